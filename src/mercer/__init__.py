@@ -1,0 +1,39 @@
+"""mercer: kernel methods and Gaussian processes.
+
+>>> import mercer as mc
+>>> from mercer import kernels as k
+>>> f = mc.GP(k.RBF() + k.White(0.01))
+>>> f.sample([0.0, 0.5, 1.0], size=2, seed=0).shape
+(2, 3)
+"""
+
+from mercer import basis, kernels, priors
+from mercer.core.errors import (
+    DataError,
+    InfiniteFeaturesError,
+    InvalidKernelError,
+    MercerError,
+    NotPositiveDefiniteError,
+    NumericalWarning,
+    ParameterError,
+)
+from mercer.gp.process import GP
+from mercer.kernels.check import check_kernel, mercer_expansion
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GP",
+    "DataError",
+    "InfiniteFeaturesError",
+    "InvalidKernelError",
+    "MercerError",
+    "NotPositiveDefiniteError",
+    "NumericalWarning",
+    "ParameterError",
+    "basis",
+    "check_kernel",
+    "kernels",
+    "mercer_expansion",
+    "priors",
+]

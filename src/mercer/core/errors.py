@@ -1,0 +1,29 @@
+"""Every error mercer raises on purpose. Each message says what was expected, what came and what to try."""
+
+
+class MercerError(Exception):
+    """The root of all errors raised by mercer."""
+
+
+class InvalidKernelError(MercerError, ValueError):
+    """A construction that does not give a positive semidefinite kernel; the message names the broken rule."""
+
+
+class ParameterError(MercerError, ValueError):
+    """A parameter that does not exist, or a value outside the parameter's range."""
+
+
+class DataError(MercerError, ValueError):
+    """Input data that cannot be used: wrong shape, wrong type, missing or infinite values."""
+
+
+class InfiniteFeaturesError(MercerError, ValueError):
+    """Explicit features were asked of a kernel whose feature space is not finite."""
+
+
+class NotPositiveDefiniteError(MercerError, ArithmeticError):
+    """A covariance matrix that stays indefinite beyond what rounding explains."""
+
+
+class NumericalWarning(UserWarning):
+    """An answer that is less accurate than usual; the message says why and by how much."""

@@ -1,0 +1,200 @@
+"""What comes in: arrays, lists, frames. Checked once, with errors that say what was wrong and where.
+
+Inputs are anything indexable by row. Vector kernels turn them into a float64 matrix (n, d) with `as_matrix`;
+column selection keeps frames as frames until then, so that names keep their meaning.
+"""
+
+import jax
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from mercer.core.errors import DataError
+
+_HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."
+
+
+def as_frame(X):
+    """A narwhals frame if X is a pandas, polars or other eager frame, else None."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def column_names(X) -> list[str] | None:
+    frame = as_frame(X)
+    return None if frame is None else frame.columns
+
+
+def as_matrix(X, what: str = "X"):
+    """X as a float64 matrix (n, d); shape (n,) means n scalar inputs. JAX tracers keep their precision.
+
+    >>> as_matrix([1, 2, 3]).shape
+    (3, 1)
+    """
+    if isinstance(X, jax.core.Tracer):
+        return _matrix_shape(X, what)
+    frame = as_frame(X)
+    if frame is not None:
+        array = _frame_values(frame, what)
+    else:
+        array = _numbers(X, what)
+    array = _matrix_shape(array, what)
+    if not np.isfinite(array).all():
+        _refuse_non_finite(array, what, None if frame is None else frame.columns)
+    return array
+
+
+def as_vector(y, n: int, what: str = "y") -> np.ndarray:
+    """n finite numbers; (n, 1) is accepted, a column of a frame too."""
+    array = as_matrix(y, what)
+    if array.shape != (n, 1):
+        raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {np.shape(y)}.")
+    return array[:, 0]
+
+
+def check_width(X, d: int, what: str):
+    """Refuse inputs whose number of columns is not the number of entries of ``what``."""
+    if X.shape[1] != d:
+        raise DataError(
+            f"{what} has {d} entries but the inputs have {X.shape[1]} columns; they must agree. "
+            "Use one entry per column, or select columns with .on(...)."
+        )
+
+
+def _numbers(X, what):
+    if hasattr(X, "toarray"):  # scipy.sparse
+        raise DataError(f"{what} is a sparse matrix; kernels on vectors take dense arrays. Try {what}.toarray().")
+    try:
+        array = np.asarray(X)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{what} is not a rectangular array of numbers ({error}). {_HINT}") from None
+    if array.dtype.kind == "c":
+        raise DataError(f"{what} holds complex numbers; real ones were expected. {_HINT}")
+    if array.dtype.kind in "USMmVO":
+        kind = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(array.dtype.kind)
+        if kind:
+            raise DataError(f"{what} holds {kind}; numbers were expected. {_HINT}")
+        try:
+            if any(isinstance(v, str | bytes) for v in array.flat):
+                raise TypeError("it holds text")
+            return array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{what} cannot be read as numbers: {error}. {_HINT}") from None
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _frame_values(frame, what):
+    bad = [f"{name!r} ({dtype})" for name, dtype in frame.schema.items() if not _is_numeric(dtype)]
+    if bad:
+        raise DataError(
+            f"{what} has columns that are not numbers: {', '.join(bad)}. "
+            "Encode or drop them, or let the kernel look at other columns with .on([...])."
+        )
+    columns = [frame[name].cast(nw.Float64).to_numpy() for name in frame.columns]
+    return np.column_stack(columns) if columns else np.empty((len(frame), 0))
+
+
+def _is_numeric(dtype) -> bool:
+    return dtype.is_numeric() or dtype == nw.Boolean
+
+
+def _matrix_shape(array, what):
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise DataError(
+            f"{what} must have shape (n, d), or (n,) for n scalar inputs; got shape {array.shape}. "
+            + ("A single input is [[...]]." if array.ndim == 0 else "Flatten each input to one row.")
+        )
+    if array.shape[1] == 0:
+        raise DataError(f"{what} has no columns; at least one is needed.")
+    return array
+
+
+def _refuse_non_finite(array, what, names):
+    bad = ~np.isfinite(array)
+    rows, columns = np.nonzero(bad)
+    kind = "missing values (NaN)" if np.isnan(array[bad]).all() else "infinite or missing values"
+    where = ", ".join(
+        f"column {names[j] if names else j}: {count}" for j, count in zip(*np.unique(columns, return_counts=True))
+    ) if len(set(columns)) <= 8 else f"{len(set(columns))} columns"
+    raise DataError(
+        f"{what} has {bad.sum()} {kind}, first in row {rows[0]} ({where}). Finite numbers were expected: "
+        "drop those rows, or fill them in."
+    )
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def count_rows(X) -> int:
+    shape = getattr(X, "shape", None)
+    if shape is not None:
+        if len(shape) == 0:
+            raise DataError(f"X must hold rows; got the single number {X!r}. One input is [[...]].")
+        return int(shape[0])
+    try:
+        return len(X)
+    except TypeError:
+        raise DataError(f"X must hold rows; got {X!r} ({type(X).__name__}). {_HINT}") from None
+
+
+def align_columns(X, Z):
+    """Z with its columns in the order of X's, when both are frames; an error when they have different columns."""
+    ours, theirs = column_names(X), column_names(Z)
+    if ours is None or theirs is None or ours == theirs:
+        return Z
+    if sorted(ours) != sorted(theirs):
+        missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+        raise DataError(f"the two frames have different columns: missing {missing}, unexpected {extra}.")
+    return as_frame(Z).select(ours).to_native()
+
+
+def stack_rows(A, B):
+    """The rows of A followed by those of B, in A's kind of container."""
+    frame = as_frame(A)
+    if frame is not None:
+        other = as_frame(align_columns(A, B))
+        if other is None:
+            raise DataError("rows of a frame and rows of an array cannot be put together; give a frame both times.")
+        return nw.concat([frame, other]).to_native()
+    if isinstance(A, list | tuple) and isinstance(B, list | tuple):
+        return [*A, *B]
+    A, B = np.asarray(A), np.asarray(B)
+    if A.ndim != B.ndim and {A.ndim, B.ndim} == {1, 2}:  # (n,) means n scalar inputs
+        A, B = (array[:, None] if array.ndim == 1 else array for array in (A, B))
+    if A.shape[1:] != B.shape[1:]:
+        raise DataError(f"rows must have equal width to be put together; got shapes {A.shape} and {B.shape}.")
+    return np.concatenate([A, B])
+
+
+def select_columns(X, columns):
+    """Columns of X by index, slice or name. Names need a frame, and then follow the column wherever it moves."""
+    frame = as_frame(X)
+    by_name = isinstance(columns, tuple) and all(isinstance(c, str) for c in columns)
+    if by_name:
+        if frame is None:
+            raise DataError(
+                f"the kernel looks at columns {list(columns)} by name, but X is {type(X).__name__} without names. "
+                "Give a pandas or polars frame, or use column indices."
+            )
+        missing = [c for c in columns if c not in frame.columns]
+        if missing:
+            raise DataError(f"X has no column {', '.join(map(repr, missing))}; it has {list(frame.columns)}.")
+        return frame.select(list(columns)).to_native()
+    if frame is not None:
+        names = frame.columns
+        picked = names[columns] if isinstance(columns, slice) else [names[_in_range(c, len(names))] for c in columns]
+        return frame.select(picked).to_native()
+    if not isinstance(X, jax.core.Tracer):
+        X = np.asarray(X)
+    if X.ndim == 1:
+        X = X[:, None]
+    if isinstance(columns, slice):
+        return X[:, columns]
+    return X[:, [_in_range(c, X.shape[1]) for c in columns]]
+
+
+def _in_range(column: int, d: int) -> int:
+    if not -d <= column < d:
+        raise DataError(f"the kernel looks at column {column}, but the inputs have {d} (0 to {d - 1}).")
+    return column % d

@@ -1,0 +1,361 @@
+"""Parameters: named, on the natural scale for people, on an unconstrained scale for optimisers.
+
+A `Parametrized` object is an immutable pytree. A field annotated `Positive`, `NonNegative` or `Real` is a
+parameter: it is converted to float64 and checked when the object is built, it is a leaf of the pytree, and it
+appears in `parameters` under a readable, unique name. The map between the two scales lives here and nowhere else.
+"""
+
+import dataclasses
+import functools
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.errors import ParameterError
+from mercer.core.precision import as_float, is_traced
+from mercer.core.text import number, table
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """Where a parameter may lie, and the map to and from the whole real line."""
+
+    name: str
+    holds: Callable[[np.ndarray], Any]
+    to_free: Callable
+    from_free: Callable
+
+
+positive = Constraint("positive", lambda v: v > 0, jnp.log, jnp.exp)
+non_negative = Constraint("non-negative", lambda v: v >= 0, jnp.log, jnp.exp)
+real = Constraint("real", lambda v: v == v, lambda v: v, lambda u: u)
+
+Positive = Annotated[Any, positive]
+NonNegative = Annotated[Any, non_negative]  # exactly zero switches a term off: such a value is never learned
+Real = Annotated[Any, real]
+
+
+@functools.cache
+def constraints(cls: type) -> dict[str, Constraint]:
+    """The parameter fields of a class, in order."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = {}
+    for field in dataclasses.fields(cls):
+        for mark in typing.get_args(hints.get(field.name)):
+            if isinstance(mark, Constraint):
+                found[field.name] = mark
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One parameter of a tree: its public name, where it sits, and its constraint."""
+
+    name: str
+    path: tuple
+    field: str
+    node: "Parametrized"
+    constraint: Constraint
+
+    @property
+    def value(self):
+        return getattr(self.node, self.field)
+
+    @property
+    def fixed(self) -> bool:
+        return self.field in self.node.fixed
+
+    @property
+    def prior(self):
+        return dict(self.node.priors).get(self.field)
+
+    @property
+    def free(self) -> bool:
+        """Whether learning may move it: not fixed, and not a non-negative term switched off by an exact zero."""
+        switched_off = self.constraint is non_negative and not is_traced(self.value) and np.any(self.value == 0)
+        return not self.fixed and not switched_off
+
+
+class Parameters(Mapping):
+    """Names to values on the natural scale; prints as a table."""
+
+    def __init__(self, slots: list[Slot]):
+        self._slots = {slot.name: slot for slot in slots}
+
+    def __getitem__(self, name):
+        return self._slots[name].value
+
+    def __iter__(self):
+        return iter(self._slots)
+
+    def __len__(self):
+        return len(self._slots)
+
+    def __repr__(self):
+        if not self._slots:
+            return "(no parameters)"
+        rows = [
+            [s.name, str(s.value) if is_traced(s.value) else number(s.value), s.constraint.name]
+            + ["yes" if s.free else ("fixed" if s.fixed else "off"), repr(s.prior) if s.prior else "-"]
+            for s in self._slots.values()
+        ]
+        return table(["parameter", "value", "range", "learned", "prior"], rows)
+
+
+class Parametrized(eqx.Module):
+    """An immutable tree of named parameters. Changed copies come from `replace`, `fix`, `free` and `with_priors`."""
+
+    # Nodes that wrap one other and take its name in the names of parameters.
+    _transparent: ClassVar[bool] = False
+
+    name: str | None = eqx.field(default=None, static=True, kw_only=True)
+    fixed: frozenset = eqx.field(default=frozenset(), static=True, kw_only=True, repr=False)
+    priors: tuple = eqx.field(default=(), static=True, kw_only=True, repr=False)
+
+    def __post_init__(self):
+        if self.name is not None and not (isinstance(self.name, str) and self.name.isidentifier()):
+            raise ParameterError(
+                f"name must be a word usable as a Python identifier, since it prefixes keyword names; got {self.name!r}."
+            )
+        for field, constraint in constraints(type(self)).items():
+            object.__setattr__(self, field, self._checked(field, constraint, getattr(self, field)))
+
+    def _checked(self, field, constraint, value):
+        where = f"{type(self).__name__}.{field}"
+        try:
+            value = as_float(value)
+        except (TypeError, ValueError):
+            raise ParameterError(f"{where} must be a number or a vector of numbers; got {value!r}.") from None
+        if is_traced(value):
+            return value
+        if value.ndim > 1 or value.size == 0:
+            raise ParameterError(f"{where} must be a number or a vector of numbers; got shape {value.shape}.")
+        if not np.all(np.isfinite(value)) or not np.all(constraint.holds(value)):
+            raise ParameterError(f"{where} must be {constraint.name} and finite; got {number(value)}.")
+        return value
+
+    # -- the tree ------------------------------------------------------------------------------------------------
+
+    def _children(self) -> Iterator[tuple[tuple, "Parametrized"]]:
+        """Sub-trees that hold parameters, each with its place: (field, None) or (field, index)."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Parametrized):
+                yield (field.name, None), value
+            elif isinstance(value, tuple):
+                yield from (((field.name, i), v) for i, v in enumerate(value) if isinstance(v, Parametrized))
+
+    def _evolve(self, **changes):
+        """A copy with some fields changed, as they are: no conversion, no checks."""
+        new = object.__new__(type(self))
+        for field in dataclasses.fields(self):
+            object.__setattr__(new, field.name, changes.get(field.name, getattr(self, field.name)))
+        return new
+
+    def _evolve_at(self, path, **changes):
+        if not path:
+            return self._evolve(**changes)
+        (field, index), *rest = path
+        value = getattr(self, field)
+        if index is None:
+            return self._evolve(**{field: value._evolve_at(rest, **changes)})
+        child = value[index]._evolve_at(rest, **changes)
+        return self._evolve(**{field: (*value[:index], child, *value[index + 1 :])})
+
+    def _bare(self):
+        """The same tree without names, fixing and priors, so that compiled code is shared between such copies."""
+        new = self._evolve(name=None, fixed=frozenset(), priors=())
+        for (field, index), child in self._children():
+            new = new._evolve_at([(field, index)], **vars(child._bare()))
+        return new
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _label(self) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def _slots(self) -> list[Slot]:
+        """Every parameter with its unique name.
+
+        A leaf and the single-child nodes above it (a variance, say) form a group, named after the leaf's class or
+        the name the user gave; a group's name prefixes its parameters unless it is the only, unnamed one.
+        """
+        entries: list[tuple[str, tuple, tuple, Parametrized]] = []  # (label, group, path, node)
+
+        def visit(node, path, outer, given, label, pending):
+            given = given or node.name
+            label = label or (None if node._transparent else node._label)
+            children = [(place, child) for place, child in node._children() if child._holds_parameters()]
+            pending = [*pending, (path, node)]
+            if len(children) == 1:
+                place, child = children[0]
+                return visit(child, (*path, place), outer, given, label, pending)
+            entries.extend(("_".join([*outer, given or label or node._label]), path, p, n) for p, n in pending)
+            for place, child in children:
+                visit(child, (*path, place), [*outer, given] if given else outer, None, None, [])
+            return None
+
+        visit(self, (), [], None, None, [])
+        entries = [e for e in entries if constraints(type(e[3]))]
+        groups = {e[1] for e in entries}
+        bare = len(groups) == 1 and not any(node.name for node in self._nodes())
+        labels: dict[tuple, str] = {}
+        slots: list[Slot] = []
+        taken: set[str] = set()
+        for label, group, path, node in entries:
+            if group not in labels:
+                labels[group] = _unique(label, set(labels.values()))
+            for field, constraint in constraints(type(node)).items():
+                wanted = field if bare else f"{labels[group]}_{field}"
+                name = _unique(wanted, taken)
+                taken.add(name)
+                slots.append(Slot(name, path, field, node, constraint))
+        return slots
+
+    def _holds_parameters(self) -> bool:
+        return any(constraints(type(node)) for node in self._nodes())
+
+    def _nodes(self) -> Iterator["Parametrized"]:
+        yield self
+        for _, child in self._children():
+            yield from child._nodes()
+
+    def _slot(self, name: str) -> Slot:
+        slots = {slot.name: slot for slot in self._slots()}
+        if name not in slots:
+            raise ParameterError(f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}.")
+        return slots[name]
+
+    # -- what people call ----------------------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> Parameters:
+        """Readable, unique names to values on the natural scale. Prints as a table."""
+        return Parameters(self._slots())
+
+    def replace(self, **values):
+        """A copy with other parameter values, by the names in `parameters`."""
+        new = self
+        for name, value in values.items():
+            slot = self._slot(name)
+            checked = slot.node._checked(slot.field, slot.constraint, value)
+            new = new._evolve_at(slot.path, **{slot.field: checked})
+        return new
+
+    def fix(self, *names: str):
+        """A copy in which learning leaves these parameters alone (all of them if none is named)."""
+        return self._mark(names, lambda fixed, field: fixed | {field})
+
+    def free(self, *names: str):
+        """A copy in which learning may move these parameters again (all of them if none is named)."""
+        return self._mark(names, lambda fixed, field: fixed - {field})
+
+    def _mark(self, names, change):
+        new = self
+        for name in names or self.parameters:
+            slot = new._slot(name)
+            new = new._evolve_at(slot.path, fixed=frozenset(change(slot.node.fixed, slot.field)))
+        return new
+
+    def with_priors(self, **priors):
+        """A copy with a prior (from `mercer.priors`) on each named parameter; None removes one."""
+        new = self
+        for name, prior in priors.items():
+            if prior is not None and not callable(getattr(prior, "log_density", None)):
+                raise ParameterError(f"the prior of {name!r} must come from mercer.priors; got {prior!r}.")
+            slot = new._slot(name)
+            kept = {field: p for field, p in slot.node.priors if field != slot.field}
+            if prior is not None:
+                kept[slot.field] = prior
+            new = new._evolve_at(slot.path, priors=tuple(sorted(kept.items())))
+        return new
+
+    def named(self, name: str):
+        """A copy that carries a name, which prefixes the names of its parameters."""
+        new = self._evolve(name=name)
+        Parametrized.__post_init__(new)
+        return new
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(self._arguments())})"
+
+    def _arguments(self) -> list[str]:
+        fields = [field.name for field in dataclasses.fields(self) if field.name not in ("fixed", "priors")]
+        fields.sort(key=lambda name: name == "name")  # the keyword comes last
+        return [f"{name}={_show(getattr(self, name))}" for name in fields if getattr(self, name) is not None]
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        mine, theirs = jax.tree.flatten(self), jax.tree.flatten(other)
+        return mine[1] == theirs[1] and all(
+            np.array_equal(a, b) for a, b in zip(mine[0], theirs[0], strict=True)
+        )
+
+    def __hash__(self):
+        return hash(jax.tree.structure(self))
+
+
+def _show(value) -> str:
+    if is_traced(value):
+        return "<traced>"
+    if isinstance(value, float | np.floating | np.ndarray | jax.Array):
+        return number(value)
+    return repr(value)
+
+
+def _unique(wanted: str, taken: set[str]) -> str:
+    name, count = wanted, 1
+    while name in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    return name
+
+
+# -- the optimiser's side ------------------------------------------------------------------------------------------
+
+
+def free_names(tree: Parametrized) -> list[str]:
+    """One name per coordinate of the free vector; entries of a vector parameter carry their index."""
+    names = []
+    for slot in tree._slots():
+        if slot.free:
+            value = np.asarray(slot.value)
+            names += [slot.name] if value.ndim == 0 else [f"{slot.name}[{i}]" for i in range(value.size)]
+    return names
+
+
+def to_free(tree: Parametrized):
+    """The free parameters in the optimiser's coordinates: logarithms of positive ones, fixed ones left out.
+
+    >>> from mercer.kernels import RBF
+    >>> float(to_free(RBF(lengthscale=1.0))[0])
+    0.0
+    """
+    parts = [jnp.ravel(s.constraint.to_free(jnp.asarray(s.value))) for s in tree._slots() if s.free]
+    return jnp.concatenate(parts) if parts else jnp.zeros(0)
+
+
+def from_free(tree: Parametrized, theta):
+    """The tree with its free parameters read from ``theta``; differentiable in ``theta``."""
+    start = 0
+    for slot in tree._slots():
+        if slot.free:
+            shape = np.shape(slot.value)
+            size = int(np.prod(shape))
+            value = slot.constraint.from_free(jnp.reshape(theta[start : start + size], shape))
+            tree = tree._evolve_at(slot.path, **{slot.field: value})
+            start += size
+    return tree
+
+
+def log_prior(tree: Parametrized):
+    """Sum of the log densities of all priors at the present values, on the natural scale."""
+    return sum((jnp.sum(s.prior.log_density(s.value)) for s in tree._slots() if s.prior is not None), jnp.zeros(()))

@@ -1,0 +1,32 @@
+"""Double precision for mercer's own arithmetic, without touching the caller's JAX configuration."""
+
+import jax
+import numpy as np
+
+
+def double():
+    """Context in which JAX computes in float64, for this thread and this block only.
+
+    >>> import jax.numpy as jnp
+    >>> with double():
+    ...     print(jnp.ones(2).dtype)
+    float64
+    """
+    return jax.enable_x64(True)
+
+
+def is_traced(tree) -> bool:
+    """Whether any leaf is a JAX tracer: the caller is inside ``jit``, ``grad`` or ``vmap``.
+
+    Such computations belong to the caller, and keep the precision the caller has chosen for JAX.
+    """
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def as_float(value):
+    """``value`` as float64 (a read-only array, or a NumPy scalar when 0-d); tracers pass through."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    array = np.array(value, dtype=np.float64)
+    array.flags.writeable = False
+    return array[()]

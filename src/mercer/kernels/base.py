@@ -1,0 +1,176 @@
+"""What a kernel is: facts and a formula, nothing about batches, solvers or devices.
+
+To write a kernel, subclass one of the families (`Isotropic`, `DotProduct`) or `Kernel` itself, and give the formula
+on prepared rows in `block`. `prepare` turns inputs into arrays once, with no parameters involved; `block`,
+`block_diag`, `distance` and `feature_block` are differentiable functions of parameters and prepared rows.
+"""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from mercer.core.errors import InfiniteFeaturesError
+from mercer.core.inputs import as_matrix
+from mercer.core.parameters import Parametrized
+from mercer.kernels import evaluate
+from mercer.kernels.validity import Proof, Validity
+
+
+class Kernel(Parametrized):
+    """A similarity k(x, x'): an immutable value that composes like arithmetic.
+
+    ``kernel(X)`` and ``kernel(X, Z)`` give the Gram matrix, ``kernel.diag(X)`` its diagonal.
+    """
+
+    # A NumPy number times a kernel is the kernel's business.
+    __array_ufunc__: ClassVar = None
+    # Binding strength of the expression that `repr` writes: 3 an atom, 2 a product, 1 a sum.
+    _strength: ClassVar[int] = 3
+
+    # -- what a kernel must say ----------------------------------------------------------------------------------
+
+    def prepare(self, X, index):
+        """Inputs as arrays with one entry per row (a pytree of them); done once, before any arithmetic."""
+        return as_matrix(X)
+
+    def block(self, X, Z):
+        """k(x_i, z_j) on prepared rows: (n, m)."""
+        raise NotImplementedError
+
+    def block_diag(self, X):
+        """k(x_i, x_i) on prepared rows: (n,)."""
+
+        def one(x):
+            row = jax.tree.map(lambda leaf: leaf[None], x)
+            return self.block(row, row)[0, 0]
+
+        return jax.vmap(one)(X)
+
+    def distance(self, X, Z):
+        """Squared distance in feature space, k(x,x) + k(z,z) - 2 k(x,z), on prepared rows; never negative."""
+        raw = self.block_diag(X)[:, None] + self.block_diag(Z)[None, :] - 2 * self.block(X, Z)
+        return jnp.maximum(raw, 0.0)
+
+    def feature_block(self, X):
+        """Finite features on prepared rows: (n, M), with feature_block(X) @ feature_block(Z).T == block(X, Z)."""
+        raise InfiniteFeaturesError(
+            f"{self!r} has no finite feature space. Explicit features exist for Linear, Polynomial, Constant, "
+            "FeatureMap, Precomputed and what sums, products, powers, on, warp and modulate make of them; "
+            "mercer_expansion(kernel, X, n) approximates the others."
+        )
+
+    @property
+    def validity(self) -> Validity:
+        """Whether every Gram matrix of this kernel is positive semidefinite, and by which rules."""
+        return Validity(None, Proof("?", "nothing is known of it", repr(self)))
+
+    @property
+    def null_space(self):
+        """The polynomials a conditionally valid kernel leaves unpenalised (`splines.NullSpace`); None for the rest."""
+        return None
+
+    @property
+    def stationary(self) -> bool | None:
+        """Whether k depends on x - x' alone; None when that cannot be known."""
+        return False
+
+    @property
+    def isotropic(self) -> bool | None:
+        """Whether k depends on the Euclidean distance |x - x'| alone; None when that cannot be known."""
+        return False
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether k(x, x') = k(x', x) by construction."""
+        return all(child.symmetric for _, child in self._children() if isinstance(child, Kernel))
+
+    @property
+    def distance_is_stationary(self) -> bool:
+        """Whether `distance` depends on x - x' alone: true of stationary kernels, and of the linear one."""
+        return bool(self.stationary)
+
+    @property
+    def distance_is_isotropic(self) -> bool:
+        """Whether `distance` depends on |x - x'| alone."""
+        return bool(self.isotropic)
+
+    # -- what people call ----------------------------------------------------------------------------------------
+
+    def __call__(self, X, Z=None):
+        """The Gram matrix between the rows of X and those of Z (of X itself when Z is left out, or is X)."""
+        return evaluate.gram(self, X, Z, same=Z is X)
+
+    def diag(self, X):
+        """The diagonal of ``kernel(X)``, at the cost of n evaluations."""
+        return evaluate.rowwise(self, "block_diag", X)
+
+    def features(self, X):
+        """Explicit features Phi (n, M) with Phi Phi^T equal to the Gram matrix, where the feature space is finite."""
+        # Not compiled: parameters stay visible, so that a term switched off by an exact zero adds no columns.
+        return evaluate.rowwise(self, "feature_block", X, compiled=False)
+
+    # -- the algebra: see algebra.py -----------------------------------------------------------------------------
+
+    def __add__(self, other):
+        return algebra().add(self, other)
+
+    def __radd__(self, other):
+        return algebra().add(other, self)
+
+    def __mul__(self, other):
+        return algebra().multiply(self, other)
+
+    def __rmul__(self, other):
+        return algebra().multiply(other, self)
+
+    def __truediv__(self, other):
+        return algebra().divide(self, other)
+
+    def __pow__(self, exponent):
+        return algebra().power(self, exponent)
+
+    def __neg__(self):
+        return algebra().multiply(-1, self)
+
+    def __sub__(self, other):
+        return algebra().refuse_difference(self, other)
+
+    def __rsub__(self, other):
+        return algebra().refuse_difference(other, self)
+
+    def exp(self):
+        """exp(k1(x, x')) (PRML 6.16)."""
+        return algebra().Exp(self)
+
+    def polynomial(self, coefficients):
+        """c0 + c1 k1 + c2 k1^2 + ..., no coefficient negative (PRML 6.15)."""
+        return algebra().PolynomialOf(self, coefficients)
+
+    def modulate(self, f):
+        """f(x) k1(x, x') f(x') for any function f of one input (PRML 6.14)."""
+        return algebra().Modulate(self, f)
+
+    def warp(self, phi):
+        """k1(phi(x), phi(x')) for any function phi of one input (PRML 6.19)."""
+        return algebra().Warp(self, phi)
+
+    def on(self, columns):
+        """This kernel looking at some of the inputs: an index, a slice, a column name, or a list of them."""
+        return algebra().On(self, columns)
+
+    def gaussian(self, sigma=1.0):
+        """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): a Gaussian over this kernel's distance (PRML 6.26)."""
+        return algebra().GaussianOf(self, sigma)
+
+    def normalize(self):
+        """k1(x, x') / sqrt(k1(x,x) k1(x',x')): unit diagonal (PRML 6.14 with f = k1(x,x)^-1/2)."""
+        return algebra().Normalize(self)
+
+
+def algebra():
+    """The algebra's own module, which builds on this one."""
+    from mercer.kernels import algebra as module
+
+    return module
+

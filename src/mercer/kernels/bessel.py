@@ -1,0 +1,104 @@
+"""The Matern correlation for any order, through the modified Bessel function of the second kind.
+
+M_nu(s) = 2^(1-nu)/Gamma(nu) s^nu K_nu(s), written in t = s^2 because that is where it is smooth at zero:
+
+    d/dt M_nu = -M_(nu-1) / (4 (nu-1))                                      nu > 1
+    d/dt M_nu = -2^(-nu)/Gamma(nu) t^((nu-1)/2) K_(1-nu)(s)                 nu <= 1, infinite at t = 0
+
+The derivative is again of the same family, so derivatives of every order are exact, also at coincident points.
+For nu <= 1 the derivative at t = 0 is set to zero, the value that coincident points need.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.kernels.distance import safe_sqrt
+
+NODES = 256
+DROP = 40.0  # the integrand is cut where it has fallen by exp(-DROP)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def matern(nu: float, t):
+    """M_nu at s = sqrt(t); 1 at t = 0. Closed form for nu = 1/2, 3/2, ... 21/2, quadrature otherwise."""
+    p = nu - 0.5
+    if p == int(p) and p <= 10:
+        return _half_integer(int(p), safe_sqrt(t))
+    log_c = (1 - nu) * math.log(2) - math.lgamma(nu)
+    return jnp.where(t > 0, jnp.exp(_log_bessel(nu, t) + 0.5 * nu * _log(t) + log_c), 1.0)
+
+
+@matern.defjvp
+def _matern_jvp(nu, primals, tangents):
+    (t,), (dt,) = primals, tangents
+    if nu > 1:
+        slope = -matern(nu - 1, t) / (4 * (nu - 1))
+    else:
+        slope = _rough_slope(nu, t)
+    return matern(nu, t), slope * dt
+
+
+def _rough_slope(nu, t):
+    log_c = -nu * math.log(2) - math.lgamma(nu)
+    if nu == 0.5:  # K_1/2(s) = sqrt(pi / 2s) exp(-s)
+        inside = jnp.where(t > 0, t, 1.0)
+        return jnp.where(t > 0, -0.5 * jnp.exp(-jnp.sqrt(inside)) / jnp.sqrt(inside), 0.0)
+    slope = -jnp.exp(_log_bessel(1 - nu, t) + 0.5 * (nu - 1) * _log(t) + log_c)
+    return jnp.where(t > 0, slope, 0.0)
+
+
+def _half_integer(p: int, s):
+    """exp(-s) p!/(2p)! sum_i (p+i)!/(i!(p-i)!) (2s)^(p-i) (RW06 4.16), by Horner's rule: all terms positive."""
+    f = math.factorial
+    coefficients = [f(p) / f(2 * p) * f(p + i) / (f(i) * f(p - i)) for i in range(p + 1)]
+    value = jnp.full_like(s, coefficients[0])
+    for c in coefficients[1:]:
+        value = value * (2 * s) + c
+    return value * jnp.exp(-s)
+
+
+def _log(t):
+    return jnp.log(jnp.where(t > 0, t, 1.0))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _log_bessel(nu: float, t):
+    """ln K_nu(sqrt t) for t > 0 (finite rubbish at t = 0), from K_nu(s) = 1/2 int exp(nu u - s cosh u) du.
+
+    The trapezoidal rule converges geometrically here. The integrand peaks at sinh u = nu/s and is cut on both sides
+    where it has fallen by exp(-DROP): on the right by the double exponential, on the left by that too or by exp(nu u),
+    whichever comes first. NODES points reach 12 digits for s > 1e-20 and every order.
+    """
+    s = jnp.sqrt(jnp.where(t > 0, t, 1.0))
+    width = jnp.sqrt(s * s + nu * nu)  # minus the second derivative of the exponent at its peak
+    peak = jnp.arcsinh(nu / s)
+    top = nu * peak - width
+    right = peak + jnp.arccosh(1 + DROP / width)
+    # With u = peak - v the exponent falls by width (cosh v - 1) - nu (sinh v - v), which is at least each of these:
+    by_curvature = peak - jnp.arccosh(1 + DROP * (width + nu) / (s * s))  # (width - nu) (cosh v - 1)
+    by_order = peak - (DROP / nu + 1 if nu else np.inf)  # nu (exp(-v) - 1 + v)
+    by_cosh = -jnp.arccosh(1 + jnp.maximum(DROP - top, 0.0) / s)  # s cosh u + top
+    left = jnp.maximum(jnp.maximum(by_curvature, by_order), by_cosh)
+    h = (right - left) / (NODES - 1)
+
+    def step(i, total):
+        u = left + i * h
+        return total + jnp.exp(nu * u - s * jnp.cosh(u) - top)
+
+    total = jax.lax.fori_loop(0, NODES, step, jnp.zeros_like(s))
+    return top + jnp.log(0.5 * h * total)
+
+
+@_log_bessel.defjvp
+def _log_bessel_jvp(nu, primals, tangents):
+    # K_nu' = -K_|nu-1| - (nu/s) K_nu, and ds/dt = 1/2s.
+    (t,), (dt,) = primals, tangents
+    value = _log_bessel(nu, t)
+    inside = jnp.where(t > 0, t, 1.0)
+    s = jnp.sqrt(inside)
+    slope = -(jnp.exp(_log_bessel(abs(nu - 1), t) - value) + nu / s) / (2 * s)
+    return value, jnp.where(t > 0, slope, 0.0) * dt

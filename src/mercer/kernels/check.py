@@ -1,0 +1,159 @@
+"""Looking at a kernel on data: is it positive semidefinite there, and what are its eigenfunctions."""
+
+import dataclasses
+
+import numpy as np
+import scipy.linalg
+
+from mercer.core.errors import DataError, InvalidKernelError, ParameterError
+from mercer.core.inputs import as_vector, count_rows
+from mercer.core.text import table
+from mercer.kernels.base import Kernel
+from mercer.kernels.convert import as_kernel
+from mercer.kernels.custom import Custom
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelReport:
+    """What `check_kernel` found. ``passed`` is whether the data show no violation; prints as a short report."""
+
+    kernel: Kernel
+    n: int
+    smallest_eigenvalue: float
+    largest_eigenvalue: float
+    tolerance: float
+    asymmetry: float
+    symmetric: bool
+    witness: np.ndarray | None
+    polynomials: int  # how many of them were projected out; 0 unless the kernel is conditionally valid
+
+    @property
+    def passed(self) -> bool:
+        return self.symmetric and self.smallest_eigenvalue >= -self.tolerance
+
+    @property
+    def verdict(self) -> str:
+        known, conditional = self.kernel.validity.valid, self.polynomials > 0
+        if not self.symmetric:
+            return "not a kernel: k(x, x') differs from k(x', x)"
+        if not self.passed:
+            return "not positive semidefinite: the smallest eigenvalue is below what rounding explains"
+        if conditional:
+            return f"conditionally positive semidefinite here, after removing {self.polynomials} polynomials"
+        if known is True:
+            return "positive semidefinite here, and valid by proof"
+        if known is False:
+            return "positive semidefinite on these inputs, but known not to be on others"
+        return "positive semidefinite on these inputs; that is evidence, not a proof"
+
+    def __str__(self):
+        rows = [
+            ["inputs", f"{self.n}"],
+            ["smallest eigenvalue", f"{self.smallest_eigenvalue:.6g}"],
+            ["largest eigenvalue", f"{self.largest_eigenvalue:.6g}"],
+            ["tolerance", f"{self.tolerance:.3g}"],
+            ["asymmetry", f"{self.asymmetry:.3g}"],
+            ["known by rules", f"{self.kernel.validity.verdict} ({self.kernel.validity.proof})"],
+            ["verdict", self.verdict],
+        ]
+        return table(["check of", repr(self.kernel)], rows)
+
+    __repr__ = __str__
+
+
+def check_kernel(kernel, X) -> KernelReport:
+    """The numerical test of PRML 6.2 on these inputs: the smallest eigenvalue of the Gram matrix. O(n^3).
+
+    Takes a kernel, or any function of two inputs. The tolerance is n eps times the largest eigenvalue, the rounding
+    of the eigenvalues themselves, and ten times that for the rounding of the kernel's own values. A violation is
+    proof that the kernel is not valid (``witness`` holds coefficients a with a^T K a < 0); passing is evidence only.
+    A conditionally valid kernel is tested on coefficients orthogonal to its polynomials.
+
+    >>> from mercer.kernels import Sigmoid
+    >>> check_kernel(Sigmoid(a=1.0, b=-1.0), [[0.0], [1.0], [2.0]]).passed
+    False
+    """
+    if not isinstance(kernel, Kernel):
+        kernel = as_kernel(kernel, or_none=True) or Custom(kernel)
+    n = count_rows(X)
+    if n == 0:
+        raise DataError("check_kernel needs at least one input; X has no rows.")
+    K = np.array(kernel(X))
+    scale = np.abs(K).max()
+    asymmetry = np.abs(K - K.T).max()
+    K = (K + K.T) / 2
+    P = np.empty((n, 0))
+    if kernel.null_space is not None:
+        P = scipy.linalg.orth(kernel.null_space(X))
+        Q = scipy.linalg.null_space(P.T)
+        K = Q.T @ K @ Q
+    else:
+        Q = np.eye(n)
+    if K.size == 0:
+        raise DataError(f"{n} inputs leave nothing to test once {P.shape[1]} polynomials are removed; give more.")
+    values, vectors = scipy.linalg.eigh(K)
+    tolerance = 11 * n * np.finfo(float).eps * max(abs(values[0]), abs(values[-1]), scale if P.size else 0.0)
+    witness = Q @ vectors[:, 0] if values[0] < -tolerance else None
+    return KernelReport(
+        kernel, n, float(values[0]), float(values[-1]), float(tolerance), float(asymmetry),
+        bool(asymmetry <= 1e-10 * scale), witness, P.shape[1],
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class MercerExpansion:
+    """k(x, x') = sum_i lambda_i psi_i(x) psi_i(x'), truncated: ``eigenvalues`` (n,), ``eigenfunctions(Z)`` (m, n).
+
+    Eigenfunctions are orthonormal under the measure of the inputs: sum_j w_j psi_i(x_j) psi_k(x_j) = delta_ik.
+    """
+
+    kernel: Kernel
+    eigenvalues: np.ndarray
+    _X: object
+    _coefficients: np.ndarray  # psi(z) = k(z, X) @ coefficients
+
+    def eigenfunctions(self, Z):
+        """psi_i at any inputs, by the Nystrom formula psi_i(z) = 1/lambda_i sum_j w_j k(z, x_j) psi_i(x_j)."""
+        return self.kernel(Z, self._X) @ self._coefficients
+
+    def features(self, Z):
+        """sqrt(lambda_i) psi_i(z): explicit features whose scalar product approximates the kernel."""
+        return self.eigenfunctions(Z) * np.sqrt(self.eigenvalues)
+
+    def __repr__(self):
+        share = ", ".join(f"{v:.4g}" for v in self.eigenvalues[:5])
+        return f"MercerExpansion of {self.kernel!r}: {len(self.eigenvalues)} eigenvalues [{share}, ...]"
+
+
+def mercer_expansion(kernel, X, n: int, weights=None) -> MercerExpansion:
+    """Mercer's expansion under the measure that X represents (seed 001): its n largest eigenvalues and eigenfunctions.
+
+    X is a sample from the measure, or the nodes of a quadrature rule with ``weights`` (which then sum to the total
+    mass). The integral equation becomes the eigenproblem of W^1/2 K W^1/2; errors fall as 1/sqrt(N) for a sample and
+    as fast as the rule converges for a quadrature. O(N^2 n) beyond the Gram matrix's N^2.
+    """
+    kernel = as_kernel(kernel)
+    if kernel.validity.valid is False:
+        raise InvalidKernelError(
+            f"Mercer's theorem holds for positive semidefinite kernels; {kernel!r} is {kernel.validity.verdict}."
+        )
+    N = count_rows(X)
+    if not isinstance(n, int | np.integer) or not 1 <= n <= N:
+        raise ParameterError(f"n must be an integer between 1 and the number of inputs, {N}; got {n!r}.")
+    w = np.full(N, 1 / N) if weights is None else as_vector(weights, N, "weights")
+    if np.any(w < 0):
+        raise ParameterError("weights must not be negative.")
+    root = np.sqrt(w)
+    K = np.array(kernel(X))
+    K *= root[:, None] * root[None, :]
+    values, vectors = scipy.linalg.eigh(K, subset_by_index=(N - n, N - 1))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    floor = N * np.finfo(float).eps * values[0]
+    if values[-1] <= floor:
+        kept = int(np.sum(values > floor))
+        raise ParameterError(
+            f"only {kept} eigenvalues stand above rounding on these inputs, {n} were asked for; ask for at most {kept}."
+        )
+    # A sign that does not depend on the eigensolver: the largest component is positive.
+    vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(n)])
+    return MercerExpansion(kernel, values, X, root[:, None] * vectors / values)

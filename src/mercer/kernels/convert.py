@@ -1,0 +1,109 @@
+"""Kernels from elsewhere: scikit-learn's Gaussian process kernels."""
+
+import math
+import sys
+
+import numpy as np
+
+from mercer.core.errors import InvalidKernelError
+from mercer.kernels.base import Kernel
+from mercer.kernels.dot import Linear, Polynomial, Sigmoid
+from mercer.kernels.periodic import RadialPeriodic
+from mercer.kernels.stationary import RBF, Constant, Matern, RationalQuadratic, White
+
+
+def as_kernel(kernel, or_none: bool = False):
+    """A mercer kernel from itself or from a scikit-learn Gaussian process kernel.
+
+    Anything else is refused, or answered with None when ``or_none``.
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    # Nobody can hold one of scikit-learn's kernels without having imported them: no need to do so here.
+    theirs = sys.modules.get("sklearn.gaussian_process.kernels")
+    if theirs is not None and isinstance(kernel, theirs.Kernel):
+        return from_sklearn(kernel)
+    if or_none:
+        return None
+    raise InvalidKernelError(
+        f"a kernel was expected, from mercer.kernels or scikit-learn; got {kernel!r} ({type(kernel).__name__}). "
+        "A function of two inputs becomes one with kernels.Custom(f)."
+    )
+
+
+def from_sklearn(kernel) -> Kernel:
+    """The mercer kernel with the same Gram matrices. Parameters whose bounds are "fixed" come out fixed."""
+    from sklearn.gaussian_process import kernels as sk
+
+    # Exact types: a subclass may have changed the formula.
+    kind = type(kernel)
+    if kind is sk.Sum:
+        return from_sklearn(kernel.k1) + from_sklearn(kernel.k2)
+    if kind is sk.Product:
+        return from_sklearn(kernel.k1) * from_sklearn(kernel.k2)
+    if kind is sk.Exponentiation:
+        exponent = kernel.exponent
+        return from_sklearn(kernel.kernel) ** (int(exponent) if float(exponent).is_integer() else exponent)
+    if kind is sk.ConstantKernel and isinstance(kernel.constant_value, Kernel):
+        return kernel.constant_value  # what scikit-learn makes of `its kernel + ours`
+    if kind.__name__ in _COUNTERPARTS and kind.__module__ == sk.__name__:
+        return _COUNTERPARTS[kind.__name__](kernel)
+    raise InvalidKernelError(
+        f"scikit-learn's {kind.__name__} has no counterpart in mercer. These have: "
+        f"{', '.join(_COUNTERPARTS)}, Sum, Product, Exponentiation. "
+        "Any function of two inputs becomes a kernel with kernels.Custom(f)."
+    )
+
+
+def _fixed(kernel, theirs, **names):
+    """``kernel`` with those parameters fixed whose bounds are "fixed" in theirs."""
+    fixed = [mine for mine, bounds in names.items() if isinstance(getattr(theirs, bounds), str)]
+    return kernel.fix(*fixed) if fixed else kernel
+
+
+def _lengthscale(k):
+    return np.asarray(k.length_scale, dtype=float)
+
+
+def _matern(k):
+    # Both have closed forms or Bessel functions of the same formula; nu = inf is the Gaussian.
+    ours = RBF(_lengthscale(k)) if math.isinf(k.nu) else Matern(_lengthscale(k), nu=float(k.nu))
+    return _fixed(ours, k, lengthscale="length_scale_bounds")
+
+
+def _pairwise(k):
+    given = dict(k.pairwise_kernels_kwargs or {})
+    degree, coef0 = given.pop("degree", 3), given.pop("coef0", 1.0)
+    made = {
+        "linear": lambda: Linear(),
+        "rbf": lambda: RBF(1 / math.sqrt(2 * k.gamma)),
+        "poly": lambda: k.gamma**degree * Polynomial(degree, offset=coef0 / k.gamma),
+        "polynomial": lambda: k.gamma**degree * Polynomial(degree, offset=coef0 / k.gamma),
+        "sigmoid": lambda: Sigmoid(a=k.gamma, b=coef0),
+        "cosine": lambda: Linear().normalize(),
+    }
+    if k.metric not in made:
+        raise InvalidKernelError(
+            f"scikit-learn's PairwiseKernel(metric={k.metric!r}) has no counterpart in mercer; these metrics have: "
+            f"{', '.join(made)}. Any function of two inputs becomes a kernel with kernels.Custom(f)."
+        )
+    return made[k.metric]()
+
+
+_COUNTERPARTS = {
+    "ConstantKernel": lambda k: _fixed(Constant(k.constant_value), k, variance="constant_value_bounds"),
+    "WhiteKernel": lambda k: _fixed(White(k.noise_level), k, variance="noise_level_bounds"),
+    "RBF": lambda k: _fixed(RBF(_lengthscale(k)), k, lengthscale="length_scale_bounds"),
+    "Matern": _matern,
+    "RationalQuadratic": lambda k: _fixed(
+        RationalQuadratic(k.length_scale, alpha=k.alpha), k, lengthscale="length_scale_bounds", alpha="alpha_bounds"
+    ),
+    "ExpSineSquared": lambda k: _fixed(
+        RadialPeriodic(k.length_scale, period=k.periodicity),
+        k, lengthscale="length_scale_bounds", period="periodicity_bounds",
+    ),  # fmt: skip
+    "DotProduct": lambda k: (
+        _fixed(Polynomial(1, offset=k.sigma_0**2), k, offset="sigma_0_bounds") if k.sigma_0 else Linear()
+    ),
+    "PairwiseKernel": _pairwise,
+}

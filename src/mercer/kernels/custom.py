@@ -1,0 +1,176 @@
+"""Kernels from features, from a user's function, or from a matrix."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.errors import DataError, InvalidKernelError
+from mercer.core.inputs import as_matrix
+from mercer.core.parameters import Positive
+from mercer.core.precision import as_float, is_traced
+from mercer.kernels.base import Kernel
+from mercer.kernels.distance import squared_distance
+from mercer.kernels.evaluate import HostRows
+from mercer.kernels.functions import PairFunction, RowFunction
+from mercer.kernels.validity import Proof, Validity, proved
+
+
+class FeatureMap(Kernel):
+    """phi(x)^T phi(x') / alpha (PRML 6.1, 6.10, 6.54): alpha is the precision of the weights of y = w.phi(x).
+
+    ``phi`` is a basis from `mercer.basis`, or any function of one input that returns a number or a vector.
+
+    >>> from mercer import basis
+    >>> FeatureMap(basis.Polynomial(degree=1))([2.0, 3.0])
+    array([[ 5.,  7.],
+           [ 7., 10.]])
+    """
+
+    phi: RowFunction
+    alpha: Positive = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "phi", RowFunction.of(self.phi))
+
+    def prepare(self, X, index):
+        return self.phi.prepare(X)
+
+    def feature_block(self, X):
+        return self.phi(X) / jnp.sqrt(jnp.asarray(self.alpha))
+
+    def block(self, X, Z):
+        return self.phi(X) @ self.phi(Z).T / self.alpha
+
+    def block_diag(self, X):
+        return jnp.sum(self.phi(X) ** 2, axis=1) / self.alpha
+
+    def distance(self, X, Z):
+        return squared_distance(self.phi(X), self.phi(Z)) / self.alpha
+
+    @property
+    def stationary(self):
+        return None
+
+    @property
+    def isotropic(self):
+        return None
+
+    @property
+    def validity(self) -> Validity:
+        return proved("6.1", "a scalar product of features", repr(self))
+
+
+class Custom(Kernel):
+    """A kernel from a function of two inputs that returns a number. Nothing is known of it: see `check_kernel`.
+
+    Inputs may be anything with rows: numbers, strings, any objects.
+
+    >>> shared_letters = Custom(lambda a, b: len(set(a) & set(b)))
+    >>> shared_letters(["tea", "coat", "sun"])
+    array([[3., 2., 0.],
+           [2., 4., 0.],
+           [0., 0., 3.]])
+    """
+
+    f: PairFunction
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.f, PairFunction):
+            object.__setattr__(self, "f", PairFunction(self.f))
+
+    def prepare(self, X, index):
+        return self.f.prepare(X)
+
+    def block(self, X, Z):
+        return self.f(X, Z)
+
+    def block_diag(self, X):
+        if isinstance(X, HostRows):
+            rows = [HostRows(X.rows[i : i + 1]) for i in range(len(X.rows))]
+            return jnp.concatenate([jnp.ravel(self.f(row, row)) for row in rows])
+        return super().block_diag(X)
+
+    @property
+    def symmetric(self):
+        return False
+
+    @property
+    def stationary(self):
+        return None
+
+    @property
+    def isotropic(self):
+        return None
+
+    @property
+    def validity(self) -> Validity:
+        says = "a user's function, of which nothing is known; check_kernel(kernel, X) looks at data"
+        return Validity(None, Proof("?", says, repr(self)))
+
+
+class Precomputed(Kernel):
+    """A finite Gram matrix K as a kernel: inputs are row numbers of K.
+
+    >>> Precomputed([[2.0, 1.0], [1.0, 2.0]])([0, 1, 0])
+    array([[2., 1., 2.],
+           [1., 2., 1.],
+           [2., 1., 2.]])
+    """
+
+    K: Any
+
+    def __post_init__(self):
+        super().__post_init__()
+        if is_traced(self.K):
+            return
+        K = as_float(as_matrix(self.K, what="K"))
+        if K.shape[0] != K.shape[1]:
+            raise InvalidKernelError(f"a precomputed kernel must be a square matrix; got shape {K.shape}.")
+        if np.abs(K - K.T).max(initial=0.0) > 1e-10 * np.abs(K).max(initial=0.0):
+            raise InvalidKernelError(
+                "a precomputed kernel must be symmetric, k(x, x') = k(x', x) (6.1); "
+                "this one is not. Try (K + K.T) / 2 if the difference is rounding."
+            )
+        object.__setattr__(self, "K", K)
+
+    def prepare(self, X, index):
+        rows = as_matrix(X)
+        if is_traced(rows):
+            return rows[:, 0].astype(int)
+        if rows.shape[1] != 1 or not np.array_equal(rows, np.round(rows)):
+            raise DataError("inputs of a precomputed kernel are row numbers of K: one integer per row.")
+        n = self.K.shape[0]
+        if rows.size and (rows.min() < 0 or rows.max() >= n):
+            raise DataError(f"inputs of a precomputed kernel are row numbers from 0 to {n - 1}; got {rows.max():.0f}.")
+        return rows[:, 0].astype(int)
+
+    def block(self, X, Z):
+        return jnp.asarray(self.K)[X[:, None], Z[None, :]]
+
+    def block_diag(self, X):
+        return jnp.asarray(self.K)[X, X]
+
+    def feature_block(self, X):
+        if not self.validity:
+            return super().feature_block(X)
+        values, vectors = jnp.linalg.eigh(jnp.asarray(self.K))
+        return (vectors * jnp.sqrt(jnp.maximum(values, 0.0)))[X]
+
+    @property
+    def stationary(self):
+        return None
+
+    @property
+    def isotropic(self):
+        return None
+
+    @property
+    def validity(self) -> Validity:
+        K = np.asarray(self.K)
+        values = np.linalg.eigvalsh(K)
+        valid = bool(values[0] >= -len(K) * np.finfo(float).eps * max(abs(values[0]), abs(values[-1])))
+        says = f"the definition itself, on all {len(K)} inputs there are: smallest eigenvalue {values[0]:.3g}"
+        return Validity(valid, Proof("6.6", says, repr(self)))

@@ -1,0 +1,138 @@
+"""Kernels of the scalar product of inputs."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.errors import InvalidKernelError, ParameterError
+from mercer.core.inputs import check_width
+from mercer.core.parameters import NonNegative, Real
+from mercer.core.precision import as_float, is_traced
+from mercer.kernels.base import Kernel
+from mercer.kernels.distance import squared_distance
+from mercer.kernels.features import symmetric_power
+from mercer.kernels.validity import Proof, Validity, derive, proved
+
+
+class Linear(Kernel):
+    """x^T A x' with A symmetric positive semidefinite (PRML 6.20); x^T x' when A is left out."""
+
+    A: Any = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.A is not None and not is_traced(self.A):
+            object.__setattr__(self, "A", _checked_psd(self.A))
+
+    def _root(self):
+        """R with R R^T = A."""
+        values, vectors = jnp.linalg.eigh(jnp.asarray(self.A))
+        return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
+
+    def block(self, X, Z):
+        if self.A is None:
+            return X @ Z.T
+        check_width(X, self.A.shape[0], "A")
+        return X @ self.A @ Z.T
+
+    def block_diag(self, X):
+        if self.A is None:
+            return jnp.sum(X * X, axis=1)
+        check_width(X, self.A.shape[0], "A")
+        return jnp.sum((X @ self.A) * X, axis=1)
+
+    def distance(self, X, Z):
+        if self.A is None:
+            return squared_distance(X, Z)
+        check_width(X, self.A.shape[0], "A")
+        # Centred first: rows mapped by A would lose the digits of a common shift.
+        centre, R = jax.lax.stop_gradient(X[:1]), self._root()
+        return squared_distance((X - centre) @ R, (Z - centre) @ R)
+
+    def feature_block(self, X):
+        if self.A is None:
+            return X
+        check_width(X, self.A.shape[0], "A")
+        return X @ self._root()
+
+    @property
+    def distance_is_stationary(self):
+        return True
+
+    @property
+    def distance_is_isotropic(self):
+        return self.A is None
+
+    @property
+    def validity(self) -> Validity:
+        says = "linear: A is the unit matrix" if self.A is None else "linear: A is symmetric positive semidefinite"
+        return proved("6.20", says, repr(self))
+
+
+def _checked_psd(A):
+    A = as_float(A)
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or not np.isfinite(A).all():
+        raise ParameterError(f"A must be a square matrix of finite numbers; got shape {A.shape}.")
+    scale = np.abs(A).max(initial=0.0)
+    if np.abs(A - A.T).max(initial=0.0) > 1e-12 * scale:
+        raise InvalidKernelError("rule 6.20 needs a symmetric positive semidefinite A; this A is not symmetric.")
+    smallest = np.linalg.eigvalsh(A).min()
+    if smallest < -1e-12 * scale * len(A):
+        raise InvalidKernelError(
+            "rule 6.20 needs a symmetric positive semidefinite A; "
+            f"the smallest eigenvalue of this one is {smallest:.3g}. Try A = B.T @ B."
+        )
+    return A
+
+
+class Polynomial(Kernel):
+    """(x^T x' + offset)^degree (PRML 6.11 and after): monomials of exactly that degree when offset = 0, else up to it."""
+
+    degree: int = eqx.field(static=True)
+    offset: NonNegative = 0.0
+
+    def __check_init__(self):
+        if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree < 1:
+            raise InvalidKernelError(
+                "rule 6.15 needs a polynomial with non-negative coefficients, so degree must be a positive integer; "
+                f"got {self.degree!r}."
+            )
+
+    def block(self, X, Z):
+        return jax.lax.integer_pow(X @ Z.T + self.offset, int(self.degree))
+
+    def block_diag(self, X):
+        return jax.lax.integer_pow(jnp.sum(X * X, axis=1) + self.offset, int(self.degree))
+
+    def feature_block(self, X):
+        constant = jnp.sqrt(jnp.asarray(self.offset))
+        if not is_traced(self.offset) and np.all(np.asarray(self.offset) == 0):
+            return symmetric_power(X, int(self.degree))
+        return symmetric_power(jnp.column_stack([X, jnp.broadcast_to(constant, X.shape[:1])]), int(self.degree))
+
+    @property
+    def validity(self) -> Validity:
+        return derive("6.15", "a polynomial with non-negative coefficients", repr(self), [Linear().validity])
+
+
+class Sigmoid(Kernel):
+    """tanh(a x^T x' + b) (PRML 6.37). Not a valid kernel: its Gram matrix is in general indefinite.
+
+    Usable where positive semidefiniteness is not needed; refused where it is, unless the user insists.
+    """
+
+    a: Real = 1.0
+    b: Real = 0.0
+
+    def block(self, X, Z):
+        return jnp.tanh(self.a * (X @ Z.T) + self.b)
+
+    def block_diag(self, X):
+        return jnp.tanh(self.a * jnp.sum(X * X, axis=1) + self.b)
+
+    @property
+    def validity(self) -> Validity:
+        return Validity(False, Proof("6.37", "tanh: some Gram matrices have negative eigenvalues", repr(self)))

@@ -1,0 +1,158 @@
+"""Kernels met with data: Gram matrices in tiles, diagonals and features in strips.
+
+One compiled program per kernel structure and tile shape does all the work. Inputs are padded to one of two tile
+sizes, so a new number of rows compiles nothing new; the result is written straight into its final place, so peak
+memory is the result and a few tiles; tiles run on all cores; a symmetric matrix computes one triangle.
+
+Inside the caller's own ``jit``, ``grad`` or ``vmap`` nothing of this happens: the formula is traced as it stands.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.errors import DataError
+from mercer.core.inputs import align_columns, count_rows
+from mercer.core.precision import double, is_traced
+
+TILES = (128, 512)
+
+
+@jax.tree_util.register_pytree_node_class
+class HostRows:
+    """Prepared rows that only ordinary Python can look at: strings, graphs, or any object; or numbers for a function
+    that JAX cannot trace. Their presence makes a whole evaluation run on the host, uncompiled."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def tree_flatten(self):
+        return (self.rows,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+
+def gram(kernel, X, Z=None, same: bool = False):
+    """The matrix of k(x_i, z_j): NumPy for NumPy, lists and frames, a JAX array for JAX arrays.
+
+    ``same`` says that Z, when given, holds the very rows of X; otherwise they are other rows, whatever their values.
+    """
+    same = same or Z is None
+    if not same:
+        Z = align_columns(X, Z)
+    n, m = count_rows(X), count_rows(X if same else Z)
+    # Rows are told apart by an index: noise is shared by a row with itself, never by two rows of equal value.
+    rows = kernel.prepare(X, np.arange(n))
+    columns = rows if same else kernel.prepare(Z, np.arange(n, n + m))
+    _check_widths(rows, columns)
+    if is_traced((kernel, rows, columns)):
+        return kernel.block(rows, columns)
+    out = np.empty((n, m))
+    _fill(out, kernel, rows, columns, mirrored=same and kernel.symmetric)
+    return jnp.asarray(out) if _is_jax(X) or _is_jax(Z) else out
+
+
+def rowwise(kernel, method: str, X, compiled: bool = True):
+    """A method of the kernel that gives one number or one vector per row ("block_diag", "feature_block")."""
+    n = count_rows(X)
+    rows = kernel.prepare(X, np.arange(n))
+    if is_traced((kernel, rows)):
+        return getattr(kernel, method)(rows)
+    if n == 0:
+        raise DataError("X has no rows; at least one is needed.")
+    host = on_host(rows) or not compiled
+    kernel = kernel._bare()
+    with double():
+        size = _tile_size(n)
+        strips = []
+        for i in range(0, n, size):
+            strip = _take(rows, i, min(i + size, n), None if host else size)
+            result = getattr(kernel, method)(strip) if host else _strip(kernel, strip, method)
+            strips.append(np.asarray(result)[: min(size, n - i)])
+    out = np.concatenate(strips)
+    _check_finite(out, kernel)
+    return jnp.asarray(out) if _is_jax(X) else out
+
+
+def _strip_body(kernel, rows, method):
+    return getattr(kernel, method)(rows)
+
+
+_block = jax.jit(lambda kernel, rows, columns: kernel.block(rows, columns))
+_strip = jax.jit(_strip_body, static_argnames="method")
+
+
+def _fill(out, kernel, rows, columns, mirrored):
+    n, m = out.shape
+    host = on_host((rows, columns))
+    kernel = kernel._bare()
+    height, width = _tile_size(n), _tile_size(m)
+    with double():
+        if not host:
+            kernel = jax.device_put(kernel)
+
+    def work(corner):
+        i, j = corner
+        last_i, last_j = min(i + height, n), min(j + width, m)
+        with double():  # the setting is per thread
+            if host:
+                tile = np.asarray(kernel.block(_take(rows, i, last_i), _take(columns, j, last_j)))
+            else:
+                tile = np.asarray(_block(kernel, _take(rows, i, last_i, height), _take(columns, j, last_j, width)))
+        tile = tile[: last_i - i, : last_j - j]
+        _check_finite(tile, kernel)
+        out[i:last_i, j:last_j] = tile
+        if mirrored and i != j:
+            out[j:last_j, i:last_i] = tile.T
+
+    corners = [(i, j) for i in range(0, n, height) for j in range(0, i + 1 if mirrored else m, width)]
+    if host or len(corners) == 1:
+        for corner in corners:
+            work(corner)
+    elif corners:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
+            for _ in pool.map(work, corners):
+                pass
+
+
+def _tile_size(n: int) -> int:
+    return next((size for size in TILES if n <= size), TILES[-1])
+
+
+def _take(rows, start, stop, size=None):
+    """Rows start:stop of every array, padded to ``size`` by repeating the last row."""
+    padding = 0 if size is None else size - (stop - start)
+
+    def take(array):
+        part = array[start:stop]
+        return np.concatenate([part, np.repeat(part[-1:], padding, axis=0)]) if padding else part
+
+    return jax.tree.map(take, rows)
+
+
+def on_host(tree) -> bool:
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, HostRows))
+    return any(isinstance(node, HostRows) for node in nodes)
+
+
+def _is_jax(X) -> bool:
+    return isinstance(X, jax.Array)
+
+
+def _check_widths(rows, columns):
+    for a, b in zip(jax.tree.leaves(rows), jax.tree.leaves(columns), strict=True):
+        if np.shape(a)[1:] != np.shape(b)[1:]:
+            raise DataError(f"both sets of inputs must have equal width; got {np.shape(a)[1:]} and {np.shape(b)[1:]}.")
+
+
+def _check_finite(values, kernel):
+    if not np.isfinite(values.sum()) and not np.isfinite(values).all():
+        raise DataError(
+            f"{kernel!r} is not finite at these inputs: its formula overflows, or a function in it returned NaN. "
+            "Bring the inputs to a smaller scale."
+        )

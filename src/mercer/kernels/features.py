@@ -1,0 +1,48 @@
+"""Arithmetic on explicit features: what sums, products and powers of kernels do to Phi."""
+
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.errors import InfiniteFeaturesError
+
+MOST = 1_000_000  # columns beyond which features are refused rather than attempted
+
+
+def products(P, Q):
+    """All products of a column of P with one of Q: features of a product of kernels (PRML 6.18). (n, Mp Mq)."""
+    _refuse_too_many(P.shape[1] * Q.shape[1])
+    return (P[:, :, None] * Q[:, None, :]).reshape(P.shape[0], -1)
+
+
+def symmetric_power(P, degree: int):
+    """Features of the degree-th power of a kernel with features P: monomials weighted as in (PRML 6.12).
+
+    (sum_i p_i q_i)^M = sum over exponents e of M!/(e1! e2! ...) p^e q^e, so each monomial carries the square root of
+    its multinomial coefficient. C(M_P + degree - 1, degree) columns instead of M_P^degree.
+
+    >>> symmetric_power(jnp.array([[1.0, 2.0]]), 2).tolist()[0][1] == 2 * 2**0.5
+    True
+    """
+    M = P.shape[1]
+    _refuse_too_many(math.comb(M + degree - 1, degree))
+    combinations = np.array(list(itertools.combinations_with_replacement(range(M), degree)), dtype=int)
+    # The multinomial coefficient from run lengths: combinations are sorted, so equal indices stand together.
+    run, weight = np.ones(len(combinations)), np.full(len(combinations), float(math.factorial(degree)))
+    for t in range(1, degree):
+        run = np.where(combinations[:, t] == combinations[:, t - 1], run + 1, 1)
+        weight /= run
+    out = jnp.broadcast_to(jnp.sqrt(weight), (P.shape[0], len(combinations)))
+    for t in range(degree):
+        out = out * P[:, combinations[:, t]]
+    return out
+
+
+def _refuse_too_many(count: int):
+    if count > MOST:
+        raise InfiniteFeaturesError(
+            f"the feature space is finite but has {count:,} dimensions, more than the {MOST:,} that are worth "
+            "writing out; use the kernel itself."
+        )

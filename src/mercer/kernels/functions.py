@@ -1,0 +1,203 @@
+"""Functions that users hand in: of one input, or of a pair of inputs.
+
+The convention is the book's: phi(x), f(x) and k(x, x') take single inputs, rows of length d. A function that JAX can
+trace is traced (and compiled and differentiated); any other Python function runs on the host, row by row. For one
+input column, a function that only works on plain numbers gets plain numbers; a function that only works on the whole
+(n, d) array gets that.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.basis import Basis
+from mercer.core.errors import DataError, ParameterError
+from mercer.core.inputs import as_frame, as_matrix
+from mercer.core.precision import double
+from mercer.core.parameters import Parametrized
+from mercer.kernels.evaluate import HostRows
+
+
+class RowFunction(Parametrized):
+    """A user's function of one input, applied to many: (n, d) -> (n, M)."""
+
+    _transparent: ClassVar[bool] = True
+
+    module: Any  # a pytree with parameters of its own (a basis, an equinox module), or None
+    function: Callable | None = eqx.field(static=True)
+
+    @staticmethod
+    def of(f) -> "RowFunction":
+        if isinstance(f, RowFunction):
+            return f
+        if not callable(f):
+            raise ParameterError(f"a function of one input was expected; got {f!r} ({type(f).__name__}).")
+        return RowFunction(f, None) if isinstance(f, eqx.Module) else RowFunction(None, f)
+
+    @property
+    def call(self) -> Callable:
+        return self.module if self.function is None else self.function
+
+    def prepare(self, X):
+        """Rows for `__call__`: the inputs themselves, or the finished values where only the host can compute them."""
+        X = as_matrix(X)
+        if isinstance(X, jax.core.Tracer) or self._mode(X.shape[1]) != "host":
+            return X
+        return HostRows(_host_values(self.call, X))
+
+    def __call__(self, rows):
+        if isinstance(rows, HostRows):
+            return jnp.asarray(rows.rows)
+        if isinstance(self.module, Basis):
+            return self.module.design(rows)
+        mode = self._mode(rows.shape[1])
+        if mode == "row":
+            return jax.vmap(lambda x: _flat(self.call(x)))(rows)
+        if mode == "scalar":
+            return jax.vmap(lambda x: _flat(self.call(x[0])))(rows)
+        if mode == "batch":
+            return _as_columns(self.call(rows), rows.shape[0])
+        raise DataError(
+            f"{self!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
+            "Write it with jax.numpy, or call the kernel on NumPy arrays."
+        )
+
+    def _mode(self, d: int) -> str:
+        if isinstance(self.module, Basis):
+            return "batch"
+        return _row_mode(self.function, d) if self.function is not None else _find_row_mode(self.module, d)
+
+    def __repr__(self):
+        return getattr(self.call, "__name__", None) or repr(self.call)
+
+
+class PairFunction(eqx.Module):
+    """A user's function of a pair of inputs, applied to all pairs: (n, d), (m, d) -> (n, m)."""
+
+    function: Callable = eqx.field(static=True)
+
+    def __check_init__(self):
+        if not callable(self.function):
+            raise ParameterError(f"a function of two inputs was expected; got {self.function!r}.")
+
+    def prepare(self, X):
+        if not _numeric(X):
+            rows = np.empty(len(X), dtype=object)
+            rows[:] = list(X)
+            return HostRows(rows)
+        X = as_matrix(X)
+        return X if isinstance(X, jax.core.Tracer) or _pair_mode(self.function, X.shape[1]) != "host" else HostRows(X)
+
+    def __call__(self, X, Z):
+        if isinstance(X, HostRows):
+            return jnp.asarray(_host_pairs(self.function, X.rows, Z.rows))
+        mode = _pair_mode(self.function, X.shape[1])
+        if mode == "host":
+            raise DataError(
+                f"{self!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
+                "Write it with jax.numpy, or call the kernel on NumPy arrays."
+            )
+        one = self.function if mode == "row" else lambda x, z: self.function(x[0], z[0])
+        return jax.vmap(lambda x: jax.vmap(lambda z: jnp.reshape(one(x, z), ()))(Z))(X)
+
+    def __repr__(self):
+        return getattr(self.function, "__name__", None) or repr(self.function)
+
+
+# -- which way a function wants to be called ------------------------------------------------------------------------
+
+
+def _row(d):
+    return jax.ShapeDtypeStruct((d,), np.float64)
+
+
+def _traces(f, *shapes, accept=lambda out: True) -> bool:
+    try:
+        with double():
+            return accept(jax.eval_shape(f, *shapes))
+    except Exception:
+        return False
+
+
+def _find_row_mode(f, d: int) -> str:
+    if _traces(lambda x: _flat(f(x)), _row(d)):
+        return "row"
+    if d == 1 and _traces(lambda x: _flat(f(x)), jax.ShapeDtypeStruct((), np.float64)):
+        return "scalar"
+    if _traces(lambda X: _as_columns(f(X), 3), jax.ShapeDtypeStruct((3, d), np.float64)):
+        return "batch"
+    return "host"
+
+
+_row_mode = functools.lru_cache(maxsize=1024)(_find_row_mode)
+
+
+@functools.lru_cache(maxsize=1024)
+def _pair_mode(f, d: int) -> str:
+    one_number = lambda out: np.size(out) == 1  # noqa: E731
+    if _traces(f, _row(d), _row(d), accept=one_number):
+        return "row"
+    scalar = jax.ShapeDtypeStruct((), np.float64)
+    if d == 1 and _traces(f, scalar, scalar, accept=one_number):
+        return "scalar"
+    return "host"
+
+
+def _flat(value):
+    """Whatever a function of one input returned, as one vector."""
+    return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, dtype=float)) for leaf in jax.tree.leaves(value)])
+
+
+def _as_columns(value, n):
+    value = jnp.asarray(value, dtype=float)
+    if value.ndim not in (1, 2) or value.shape[0] != n:
+        raise DataError(f"expected one row per input, {n} in all; the function returned shape {value.shape}.")
+    return value[:, None] if value.ndim == 1 else value
+
+
+def _host_values(f, X):
+    """Row by row in plain Python; whole-array functions get the whole array."""
+    calls = [lambda: [np.ravel(np.asarray(f(x), dtype=float)) for x in X]]
+    if X.shape[1] == 1:
+        calls.append(lambda: [np.ravel(np.asarray(f(float(x[0])), dtype=float)) for x in X])
+    calls.append(lambda: np.asarray(_as_columns(np.asarray(f(X), dtype=float), len(X))))
+    failure = None
+    for call in calls:
+        try:
+            return np.stack(call())
+        except Exception as error:
+            failure = failure or error
+    raise DataError(
+        f"the function {getattr(f, '__name__', f)!r} failed on an input of {X.shape[1]} columns: {failure}"
+    ) from failure
+
+
+def _host_pairs(f, X, Z):
+    scalars = X.ndim == 2 and X.shape[1] == 1
+    out = np.empty((len(X), len(Z)))
+    for i, x in enumerate(X):
+        for j, z in enumerate(Z):
+            try:
+                value = f(x, z)
+            except Exception as error:
+                if not scalars:
+                    raise DataError(f"the kernel function failed on a pair of inputs: {error}") from error
+                value = f(float(x[0]), float(z[0]))
+            if np.size(value) != 1:
+                raise DataError(f"the kernel function must return one number per pair; got shape {np.shape(value)}.")
+            out[i, j] = np.reshape(value, ())
+    return out
+
+
+def _numeric(X) -> bool:
+    if isinstance(X, jax.Array) or as_frame(X) is not None:
+        return True
+    try:
+        return np.asarray(X).dtype.kind in "fiub"
+    except ValueError:  # ragged
+        return False

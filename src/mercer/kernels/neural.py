@@ -1,0 +1,80 @@
+"""Covariances of neural networks with infinitely many hidden units (PRML 6.4.7; Williams 1998)."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.inputs import check_width
+from mercer.core.parameters import Positive
+from mercer.kernels.base import Kernel
+from mercer.kernels.distance import squared_distance
+from mercer.kernels.stationary import RBF
+from mercer.kernels.validity import Validity, derive, proved
+
+
+class ArcSine(Kernel):
+    """Probit hidden units erf(w.x~), x~ = (1, x), w ~ N(0, Sigma) (Williams 1998, eq. 10):
+
+        (2/pi) arcsin( 2 x~.S.x~' / sqrt((1 + 2 x~.S.x~) (1 + 2 x~'.S.x~')) )
+
+    Sigma is diagonal: ``bias`` is the variance of the bias weight, ``weight`` of the input weights (one, or one per
+    input). Not stationary: it saturates far from the origin, as a network does.
+    """
+
+    bias: Positive = 1.0
+    weight: Positive = 1.0
+
+    def _size(self, X):
+        if np.size(self.weight) > 1:
+            check_width(X, np.size(self.weight), "weight")
+        return self.bias + jnp.sum(self.weight * X * X, axis=1)
+
+    def block(self, X, Z):
+        a, b = self._size(X)[:, None], self._size(Z)[None, :]
+        c = self.bias + (self.weight * X) @ Z.T
+        # arcsin loses half the digits near 1, where inputs far from the origin live. With numerator N = 2c and
+        # denominator D, arcsin(N/D) = arctan(N / sqrt(D^2 - N^2)), and D^2 - N^2 = 1 + 2a + 2b + 4 (ab - c^2), where
+        # ab - c^2 = |u|^2 |v|^2 - (u.v)^2 is unchanged when v is replaced by v - u or v + u: we take the shorter.
+        scale = 1 / jnp.sqrt(jnp.asarray(self.weight))
+        near = squared_distance(X, Z, scale, what="weight")
+        far = 4 * self.bias + squared_distance(X, -Z, scale, what="weight")
+        w2, uw = jnp.where(c > 0, near, far), jnp.where(c > 0, c - a, c + a)
+        determinant = jnp.maximum(a * w2 - uw**2, 0.0)
+        return 2 / jnp.pi * jnp.arctan2(2 * c, jnp.sqrt(1 + 2 * a + 2 * b + 4 * determinant))
+
+    def block_diag(self, X):
+        a = self._size(X)
+        return 2 / jnp.pi * jnp.arctan2(2 * a, jnp.sqrt(1 + 4 * a))
+
+    @property
+    def validity(self) -> Validity:
+        return proved("6.1", "an expectation of products of hidden units (6.4.7; Williams 1998, 10)", repr(self))
+
+
+class GaussianNetwork(Kernel):
+    """Gaussian hidden units exp(-|x - u|^2 / 2 g^2) with centres u ~ N(0, s^2 I) (Williams 1998, eq. 13).
+
+    g is the ``width``, s the ``spread``: a Gaussian kernel that fades away from the origin,
+    (e/s)^d exp(-|x|^2/2m^2) exp(-|x-x'|^2/2q^2) exp(-|x'|^2/2m^2)
+    with 1/e^2 = 2/g^2 + 1/s^2, q^2 = 2g^2 + g^4/s^2, m^2 = 2s^2 + g^2.
+    """
+
+    width: Positive = 1.0
+    spread: Positive = 1.0
+
+    def _constants(self, d):
+        g2, s2 = jnp.square(self.width), jnp.square(self.spread)
+        return (1 + 2 * s2 / g2) ** (-d / 2), 2 * g2 + g2 * g2 / s2, 2 * s2 + g2
+
+    def block(self, X, Z):
+        height, q2, m2 = self._constants(X.shape[1])
+        edge = jnp.sum(X * X, axis=1)[:, None] + jnp.sum(Z * Z, axis=1)[None, :]
+        return height * jnp.exp(-0.5 * (edge / m2 + squared_distance(X, Z) / q2))
+
+    def block_diag(self, X):
+        height, _, m2 = self._constants(X.shape[1])
+        return height * jnp.exp(-jnp.sum(X * X, axis=1) / m2)
+
+    @property
+    def validity(self) -> Validity:
+        gaussian = RBF(lengthscale=jnp.sqrt(self._constants(1)[1])).validity
+        return derive("6.14", "a Gaussian kernel between two equal factors (Williams 1998, 13)", repr(self), [gaussian])

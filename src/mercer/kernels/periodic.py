@@ -1,0 +1,59 @@
+"""Kernels of functions that repeat."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.inputs import check_width
+from mercer.core.parameters import Positive
+from mercer.kernels.distance import safe_sqrt, squared_distance
+from mercer.kernels.stationary import RBF, Isotropic, Stationary
+from mercer.kernels.validity import Proof, Validity, derive
+
+
+class Periodic(Stationary):
+    """exp(-2 sum_i sin^2(pi (x_i - x'_i) / p_i) / l_i^2) (seed 001; RW06 4.31). One period and lengthscale, or one per input.
+
+    It is the Gaussian kernel on points of circles, u(x) = (cos 2 pi x/p, sin 2 pi x/p), since
+    |u - u'|^2 = 4 sin^2(pi (x - x')/p): 2 n d sines instead of n^2 d, and a proof.
+    """
+
+    period: Positive = 1.0
+    lengthscale: Positive = 1.0
+
+    def _circle(self, X):
+        for name in ("period", "lengthscale"):
+            if np.size(getattr(self, name)) > 1:
+                check_width(X, np.size(getattr(self, name)), name)
+        # The remainder is exact in floating point, so inputs far from zero lose nothing.
+        angle = 2 * jnp.pi * jnp.fmod(X, self.period) / self.period
+        return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
+
+    def block(self, X, Z):
+        lengthscale = jnp.asarray(self.lengthscale)
+        if lengthscale.ndim:
+            lengthscale = jnp.tile(jnp.broadcast_to(lengthscale, X.shape[1:]), 2)
+        return jnp.exp(-0.5 * squared_distance(self._circle(X), self._circle(Z), lengthscale))
+
+    @property
+    def validity(self) -> Validity:
+        gaussian = RBF(lengthscale=self.lengthscale).validity
+        return derive("6.19", "a Gaussian kernel of (cos 2 pi x/p, sin 2 pi x/p)", repr(self), [gaussian])
+
+
+class RadialPeriodic(Isotropic):
+    """exp(-2 sin^2(pi |x - x'| / p) / l^2): scikit-learn's ExpSineSquared.
+
+    For one input it is `Periodic`. For several it is not a valid kernel in general, so nothing is claimed of it.
+    """
+
+    period: Positive = 1.0
+
+    def block(self, X, Z):
+        return self.of_squared_distance(squared_distance(X, Z))
+
+    def of_squared_distance(self, r2):
+        return jnp.exp(-2 * (jnp.sin(jnp.pi * safe_sqrt(r2) / self.period) / self.lengthscale) ** 2)
+
+    @property
+    def validity(self) -> Validity:
+        return Validity(None, Proof("?", "valid for one input, where it is Periodic; not always for more", repr(self)))

@@ -1,0 +1,93 @@
+"""Green's functions of regularising differential operators (PRML 6.3): thin-plate and polyharmonic splines."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.basis import Polynomial
+from mercer.core.errors import ParameterError
+from mercer.core.inputs import select_columns
+from mercer.kernels.base import Kernel
+from mercer.kernels.distance import safe_sqrt, squared_distance
+from mercer.kernels.validity import Proof, Validity
+
+
+@dataclasses.dataclass(frozen=True)
+class NullSpace:
+    """The polynomials that a conditionally valid kernel leaves unpenalised.
+
+    ``parts`` lists (degree, columns): all polynomials up to that degree in those columns (None for all of them).
+    """
+
+    parts: tuple
+
+    @property
+    def degree(self) -> int:
+        return max(degree for degree, _ in self.parts)
+
+    def __call__(self, X):
+        """Functions that span it, at the inputs: (n, number of functions)."""
+        return np.column_stack(
+            [Polynomial(degree)(X if columns is None else select_columns(X, columns)) for degree, columns in self.parts]
+        )
+
+
+class ThinPlate(Kernel):
+    """r^power log r for an even power, r^power for an odd one, signed to be conditionally positive definite.
+
+    ``power=2`` is the thin-plate spline. The Green's function of the operator that penalises all m-th derivatives in
+    d dimensions has power 2m - d (`of_order`). The kernel is not positive semidefinite by itself: its quadratic form
+    is non-negative on coefficients that annihilate the polynomials in `null_space`, so it needs that polynomial part.
+    """
+
+    power: int = eqx.field(default=2, static=True)
+
+    def __check_init__(self):
+        if isinstance(self.power, bool) or not isinstance(self.power, int | np.integer) or self.power < 1:
+            raise ParameterError(f"ThinPlate.power must be a positive integer; got {self.power!r}.")
+
+    @classmethod
+    def of_order(cls, m: int, d: int):
+        """The spline that penalises m-th derivatives of functions of d inputs; 2m must exceed d.
+
+        >>> ThinPlate.of_order(m=2, d=2), ThinPlate.of_order(m=2, d=1)
+        (ThinPlate(power=2), ThinPlate(power=3))
+        """
+        if not 2 * m > d:
+            raise ParameterError(f"a spline of order m={m} in d={d} dimensions needs 2m > d.")
+        return cls(power=2 * m - d)
+
+    @property
+    def order(self) -> int:
+        """The order of conditional positive definiteness (Wendland 2004, theorems 8.16 and 8.17)."""
+        return self.power // 2 + 1
+
+    @property
+    def null_space(self) -> NullSpace:
+        return NullSpace(((self.order - 1, None),))
+
+    def block(self, X, Z):
+        r2, half = squared_distance(X, Z), self.power // 2
+        sign = 1.0 if self.order % 2 == 0 else -1.0
+        if self.power % 2:
+            return sign * safe_sqrt(r2) * r2**half
+        inside = jnp.where(r2 > 0, r2, 1.0)
+        return jnp.where(r2 > 0, sign * inside**half * 0.5 * jnp.log(inside), 0.0)
+
+    def block_diag(self, X):
+        return jnp.zeros_like(X[:, 0])
+
+    @property
+    def stationary(self):
+        return True
+
+    @property
+    def isotropic(self):
+        return True
+
+    @property
+    def validity(self) -> Validity:
+        says = f"Green's function of an operator whose null space is the polynomials up to degree {self.order - 1}"
+        return Validity(False, Proof("6.3", says, repr(self)), conditional=self.order)

@@ -1,0 +1,221 @@
+"""Kernels of the distance between inputs."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.errors import ParameterError
+from mercer.core.inputs import check_width
+from mercer.core.parameters import NonNegative, Positive
+from mercer.kernels.base import Kernel
+from mercer.kernels.bessel import matern
+from mercer.kernels.distance import safe_sqrt, squared_distance
+from mercer.kernels.dot import Linear
+from mercer.kernels.validity import Validity, derive, proved
+
+
+class Stationary(Kernel):
+    """A function of x - x' with k(x, x) = 1."""
+
+    def block_diag(self, X):
+        return jnp.ones_like(X[:, 0])
+
+    @property
+    def stationary(self):
+        return True
+
+
+class Isotropic(Stationary):
+    """A function of |x - x'| / l. One lengthscale per input makes it anisotropic (ARD) and keeps it stationary.
+
+    Subclasses give `of_squared_distance`; the distance comes divided by the lengthscale, from distance.py, once.
+    """
+
+    lengthscale: Positive = 1.0
+
+    def of_squared_distance(self, r2):
+        """k as a function of |x - x'|^2 / l^2, elementwise."""
+        raise NotImplementedError
+
+    def block(self, X, Z):
+        return self.of_squared_distance(squared_distance(X, Z, self.lengthscale))
+
+    def block_diag(self, X):
+        if np.size(self.lengthscale) > 1:
+            check_width(X, np.size(self.lengthscale), "lengthscale")
+        return super().block_diag(X)
+
+    @property
+    def isotropic(self):
+        return np.ndim(self.lengthscale) == 0
+
+
+class RBF(Isotropic):
+    """Squared exponential, the 'Gaussian' kernel (PRML 6.23): exp(-|x - x'|^2 / 2 l^2).
+
+    Infinitely smooth; valid in every dimension; its feature space is infinite (Ex 6.11).
+    """
+
+    def of_squared_distance(self, r2):
+        return jnp.exp(-0.5 * r2)
+
+    def distance(self, X, Z):
+        return -2 * jnp.expm1(-0.5 * squared_distance(X, Z, self.lengthscale))
+
+    @property
+    def validity(self) -> Validity:
+        return proved("6.23", "Gaussian: 6.14 and 6.16 applied to a linear kernel, as in 6.25", repr(self))
+
+
+class Exponential(Isotropic):
+    """Ornstein-Uhlenbeck (PRML 6.56): exp(-|x - x'| / l). Continuous, nowhere differentiable; Markov for one input."""
+
+    def of_squared_distance(self, r2):
+        return jnp.exp(-safe_sqrt(r2))
+
+    @property
+    def validity(self) -> Validity:
+        return proved("6.56", "exponential: its spectral density is positive (Bochner)", repr(self))
+
+
+class Matern(Isotropic):
+    """Matern of any order nu > 0 (seed 001; RW06 4.14): 2^(1-nu)/Gamma(nu) s^nu K_nu(s), s = sqrt(2 nu) |x - x'| / l.
+
+    Samples are ceil(nu) - 1 times differentiable. nu = 1/2 is `Exponential`, nu = inf is `RBF`. Half-integers have a
+    closed form; other orders integrate the Bessel function numerically, about a hundred times slower.
+    """
+
+    nu: float = eqx.field(default=2.5, static=True)
+
+    def __check_init__(self):
+        if isinstance(self.nu, bool) or not isinstance(self.nu, int | float | np.number) or not self.nu > 0:
+            raise ParameterError(f"Matern.nu must be a positive number (or inf); got {self.nu!r}.")
+
+    def of_squared_distance(self, r2):
+        nu = float(self.nu)
+        if math.isinf(nu):
+            return jnp.exp(-0.5 * r2)
+        return matern(nu, 2 * nu * r2)
+
+    @property
+    def validity(self) -> Validity:
+        return proved("RW06 4.14", "Matern: its spectral density is positive (Bochner)", repr(self))
+
+
+class RationalQuadratic(Isotropic):
+    """(1 + |x - x'|^2 / 2 alpha l^2)^-alpha (RW06 4.19): a scale mixture of Gaussian kernels; alpha = inf is `RBF`."""
+
+    alpha: Positive = 1.0
+
+    def of_squared_distance(self, r2):
+        # log1p keeps the digits when alpha is large.
+        return jnp.exp(-self.alpha * jnp.log1p(r2 / (2 * self.alpha)))
+
+    @property
+    def validity(self) -> Validity:
+        gaussian = RBF(lengthscale=self.lengthscale).validity
+        return derive("6.17", "an integral of Gaussian kernels over their width", repr(self), [gaussian])
+
+
+class Standard(Kernel):
+    """theta0 exp(-theta1/2 |x - x'|^2) + theta2 + theta3 x.x' (PRML 6.63).
+
+    With one theta1 per input (the book's eta) it is the ARD kernel (PRML 6.72). theta2 = 0 and theta3 = 0 switch the
+    constant and the linear term off for good.
+    """
+
+    theta0: Positive = 1.0
+    theta1: Positive = 1.0
+    theta2: NonNegative = 1.0
+    theta3: NonNegative = 1.0
+
+    def block(self, X, Z):
+        r2 = squared_distance(X, Z, 1 / jnp.sqrt(jnp.asarray(self.theta1)), what="theta1")
+        return self.theta0 * jnp.exp(-0.5 * r2) + self.theta2 + self.theta3 * (X @ Z.T)
+
+    def block_diag(self, X):
+        return self.theta0 + self.theta2 + self.theta3 * jnp.sum(X * X, axis=1)
+
+    def distance(self, X, Z):
+        r2 = squared_distance(X, Z, 1 / jnp.sqrt(jnp.asarray(self.theta1)), what="theta1")
+        return -2 * self.theta0 * jnp.expm1(-0.5 * r2) + self.theta3 * squared_distance(X, Z)
+
+    @property
+    def validity(self) -> Validity:
+        gaussian = RBF(lengthscale=1 / jnp.sqrt(jnp.asarray(self.theta1))).validity
+        parts = [derive("6.13", "a positive multiple", "theta0 exp(...)", [gaussian])]
+        if np.any(self.theta2 != 0):
+            parts.append(Constant(1.0).validity)
+        if np.any(self.theta3 != 0):
+            parts.append(derive("6.13", "a positive multiple", "theta3 x.x'", [Linear().validity]))
+        return derive("6.17", "a sum of valid kernels", repr(self), parts) if len(parts) > 1 else parts[0]
+
+    @property
+    def stationary(self):
+        return bool(np.all(self.theta3 == 0))
+
+    @property
+    def isotropic(self):
+        return self.stationary and np.ndim(self.theta1) == 0
+
+    @property
+    def distance_is_stationary(self):
+        return True
+
+    @property
+    def distance_is_isotropic(self):
+        return np.ndim(self.theta1) == 0
+
+
+class _Pointwise(Kernel):
+    """Kernels that look at which row it is, not at what is in it: they take inputs of any kind."""
+
+    variance: Positive = 1.0
+
+    def prepare(self, X, index):
+        return np.asarray(index)
+
+    @property
+    def stationary(self):
+        return True
+
+    @property
+    def isotropic(self):
+        return True
+
+    def block_diag(self, X):
+        return jnp.broadcast_to(jnp.asarray(self.variance), X.shape)
+
+
+class Constant(_Pointwise):
+    """The same value for every pair: a common unknown offset."""
+
+    def block(self, X, Z):
+        return jnp.broadcast_to(jnp.asarray(self.variance), (X.shape[0], Z.shape[0]))
+
+    def distance(self, X, Z):
+        return jnp.zeros((X.shape[0], Z.shape[0]))
+
+    def feature_block(self, X):
+        return jnp.sqrt(self.block_diag(X))[:, None]
+
+    @property
+    def validity(self) -> Validity:
+        return proved("6.1", "one constant feature", repr(self))
+
+
+class White(_Pointwise):
+    """Independent noise of each row (the delta of PRML 6.62): ``kernel(X)`` is variance times I, ``kernel(X, Z)`` zero.
+
+    Two rows are different rows even when their values are equal, as two measurements at one place are. Only
+    ``kernel(X)``, or ``kernel(X, X)`` with the very same object, pairs a row with itself.
+    """
+
+    def block(self, X, Z):
+        return jnp.where(X[:, None] == Z[None, :], self.variance, 0.0)
+
+    @property
+    def validity(self) -> Validity:
+        return proved("6.62", "white noise: a positive multiple of the unit matrix", repr(self))

@@ -1,0 +1,135 @@
+"""Dense Cholesky factorisation on the CPU: LAPACK, in place. Knows nothing of kernels."""
+
+import dataclasses
+
+import numpy as np
+from scipy.linalg import lapack
+
+from mercer.core.errors import NotPositiveDefiniteError
+
+LARGEST_JITTER = 1e-5  # relative to the mean of the diagonal; beyond it the matrix is called indefinite
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cholesky:
+    """L L^T = C + jitter I. ``lower`` is L, in Fortran order, zero above the diagonal."""
+
+    lower: np.ndarray
+    jitter: float = 0.0
+
+    def half_solve(self, b):
+        """L^-1 b. n^2 flops a column."""
+        if self.lower.size == 0:
+            return np.array(b, dtype=float)
+        return lapack.dtrtrs(self.lower, b, lower=1)[0]
+
+    def solve(self, b):
+        """(C + jitter I)^-1 b. 2 n^2 flops a column."""
+        if self.lower.size == 0:
+            return np.array(b, dtype=float)
+        return lapack.dpotrs(self.lower, b, lower=1)[0]
+
+    def log_det(self) -> float:
+        return 2.0 * float(np.sum(np.log(np.diag(self.lower))))
+
+    def extended(self, B, D) -> "Cholesky":
+        """The factor of [[C, B], [B^T, D]], at n^2 flops a new column instead of starting again."""
+        n, m = B.shape
+        V = self.half_solve(B)
+        corner = factor(D - V.T @ V, scale=float(np.mean(np.diag(D))))
+        lower = np.zeros((n + m, n + m), order="F")
+        lower[:n, :n] = self.lower
+        lower[n:, :n] = V.T
+        lower[n:, n:] = corner.lower
+        return Cholesky(lower, max(self.jitter, corner.jitter))
+
+
+def factor(C, scale: float | None = None) -> Cholesky:
+    """Cholesky factor of a symmetric matrix, overwriting it. n^3/3 flops and no second matrix.
+
+    If rounding has made C indefinite, jitter is added to the diagonal: none at first, then n eps and a hundred times
+    more at every failure, relative to ``scale`` (the mean of the diagonal). What was added is in the result.
+    """
+    work, diagonal = _checked(C)
+    n = len(diagonal)
+    scale = float(np.mean(diagonal)) if scale is None else scale
+    for relative in [0.0, *_jitters(n)]:
+        if _attempt(work, diagonal + relative * scale):
+            _clear_upper(work)
+            return Cholesky(work, relative * scale)
+    raise NotPositiveDefiniteError(_indefinite(n, scale))
+
+
+def root(K, scale: float | None = None) -> np.ndarray:
+    """R (n, r) with R R^T = K for a positive semidefinite K, singular or not, overwriting K. No jitter.
+
+    A singular matrix is factorised with pivoting (LAPACK pstrf) up to its numerical rank r, so a smooth field on many
+    points, whose rank is small, costs n r^2.
+    """
+    work, diagonal = _checked(K)
+    n = len(diagonal)
+    scale = float(np.max(diagonal, initial=0.0)) if scale is None else scale
+    if _attempt(work, diagonal):
+        _clear_upper(work)
+        return work
+    _restore(work, diagonal)
+    tolerance = n * np.finfo(float).eps * max(scale, np.finfo(float).tiny)
+    smallest = float(diagonal.min())
+    factored, pivots, rank, _ = lapack.dpstrf(work, tol=tolerance, lower=1, overwrite_a=1)
+    lower = np.tril(factored)[:, :rank]
+    R = np.empty((n, rank))
+    R[pivots - 1] = lower
+    # What is left of an indefinite matrix is negative; of a semidefinite one, rounding.
+    left = diagonal - np.einsum("ij,ij->i", R, R)
+    if min(smallest, float(left.min())) < -100 * tolerance:
+        raise NotPositiveDefiniteError(_indefinite(n, scale))
+    return R
+
+
+def _checked(C):
+    """A Fortran-ordered view (C is symmetric, so its transpose is itself) and a copy of the diagonal."""
+    work = C if C.flags.f_contiguous else C.T
+    if not work.flags.f_contiguous:
+        work = np.asfortranarray(C)
+    diagonal = np.diag(work).copy()
+    if not np.isfinite(work.sum()) and not np.isfinite(work).all():
+        raise NotPositiveDefiniteError("the covariance matrix has entries that are not finite; check the kernel's scale.")
+    return work, diagonal
+
+
+def _jitters(n):
+    relative = max(n, 10) * np.finfo(float).eps
+    while relative < LARGEST_JITTER:
+        yield relative
+        relative *= 100
+    yield LARGEST_JITTER
+
+
+def _attempt(work, diagonal) -> bool:
+    """potrf on the lower triangle; the upper one keeps the original."""
+    if len(diagonal) == 0:
+        return True
+    if not diagonal.min() > 0:
+        return False
+    _restore(work, diagonal)
+    return lapack.dpotrf(work, lower=1, clean=0, overwrite_a=1)[1] == 0
+
+
+def _restore(work, diagonal):
+    """The lower triangle again from the upper one, column by column (rows of the upper triangle)."""
+    for j in range(len(diagonal)):
+        work[j + 1 :, j] = work[j, j + 1 :]
+    np.fill_diagonal(work, diagonal)
+
+
+def _clear_upper(work):
+    for j in range(1, work.shape[1]):
+        work[:j, j] = 0.0
+
+
+def _indefinite(n, scale):
+    return (
+        f"a covariance matrix of {n} points is not positive definite: it stayed indefinite with jitter up to "
+        f"{LARGEST_JITTER:g} of its diagonal ({scale:.3g}). Add noise, remove duplicate inputs, or look at the kernel "
+        "with mercer.check_kernel(kernel, X)."
+    )
