@@ -7,7 +7,7 @@
 (2, 3)
 """
 
-from mercer import basis, kernels, priors
+from mercer import basis, kernels, plot, priors
 from mercer.core.errors import (
     DataError,
     InfiniteFeaturesError,
@@ -35,5 +35,6 @@ __all__ = [
     "check_kernel",
     "kernels",
     "mercer_expansion",
+    "plot",
     "priors",
 ]

@@ -17,7 +17,7 @@ import numpy as np
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix, check_width
 from mercer.core.parameters import Parametrized, Positive
-from mercer.core.precision import double, is_traced
+from mercer.core.precision import concretely, is_traced
 
 
 class Basis(Parametrized):
@@ -27,7 +27,7 @@ class Basis(Parametrized):
         X = as_matrix(X)
         if is_traced((self, X)):
             return self.design(X)
-        with double():
+        with concretely():
             return np.asarray(self.design(jnp.asarray(X)))
 
     def design(self, X):

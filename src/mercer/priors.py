@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from mercer.core.errors import ParameterError
-from mercer.core.precision import double
+from mercer.core.precision import concretely
 from mercer.core.random import as_key
 
 
@@ -41,7 +41,7 @@ class Prior:
     def sample(self, size=1, seed=0):
         """Draws, as a NumPy array of the given size."""
         shape = (size,) if isinstance(size, int) else tuple(size)
-        with double():
+        with concretely():
             return jax.device_get(self._draw(as_key(seed), shape))
 
 

@@ -33,11 +33,7 @@ def as_matrix(X, what: str = "X"):
     if isinstance(X, jax.core.Tracer):
         return _matrix_shape(X, what)
     frame = as_frame(X)
-    if frame is not None:
-        array = _frame_values(frame, what)
-    else:
-        array = _numbers(X, what)
-    array = _matrix_shape(array, what)
+    array = _matrix_shape(_numbers(X, what) if frame is None else _frame_values(frame, what), what)
     if not np.isfinite(array).all():
         _refuse_non_finite(array, what, None if frame is None else frame.columns)
     return array
@@ -112,13 +108,12 @@ def _matrix_shape(array, what):
 
 def _refuse_non_finite(array, what, names):
     bad = ~np.isfinite(array)
-    rows, columns = np.nonzero(bad)
+    first, counts = np.nonzero(bad)[0][0], bad.sum(axis=0)
     kind = "missing values (NaN)" if np.isnan(array[bad]).all() else "infinite or missing values"
-    where = ", ".join(
-        f"column {names[j] if names else j}: {count}" for j, count in zip(*np.unique(columns, return_counts=True))
-    ) if len(set(columns)) <= 8 else f"{len(set(columns))} columns"
+    where = ", ".join(f"column {names[j] if names else j}: {counts[j]}" for j in np.flatnonzero(counts)[:8])
+    where += ", ..." if (counts > 0).sum() > 8 else ""
     raise DataError(
-        f"{what} has {bad.sum()} {kind}, first in row {rows[0]} ({where}). Finite numbers were expected: "
+        f"{what} has {bad.sum()} {kind}, first in row {first} ({where}). Finite numbers were expected: "
         "drop those rows, or fill them in."
     )
 

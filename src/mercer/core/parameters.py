@@ -121,7 +121,7 @@ class Parametrized(eqx.Module):
     def __post_init__(self):
         if self.name is not None and not (isinstance(self.name, str) and self.name.isidentifier()):
             raise ParameterError(
-                f"name must be a word usable as a Python identifier, since it prefixes keyword names; got {self.name!r}."
+                f"name must be a word usable as a Python identifier, for it begins keyword names; got {self.name!r}."
             )
         for field, constraint in constraints(type(self)).items():
             object.__setattr__(self, field, self._checked(field, constraint, getattr(self, field)))
@@ -289,21 +289,22 @@ class Parametrized(eqx.Module):
     def _arguments(self) -> list[str]:
         fields = [field.name for field in dataclasses.fields(self) if field.name not in ("fixed", "priors")]
         fields.sort(key=lambda name: name == "name")  # the keyword comes last
-        return [f"{name}={_show(getattr(self, name))}" for name in fields if getattr(self, name) is not None]
+        return [f"{name}={show(getattr(self, name))}" for name in fields if getattr(self, name) is not None]
 
     def __eq__(self, other):
         if type(self) is not type(other):
             return NotImplemented
-        mine, theirs = jax.tree.flatten(self), jax.tree.flatten(other)
-        return mine[1] == theirs[1] and all(
-            np.array_equal(a, b) for a, b in zip(mine[0], theirs[0], strict=True)
-        )
+        mine, theirs = jax.tree.leaves(self), jax.tree.leaves(other)
+        shape: Any = jax.tree.structure(self)
+        other_shape: Any = jax.tree.structure(other)
+        return bool(shape == other_shape) and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
     def __hash__(self):
         return hash(jax.tree.structure(self))
 
 
-def _show(value) -> str:
+def show(value) -> str:
+    """A field as `repr` writes it."""
     if is_traced(value):
         return "<traced>"
     if isinstance(value, float | np.floating | np.ndarray | jax.Array):

@@ -1,5 +1,7 @@
 """Double precision for mercer's own arithmetic, without touching the caller's JAX configuration."""
 
+import contextlib
+
 import jax
 import numpy as np
 
@@ -13,6 +15,13 @@ def double():
     float64
     """
     return jax.enable_x64(True)
+
+
+@contextlib.contextmanager
+def concretely():
+    """Double precision, and arithmetic on plain numbers done now even while the caller's ``jit`` is being traced."""
+    with double(), jax.ensure_compile_time_eval():
+        yield
 
 
 def is_traced(tree) -> bool:

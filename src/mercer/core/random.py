@@ -17,7 +17,7 @@ def as_key(seed):
     if isinstance(seed, jax.Array):
         return seed
     if seed is None:
-        seed = np.random.SeedSequence().entropy % 2**63
+        seed = int(np.random.default_rng().integers(2**63))
     elif isinstance(seed, np.random.Generator):
         seed = seed.integers(2**63)
     elif isinstance(seed, np.random.RandomState):

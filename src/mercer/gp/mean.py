@@ -6,7 +6,7 @@ import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import count_rows
-from mercer.core.precision import double
+from mercer.core.precision import concretely
 from mercer.kernels.functions import RowFunction
 
 
@@ -34,7 +34,7 @@ class MeanFunction:
     def __call__(self, X) -> np.ndarray:
         if self.function is None:
             return np.full(count_rows(X), self.constant)
-        with double():
+        with concretely():
             values = np.asarray(self.function(self.function.prepare(X)))
         if values.shape[1] != 1 or not np.isfinite(values).all():
             raise DataError(f"the mean function {self.function!r} must return one finite number per input.")

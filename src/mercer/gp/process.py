@@ -9,7 +9,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, InvalidKernelError, ParameterError
 from mercer.core.inputs import as_vector, count_rows, stack_rows
-from mercer.core.precision import double
+from mercer.core.precision import concretely
 from mercer.core.random import as_key
 from mercer.gp.mean import MeanFunction
 from mercer.kernels.convert import as_kernel
@@ -74,20 +74,20 @@ class GP:
         prior = np.asarray(self.kernel.diag(Z))
         if self.observed is None:
             return prior
-        V = self._whitened(Z)
+        V = self._whitened(self.observed, Z)
         return np.maximum(prior - np.einsum("ij,ij->j", V, V), 0.0)
 
     def covariance(self, Z) -> np.ndarray:
         """cov(f(z), f(z')), without observation noise: (s, s)."""
         K = gram.within(self.kernel, Z)
         if self.observed is not None:
-            V = self._whitened(Z)
+            V = self._whitened(self.observed, Z)
             K -= V.T @ V
         return K
 
-    def _whitened(self, Z):
+    def _whitened(self, observed: Observed, Z):
         """L^-1 k(X, Z): (n, s), which the data take off the prior covariance, squared."""
-        return self.observed.factor.half_solve(gram.between(self.kernel, self.observed.X, Z))
+        return observed.factor.half_solve(gram.between(self.kernel, observed.X, Z))
 
     # -- samples -------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class GP:
         scale = float(np.max(self.kernel.diag(X))) if n else 0.0
         # What rounding leaves of a posterior covariance is relative to the prior's.
         R = root(self.covariance(X), scale=scale) if n else np.zeros((0, 0))
-        with double():
+        with concretely():
             z = np.asarray(jax.random.normal(as_key(seed), (size, n)))
         return self.mean(X) + z[:, : R.shape[1]] @ R.T
 
@@ -163,7 +163,11 @@ class GP:
 
 def _noise(noise, n):
     """One variance per observation."""
-    values = np.full(n, noise, dtype=float) if np.ndim(noise) == 0 and not isinstance(noise, str) else as_vector(noise, n, "noise")
+    values = (
+        np.full(n, noise, dtype=float)
+        if np.ndim(noise) == 0 and not isinstance(noise, str)
+        else as_vector(noise, n, "noise")
+    )
     if not np.all(np.isfinite(values)) or np.any(values < 0):
         raise DataError(f"noise is a variance: finite and not negative; got {noise!r}.")
     return values

@@ -1,4 +1,4 @@
-"""Kernels made of kernels: the ten rules of PRML 6.13-6.22, and (6.26).
+"""Kernels made of kernels by arithmetic on their values (PRML 6.13, 6.15-6.18, 6.21, 6.22).
 
 Each class is one rule: what it does to Gram blocks, diagonals and features, and what it proves. Arithmetic on
 Python's operators ends in `add`, `multiply`, `divide` and `power`, which refuse what the rules do not allow.
@@ -6,25 +6,24 @@ Python's operators ends in `add`, `multiply`, `divide` and `power`, which refuse
 
 import functools
 import operator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.errors import DataError, InvalidKernelError, ParameterError
-from mercer.core.inputs import select_columns
-from mercer.core.parameters import NonNegative, Positive, positive
-from mercer.core.precision import double, is_traced
+from mercer.core.errors import InvalidKernelError, ParameterError
+from mercer.core.parameters import NonNegative, Positive, positive, show
+from mercer.core.precision import is_traced
 from mercer.core.text import number
 from mercer.kernels import convert
 from mercer.kernels.base import Kernel
-from mercer.kernels.evaluate import HostRows, on_host
+from mercer.kernels.composite import Unary, named
 from mercer.kernels.features import products, symmetric_power
-from mercer.kernels.functions import RowFunction
 from mercer.kernels.splines import NullSpace
 from mercer.kernels.stationary import Constant, White
+from mercer.kernels.substitution import On
 from mercer.kernels.validity import Validity, derive
 
 
@@ -63,7 +62,7 @@ class Nary(Kernel):
 
     def __repr__(self):
         shown = [f"({part!r})" if part._strength < self._strength else repr(part) for part in self.parts]
-        return _named(self, self._word.join(shown))
+        return named(self, self._word.join(shown))
 
 
 class Sum(Nary):
@@ -125,32 +124,6 @@ class Product(Nary):
         return derive("6.22" if subsets else "6.18", "a product of valid kernels", repr(self), premises)
 
 
-class Unary(Kernel):
-    """One kernel changed by a rule. Unless said otherwise it is stationary and isotropic where its part is."""
-
-    _transparent: ClassVar[bool] = True
-
-    inner: Kernel
-
-    def __post_init__(self):
-        super().__post_init__()
-        object.__setattr__(self, "inner", convert.as_kernel(self.inner))
-
-    def prepare(self, X, index):
-        return self.inner.prepare(X, index)
-
-    @property
-    def stationary(self):
-        return self.inner.stationary
-
-    @property
-    def isotropic(self):
-        return self.inner.isotropic
-
-    def _method(self, call):
-        return _named(self, f"({self.inner!r}).{call}" if self.inner._strength < 3 else f"{self.inner!r}.{call}")
-
-
 class Scale(Unary):
     """c k1 with c > 0 (PRML 6.13): c is the variance."""
 
@@ -189,7 +162,7 @@ class Scale(Unary):
 
     def __repr__(self):
         inner = f"({self.inner!r})" if self.inner._strength < 2 else repr(self.inner)
-        return _named(self, f"{'<traced>' if is_traced(self.variance) else number(self.variance)} * {inner}")
+        return named(self, f"{show(self.variance)} * {inner}")
 
 
 class Power(Unary):
@@ -219,7 +192,7 @@ class Power(Unary):
 
     def __repr__(self):
         inner = f"({self.inner!r})" if self.inner._strength < 3 or isinstance(self.inner, Power) else repr(self.inner)
-        return _named(self, f"{inner} ** {self.exponent}")
+        return named(self, f"{inner} ** {self.exponent}")
 
 
 class PolynomialOf(Unary):
@@ -231,7 +204,9 @@ class PolynomialOf(Unary):
         if not is_traced(self.coefficients):
             coefficients = np.asarray(self.coefficients, dtype=float)
             if coefficients.ndim != 1 or coefficients.size == 0:
-                raise ParameterError(f"polynomial takes a list of coefficients [c0, c1, ...]; got {self.coefficients!r}.")
+                raise ParameterError(
+                    f"polynomial takes a list of coefficients [c0, c1, ...]; got {self.coefficients!r}."
+                )
             if np.any(coefficients < 0):
                 raise InvalidKernelError(
                     f"rule 6.15 needs a polynomial with non-negative coefficients; got {number(coefficients)}."
@@ -265,7 +240,7 @@ class PolynomialOf(Unary):
         return derive("6.15", says, repr(self), [self.inner.validity])
 
     def __repr__(self):
-        return self._method(f"polynomial({'<traced>' if is_traced(self.coefficients) else number(self.coefficients)})")
+        return self._method(f"polynomial({show(self.coefficients)})")
 
 
 class Exp(Unary):
@@ -285,239 +260,6 @@ class Exp(Unary):
         return self._method("exp()")
 
 
-class Modulate(Unary):
-    """f(x) k1(x, x') f(x') for any function f (PRML 6.14)."""
-
-    f: RowFunction
-
-    def __post_init__(self):
-        super().__post_init__()
-        object.__setattr__(self, "f", RowFunction.of(self.f))
-
-    def prepare(self, X, index):
-        return self.f.prepare(X), self.inner.prepare(X, index)
-
-    def _factor(self, rows):
-        values = self.f(rows)
-        if values.shape[1] != 1:
-            raise DataError(f"modulate takes a function that returns one number per input; it returned {values.shape[1]}.")
-        return values[:, 0]
-
-    def block(self, X, Z):
-        return self._factor(X[0])[:, None] * self.inner.block(X[1], Z[1]) * self._factor(Z[0])[None, :]
-
-    def block_diag(self, X):
-        return self._factor(X[0]) ** 2 * self.inner.block_diag(X[1])
-
-    def feature_block(self, X):
-        return self._factor(X[0])[:, None] * self.inner.feature_block(X[1])
-
-    @property
-    def stationary(self):
-        return None
-
-    @property
-    def isotropic(self):
-        return None
-
-    @property
-    def validity(self) -> Validity:
-        return derive("6.14", "a valid kernel between two equal factors", repr(self), [self.inner.validity])
-
-    def __repr__(self):
-        return self._method(f"modulate({self.f!r})")
-
-
-class Warp(Unary):
-    """k1(phi(x), phi(x')) for any function phi (PRML 6.19)."""
-
-    phi: RowFunction
-
-    def __post_init__(self):
-        super().__post_init__()
-        object.__setattr__(self, "phi", RowFunction.of(self.phi))
-
-    def prepare(self, X, index):
-        rows = self.phi.prepare(X)
-        if not is_traced((self, rows)) and not isinstance(rows, HostRows) and len(index):
-            # The inner kernel prepares what phi returns, so if it works on the host, phi has to as well.
-            with double():
-                seen = self.inner.prepare(np.asarray(self.phi(rows[:1])), index[:1])
-                if on_host(seen):
-                    rows = HostRows(np.asarray(self.phi(rows)))
-        return rows, np.asarray(index)
-
-    def _seen(self, X):
-        rows, index = X
-        return self.inner.prepare(self.phi(rows), index)
-
-    def block(self, X, Z):
-        return self.inner.block(self._seen(X), self._seen(Z))
-
-    def block_diag(self, X):
-        return self.inner.block_diag(self._seen(X))
-
-    def distance(self, X, Z):
-        return self.inner.distance(self._seen(X), self._seen(Z))
-
-    def feature_block(self, X):
-        return self.inner.feature_block(self._seen(X))
-
-    @property
-    def stationary(self):
-        return None
-
-    @property
-    def isotropic(self):
-        return None
-
-    @property
-    def validity(self) -> Validity:
-        return derive("6.19", "a valid kernel of a function of the input", repr(self), [self.inner.validity])
-
-    def __repr__(self):
-        return self._method(f"warp({self.phi!r})")
-
-
-class Span(NamedTuple):
-    """A slice that can be compared and hashed."""
-
-    start: int | None
-    stop: int | None
-    step: int | None
-
-
-class On(Unary):
-    """A kernel that looks at some of the inputs (the parts of PRML 6.21 and 6.22; by itself, 6.19 with a selection)."""
-
-    columns: tuple = eqx.field(static=True)
-
-    def __post_init__(self):
-        super().__post_init__()
-        object.__setattr__(self, "columns", _checked_columns(self.columns))
-
-    @property
-    def _selection(self):
-        return slice(*self.columns) if isinstance(self.columns, Span) else self.columns
-
-    def prepare(self, X, index):
-        return self.inner.prepare(select_columns(X, self._selection), index)
-
-    def block(self, X, Z):
-        return self.inner.block(X, Z)
-
-    def block_diag(self, X):
-        return self.inner.block_diag(X)
-
-    def distance(self, X, Z):
-        return self.inner.distance(X, Z)
-
-    def feature_block(self, X):
-        return self.inner.feature_block(X)
-
-    @property
-    def distance_is_stationary(self):
-        return self.inner.distance_is_stationary
-
-    @property
-    def isotropic(self):
-        # Of all inputs only a constant (or white noise) can be, whatever the selection.
-        return isinstance(self.inner, Constant | White)
-
-    @property
-    def null_space(self):
-        parts = self.inner.null_space and self.inner.null_space.parts
-        return NullSpace(tuple((degree, self._selection) for degree, _ in parts)) if parts else None
-
-    @property
-    def validity(self) -> Validity:
-        return derive("6.19", "a valid kernel of some of the inputs", repr(self), [self.inner.validity],
-                      keeps_failure=True)  # fmt: skip
-
-    def __repr__(self):
-        if isinstance(self.columns, Span):
-            shown = repr(self._selection)
-        else:
-            shown = repr(self.columns[0]) if len(self.columns) == 1 else repr(list(self.columns))
-        return self._method(f"on({shown})")
-
-
-def _checked_columns(columns):
-    if isinstance(columns, Span):
-        return columns
-    if isinstance(columns, slice):
-        return Span(columns.start, columns.stop, columns.step)
-    if isinstance(columns, str | int | np.integer) and not isinstance(columns, bool):
-        columns = [columns]
-    try:
-        columns = tuple(c if isinstance(c, str) else operator.index(c) for c in columns)
-    except TypeError:
-        columns = None
-    kinds = {type(c) for c in columns} if columns else set()
-    if len(kinds) != 1 or bool in kinds:
-        raise ParameterError(
-            f"on takes column indices, a slice, or column names of a frame, not a mixture; got {columns!r}."
-        )
-    return columns
-
-
-class GaussianOf(Unary):
-    """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): the Gaussian kernel over k1's distance (PRML 6.26)."""
-
-    sigma: Positive = 1.0
-
-    def block(self, X, Z):
-        return jnp.exp(-0.5 * self.inner.distance(X, Z) / jnp.square(self.sigma))
-
-    def block_diag(self, X):
-        return jnp.ones_like(self.inner.block_diag(X))
-
-    @property
-    def stationary(self):
-        return True if self.inner.distance_is_stationary else self.inner.stationary
-
-    @property
-    def isotropic(self):
-        return True if self.inner.distance_is_isotropic else self.inner.isotropic
-
-    @property
-    def validity(self) -> Validity:
-        says = "a Gaussian kernel over the distance of a valid one (6.14 and 6.16)"
-        return derive("6.26", says, repr(self), [self.inner.validity])
-
-    def __repr__(self):
-        return self._method(f"gaussian({'<traced>' if is_traced(self.sigma) else number(self.sigma)})")
-
-
-class Normalize(Unary):
-    """k1(x, x') / sqrt(k1(x,x) k1(x',x')) (PRML 6.14 with f(x) = k1(x,x)^-1/2); zero where k1(x,x) = 0."""
-
-    def _factor(self, X):
-        diagonal = self.inner.block_diag(X)
-        inside = jnp.where(diagonal > 0, diagonal, 1.0)
-        return jnp.where(diagonal > 0, 1 / jnp.sqrt(inside), 0.0)
-
-    def block(self, X, Z):
-        return self._factor(X)[:, None] * self.inner.block(X, Z) * self._factor(Z)[None, :]
-
-    def block_diag(self, X):
-        return self.inner.block_diag(X) * self._factor(X) ** 2
-
-    def feature_block(self, X):
-        return self._factor(X)[:, None] * self.inner.feature_block(X)
-
-    @property
-    def validity(self) -> Validity:
-        return derive("6.14", "a valid kernel between two equal factors", repr(self), [self.inner.validity])
-
-    def __repr__(self):
-        return self._method("normalize()")
-
-
-def _named(kernel, expression: str) -> str:
-    return expression if kernel.name is None else f"({expression}).named({kernel.name!r})"
-
-
 # -- Python's operators --------------------------------------------------------------------------------------------
 
 
@@ -535,7 +277,7 @@ def add(a, b):
         return b
     if _is_number(b) and not is_traced(b) and b == 0:
         return a
-    parts = []
+    parts: list[Kernel] = []
     for part in (a, b):
         if _is_number(part):
             if not is_traced(part) and not part > 0:
@@ -554,7 +296,7 @@ def multiply(a, b):
         a, b = b, a
     if _is_number(a):
         return _scaled(a, b)
-    parts = []
+    parts: list[Kernel] = []
     for part in (a, b):
         kernel = convert.as_kernel(part, or_none=True)
         if kernel is None:

@@ -110,7 +110,7 @@ class Kernel(Parametrized):
         # Not compiled: parameters stay visible, so that a term switched off by an exact zero adds no columns.
         return evaluate.rowwise(self, "feature_block", X, compiled=False)
 
-    # -- the algebra: see algebra.py -----------------------------------------------------------------------------
+    # -- the algebra: see algebra.py and substitution.py ------------------------------------------------------------
 
     def __add__(self, other):
         return algebra().add(self, other)
@@ -149,28 +149,35 @@ class Kernel(Parametrized):
 
     def modulate(self, f):
         """f(x) k1(x, x') f(x') for any function f of one input (PRML 6.14)."""
-        return algebra().Modulate(self, f)
+        return substitution().Modulate(self, f)
 
     def warp(self, phi):
         """k1(phi(x), phi(x')) for any function phi of one input (PRML 6.19)."""
-        return algebra().Warp(self, phi)
+        return substitution().Warp(self, phi)
 
     def on(self, columns):
         """This kernel looking at some of the inputs: an index, a slice, a column name, or a list of them."""
-        return algebra().On(self, columns)
+        return substitution().On(self, columns)
 
     def gaussian(self, sigma=1.0):
         """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): a Gaussian over this kernel's distance (PRML 6.26)."""
-        return algebra().GaussianOf(self, sigma)
+        return substitution().GaussianOf(self, sigma)
 
     def normalize(self):
         """k1(x, x') / sqrt(k1(x,x) k1(x',x')): unit diagonal (PRML 6.14 with f = k1(x,x)^-1/2)."""
-        return algebra().Normalize(self)
+        return substitution().Normalize(self)
+
+
+# The modules that build on this one, met when an expression is first written.
 
 
 def algebra():
-    """The algebra's own module, which builds on this one."""
     from mercer.kernels import algebra as module
 
     return module
 
+
+def substitution():
+    from mercer.kernels import substitution as module
+
+    return module

@@ -35,10 +35,7 @@ def matern(nu: float, t):
 @matern.defjvp
 def _matern_jvp(nu, primals, tangents):
     (t,), (dt,) = primals, tangents
-    if nu > 1:
-        slope = -matern(nu - 1, t) / (4 * (nu - 1))
-    else:
-        slope = _rough_slope(nu, t)
+    slope = -matern(nu - 1, t) / (4 * (nu - 1)) if nu > 1 else _rough_slope(nu, t)
     return matern(nu, t), slope * dt
 
 

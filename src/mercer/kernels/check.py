@@ -126,7 +126,7 @@ class MercerExpansion:
 
 
 def mercer_expansion(kernel, X, n: int, weights=None) -> MercerExpansion:
-    """Mercer's expansion under the measure that X represents (seed 001): its n largest eigenvalues and eigenfunctions.
+    """Mercer's expansion under the measure that X represents: its n largest eigenvalues and eigenfunctions.
 
     X is a sample from the measure, or the nodes of a quadrature rule with ``weights`` (which then sum to the total
     mass). The integral equation becomes the eigenproblem of W^1/2 K W^1/2; errors fall as 1/sqrt(N) for a sample and

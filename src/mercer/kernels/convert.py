@@ -100,8 +100,10 @@ _COUNTERPARTS = {
     ),
     "ExpSineSquared": lambda k: _fixed(
         RadialPeriodic(k.length_scale, period=k.periodicity),
-        k, lengthscale="length_scale_bounds", period="periodicity_bounds",
-    ),  # fmt: skip
+        k,
+        lengthscale="length_scale_bounds",
+        period="periodicity_bounds",
+    ),
     "DotProduct": lambda k: (
         _fixed(Polynomial(1, offset=k.sigma_0**2), k, offset="sigma_0_bounds") if k.sigma_0 else Linear()
     ),

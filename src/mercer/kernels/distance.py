@@ -92,4 +92,3 @@ def safe_sqrt(r2):
     """sqrt with derivative zero, not infinite, at zero: the distance of a point to itself does not change."""
     positive = r2 > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, r2, 1.0)), 0.0)
-

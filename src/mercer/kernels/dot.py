@@ -89,7 +89,7 @@ def _checked_psd(A):
 
 
 class Polynomial(Kernel):
-    """(x^T x' + offset)^degree (PRML 6.11 and after): monomials of exactly that degree when offset = 0, else up to it."""
+    """(x^T x' + offset)^degree (PRML 6.11 and after): all monomials of that degree if offset = 0, else up to it."""
 
     degree: int = eqx.field(static=True)
     offset: NonNegative = 0.0

@@ -16,7 +16,7 @@ import numpy as np
 
 from mercer.core.errors import DataError
 from mercer.core.inputs import align_columns, count_rows
-from mercer.core.precision import double, is_traced
+from mercer.core.precision import concretely, is_traced
 
 TILES = (128, 512)
 
@@ -67,7 +67,7 @@ def rowwise(kernel, method: str, X, compiled: bool = True):
         raise DataError("X has no rows; at least one is needed.")
     host = on_host(rows) or not compiled
     kernel = kernel._bare()
-    with double():
+    with concretely():
         size = _tile_size(n)
         strips = []
         for i in range(0, n, size):
@@ -92,14 +92,14 @@ def _fill(out, kernel, rows, columns, mirrored):
     host = on_host((rows, columns))
     kernel = kernel._bare()
     height, width = _tile_size(n), _tile_size(m)
-    with double():
+    with concretely():
         if not host:
             kernel = jax.device_put(kernel)
 
     def work(corner):
         i, j = corner
         last_i, last_j = min(i + height, n), min(j + width, m)
-        with double():  # the setting is per thread
+        with concretely():  # the setting is per thread
             if host:
                 tile = np.asarray(kernel.block(_take(rows, i, last_i), _take(columns, j, last_j)))
             else:

@@ -18,8 +18,8 @@ import numpy as np
 from mercer.basis import Basis
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_frame, as_matrix
-from mercer.core.precision import double
 from mercer.core.parameters import Parametrized
+from mercer.core.precision import double
 from mercer.kernels.evaluate import HostRows
 
 
@@ -139,7 +139,7 @@ _row_mode = functools.lru_cache(maxsize=1024)(_find_row_mode)
 
 @functools.lru_cache(maxsize=1024)
 def _pair_mode(f, d: int) -> str:
-    one_number = lambda out: np.size(out) == 1  # noqa: E731
+    one_number = lambda out: np.size(out) == 1
     if _traces(f, _row(d), _row(d), accept=one_number):
         return "row"
     scalar = jax.ShapeDtypeStruct((), np.float64)
@@ -162,7 +162,7 @@ def _as_columns(value, n):
 
 def _host_values(f, X):
     """Row by row in plain Python; whole-array functions get the whole array."""
-    calls = [lambda: [np.ravel(np.asarray(f(x), dtype=float)) for x in X]]
+    calls: list[Callable] = [lambda: [np.ravel(np.asarray(f(x), dtype=float)) for x in X]]
     if X.shape[1] == 1:
         calls.append(lambda: [np.ravel(np.asarray(f(float(x[0])), dtype=float)) for x in X])
     calls.append(lambda: np.asarray(_as_columns(np.asarray(f(X), dtype=float), len(X))))

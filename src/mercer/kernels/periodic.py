@@ -11,7 +11,9 @@ from mercer.kernels.validity import Proof, Validity, derive
 
 
 class Periodic(Stationary):
-    """exp(-2 sum_i sin^2(pi (x_i - x'_i) / p_i) / l_i^2) (seed 001; RW06 4.31). One period and lengthscale, or one per input.
+    """exp(-2 sum_i sin^2(pi (x_i - x'_i) / p_i) / l_i^2) (RW06 4.31).
+
+    Period and lengthscale are one for all inputs, or one per input.
 
     It is the Gaussian kernel on points of circles, u(x) = (cos 2 pi x/p, sin 2 pi x/p), since
     |u - u'|^2 = 4 sin^2(pi (x - x')/p): 2 n d sines instead of n^2 d, and a proof.

@@ -81,7 +81,7 @@ class Exponential(Isotropic):
 
 
 class Matern(Isotropic):
-    """Matern of any order nu > 0 (seed 001; RW06 4.14): 2^(1-nu)/Gamma(nu) s^nu K_nu(s), s = sqrt(2 nu) |x - x'| / l.
+    """Matern of any order nu > 0 (RW06 4.14): 2^(1-nu)/Gamma(nu) s^nu K_nu(s), s = sqrt(2 nu) |x - x'| / l.
 
     Samples are ceil(nu) - 1 times differentiable. nu = 1/2 is `Exponential`, nu = inf is `RBF`. Half-integers have a
     closed form; other orders integrate the Bessel function numerically, about a hundred times slower.

@@ -93,7 +93,7 @@ def _checked(C):
         work = np.asfortranarray(C)
     diagonal = np.diag(work).copy()
     if not np.isfinite(work.sum()) and not np.isfinite(work).all():
-        raise NotPositiveDefiniteError("the covariance matrix has entries that are not finite; check the kernel's scale.")
+        raise NotPositiveDefiniteError("the covariance matrix has entries that are not finite; check the kernel.")
     return work, diagonal
 
 

@@ -1,0 +1,253 @@
+"""Kernels looked at through something: a function, some of the columns, a distance (PRML 6.14, 6.19, 6.26).
+
+Each class is one rule: what it does to Gram blocks, diagonals and features, and what it proves.
+"""
+
+import operator
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from mercer.core.errors import DataError, ParameterError
+from mercer.core.inputs import select_columns
+from mercer.core.parameters import Positive, show
+from mercer.core.precision import concretely, is_traced
+from mercer.kernels.composite import Unary
+from mercer.kernels.evaluate import HostRows, on_host
+from mercer.kernels.functions import RowFunction
+from mercer.kernels.splines import NullSpace
+from mercer.kernels.stationary import Constant, White
+from mercer.kernels.validity import Validity, derive
+
+
+class Modulate(Unary):
+    """f(x) k1(x, x') f(x') for any function f (PRML 6.14)."""
+
+    f: RowFunction
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "f", RowFunction.of(self.f))
+
+    def prepare(self, X, index):
+        return self.f.prepare(X), self.inner.prepare(X, index)
+
+    def _factor(self, rows):
+        values = self.f(rows)
+        if values.shape[1] != 1:
+            raise DataError(
+                f"modulate takes a function that returns one number per input; it returned {values.shape[1]}."
+            )
+        return values[:, 0]
+
+    def block(self, X, Z):
+        return self._factor(X[0])[:, None] * self.inner.block(X[1], Z[1]) * self._factor(Z[0])[None, :]
+
+    def block_diag(self, X):
+        return self._factor(X[0]) ** 2 * self.inner.block_diag(X[1])
+
+    def feature_block(self, X):
+        return self._factor(X[0])[:, None] * self.inner.feature_block(X[1])
+
+    @property
+    def stationary(self):
+        return None
+
+    @property
+    def isotropic(self):
+        return None
+
+    @property
+    def validity(self) -> Validity:
+        return derive("6.14", "a valid kernel between two equal factors", repr(self), [self.inner.validity])
+
+    def __repr__(self):
+        return self._method(f"modulate({self.f!r})")
+
+
+class Warp(Unary):
+    """k1(phi(x), phi(x')) for any function phi (PRML 6.19)."""
+
+    phi: RowFunction
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "phi", RowFunction.of(self.phi))
+
+    def prepare(self, X, index):
+        rows = self.phi.prepare(X)
+        if not is_traced((self, rows)) and not isinstance(rows, HostRows) and len(index):
+            # The inner kernel prepares what phi returns, so if it works on the host, phi has to as well.
+            with concretely():
+                seen = self.inner.prepare(np.asarray(self.phi(rows[:1])), index[:1])
+                if on_host(seen):
+                    rows = HostRows(np.asarray(self.phi(rows)))
+        return rows, np.asarray(index)
+
+    def _seen(self, X):
+        rows, index = X
+        return self.inner.prepare(self.phi(rows), index)
+
+    def block(self, X, Z):
+        return self.inner.block(self._seen(X), self._seen(Z))
+
+    def block_diag(self, X):
+        return self.inner.block_diag(self._seen(X))
+
+    def distance(self, X, Z):
+        return self.inner.distance(self._seen(X), self._seen(Z))
+
+    def feature_block(self, X):
+        return self.inner.feature_block(self._seen(X))
+
+    @property
+    def stationary(self):
+        return None
+
+    @property
+    def isotropic(self):
+        return None
+
+    @property
+    def validity(self) -> Validity:
+        return derive("6.19", "a valid kernel of a function of the input", repr(self), [self.inner.validity])
+
+    def __repr__(self):
+        return self._method(f"warp({self.phi!r})")
+
+
+class Span(NamedTuple):
+    """A slice that can be compared and hashed."""
+
+    start: int | None
+    stop: int | None
+    step: int | None
+
+
+class On(Unary):
+    """A kernel that looks at some of the inputs (the parts of PRML 6.21 and 6.22; by itself, 6.19 with a selection)."""
+
+    columns: tuple = eqx.field(static=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "columns", _checked_columns(self.columns))
+
+    @property
+    def _selection(self):
+        return slice(*self.columns) if isinstance(self.columns, Span) else self.columns
+
+    def prepare(self, X, index):
+        return self.inner.prepare(select_columns(X, self._selection), index)
+
+    def block(self, X, Z):
+        return self.inner.block(X, Z)
+
+    def block_diag(self, X):
+        return self.inner.block_diag(X)
+
+    def distance(self, X, Z):
+        return self.inner.distance(X, Z)
+
+    def feature_block(self, X):
+        return self.inner.feature_block(X)
+
+    @property
+    def distance_is_stationary(self):
+        return self.inner.distance_is_stationary
+
+    @property
+    def isotropic(self):
+        # Of all inputs only a constant (or white noise) can be, whatever the selection.
+        return isinstance(self.inner, Constant | White)
+
+    @property
+    def null_space(self):
+        parts = self.inner.null_space and self.inner.null_space.parts
+        return NullSpace(tuple((degree, self._selection) for degree, _ in parts)) if parts else None
+
+    @property
+    def validity(self) -> Validity:
+        return derive("6.19", "a valid kernel of some of the inputs", repr(self), [self.inner.validity],
+                      keeps_failure=True)  # fmt: skip
+
+    def __repr__(self):
+        if isinstance(self.columns, Span):
+            shown = repr(self._selection)
+        else:
+            shown = repr(self.columns[0]) if len(self.columns) == 1 else repr(list(self.columns))
+        return self._method(f"on({shown})")
+
+
+def _checked_columns(columns):
+    if isinstance(columns, Span):
+        return columns
+    if isinstance(columns, slice):
+        return Span(columns.start, columns.stop, columns.step)
+    if isinstance(columns, str | int | np.integer) and not isinstance(columns, bool):
+        columns = [columns]
+    try:
+        columns = tuple(c if isinstance(c, str) else operator.index(c) for c in columns)
+    except TypeError:
+        columns = None
+    kinds = {type(c) for c in columns} if columns else set()
+    if len(kinds) != 1 or bool in kinds:
+        raise ParameterError(
+            f"on takes column indices, a slice, or column names of a frame, not a mixture; got {columns!r}."
+        )
+    return columns
+
+
+class GaussianOf(Unary):
+    """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): the Gaussian kernel over k1's distance (PRML 6.26)."""
+
+    sigma: Positive = 1.0
+
+    def block(self, X, Z):
+        return jnp.exp(-0.5 * self.inner.distance(X, Z) / jnp.square(self.sigma))
+
+    def block_diag(self, X):
+        return jnp.ones_like(self.inner.block_diag(X))
+
+    @property
+    def stationary(self):
+        return True if self.inner.distance_is_stationary else self.inner.stationary
+
+    @property
+    def isotropic(self):
+        return True if self.inner.distance_is_isotropic else self.inner.isotropic
+
+    @property
+    def validity(self) -> Validity:
+        says = "a Gaussian kernel over the distance of a valid one (6.14 and 6.16)"
+        return derive("6.26", says, repr(self), [self.inner.validity])
+
+    def __repr__(self):
+        return self._method(f"gaussian({show(self.sigma)})")
+
+
+class Normalize(Unary):
+    """k1(x, x') / sqrt(k1(x,x) k1(x',x')) (PRML 6.14 with f(x) = k1(x,x)^-1/2); zero where k1(x,x) = 0."""
+
+    def _factor(self, X):
+        diagonal = self.inner.block_diag(X)
+        inside = jnp.where(diagonal > 0, diagonal, 1.0)
+        return jnp.where(diagonal > 0, 1 / jnp.sqrt(inside), 0.0)
+
+    def block(self, X, Z):
+        return self._factor(X)[:, None] * self.inner.block(X, Z) * self._factor(Z)[None, :]
+
+    def block_diag(self, X):
+        return self.inner.block_diag(X) * self._factor(X) ** 2
+
+    def feature_block(self, X):
+        return self._factor(X)[:, None] * self.inner.feature_block(X)
+
+    @property
+    def validity(self) -> Validity:
+        return derive("6.14", "a valid kernel between two equal factors", repr(self), [self.inner.validity])
+
+    def __repr__(self):
+        return self._method("normalize()")

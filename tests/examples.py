@@ -1,0 +1,104 @@
+"""Kernels for the battery: at least one example of every class there is, over one column and over five.
+
+A class that is missing here fails the battery, so a new kernel cannot escape it.
+"""
+
+import importlib
+import pkgutil
+
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+
+import mercer.kernels
+from mercer import basis
+from mercer import kernels as k
+from mercer.kernels import algebra, composite, stationary, substitution
+from mercer.kernels.base import Kernel
+
+FAMILIES = {
+    Kernel, stationary.Stationary, stationary.Isotropic, stationary._Pointwise, algebra.Nary, composite.Unary,
+}  # fmt: skip
+
+
+def every_class() -> list[type]:
+    """All kernel classes of the package that are not families of others, found by walking its modules."""
+    for module in pkgutil.walk_packages(mercer.kernels.__path__, "mercer.kernels."):
+        importlib.import_module(module.name)
+
+    def below(cls):
+        return {cls}.union(*(below(sub) for sub in cls.__subclasses__()))
+
+    found = [cls for cls in below(Kernel) if cls.__module__.startswith("mercer.")]
+    return sorted(set(found) - FAMILIES, key=lambda cls: cls.__name__)
+
+
+# Users' functions for JAX, each with the same function in extended precision beside it for the reference.
+
+
+def features(x):
+    return jnp.concatenate([jnp.sin(x / 3), jnp.cos(x[:1])])
+
+
+def curve(x):
+    return jnp.tanh(x / 2)
+
+
+def factor(x):
+    return 1 + x[0] ** 2
+
+
+def function(x, z):
+    return jnp.exp(-jnp.abs(x[0] - z[0]))
+
+
+features.exact = lambda x: [*(mp.sin(v / 3) for v in x), mp.cos(x[0])]
+curve.exact = lambda x: [mp.tanh(v / 2) for v in x]
+factor.exact = lambda x: 1 + x[0] ** 2
+function.exact = lambda x, z: mp.exp(-abs(x[0] - z[0]))
+
+
+class PolynomialBasis(basis.Polynomial):
+    """A basis whose exact twin the reference can call."""
+
+    def exact(self, x):
+        return [
+            mp.fprod(v ** int(e) for v, e in zip(x, es, strict=True)) for es in basis.monomials(len(x), self.degree)
+        ]
+
+
+def examples(d: int) -> list[Kernel]:
+    ard = np.linspace(0.7, 1.9, d)
+    A = np.diag(ard) + 0.1
+    rbf, linear = k.RBF(0.8), k.Linear()
+    K = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.5]])
+    leaves = [
+        k.RBF(1.3), k.RBF(ard), k.Exponential(0.9), k.Exponential(ard), k.Matern(1.1), k.Matern(ard, nu=0.5),
+        k.Matern(0.7, nu=1.5), k.Matern(1.2, nu=5.5), k.Matern(1.0, nu=0.3), k.Matern(ard, nu=1.0),
+        k.Matern(1.0, nu=2.2),
+        k.RationalQuadratic(1.2, alpha=0.8), k.RationalQuadratic(ard, alpha=3.0),
+        k.Periodic(1.7, 1.2), k.Periodic(ard, ard[::-1]), k.RadialPeriodic(1.4, period=2.3),
+        k.Constant(1.4), k.White(0.3), linear, k.Linear(A),
+        k.Polynomial(2), k.Polynomial(3, offset=1.5), k.Sigmoid(0.3, -0.2),
+        k.ArcSine(), k.ArcSine(0.5, ard), k.GaussianNetwork(1.2, 2.0),
+        k.ThinPlate(), k.ThinPlate(power=1), k.ThinPlate(power=3), k.ThinPlate(power=4),
+        k.Standard(1.3, 0.8, 0.5, 0.2), k.Standard(1.0, ard, 0.0, 0.0), k.Standard(2.0, ard, 1.0, 0.7),
+        k.FeatureMap(features, alpha=2.0), k.FeatureMap(PolynomialBasis(2)), k.Custom(function), k.Precomputed(K),
+    ]  # fmt: skip
+    composites = [
+        1.7 * rbf, rbf + linear, rbf * linear, (rbf + 0.5 * linear) * k.Exponential(1.1) + k.White(0.1),
+        (k.Constant(0.4) + rbf) ** 3, (0.3 * rbf).exp(), rbf.polynomial([0.3, 0.0, 1.2]), rbf.modulate(factor),
+        rbf.warp(curve), k.Matern(1.2).on([d - 1, 0]), rbf.on(0) + linear.on(slice(0, 1)).named("slope"),
+        linear.gaussian(1.5), (rbf + 2.0 * linear).gaussian(0.9), k.Polynomial(2, offset=1.0).normalize(),
+        ((rbf * k.Periodic(2.0)).exp() + linear.warp(curve) ** 2).normalize(), 2.0 * k.ThinPlate() + rbf,
+    ]  # fmt: skip
+    return [q for q in leaves + composites if not (isinstance(q, substitution.On) and d == 1)] + (
+        [k.Matern(1.2).on(0)] if d == 1 else []
+    )
+
+
+def inputs(kernel, n: int, d: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if any(isinstance(node, k.Precomputed) for node in kernel._nodes()):
+        return rng.integers(0, 3, size=(n, 1)).astype(float)
+    return rng.normal(size=(n, d))

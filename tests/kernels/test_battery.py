@@ -1,0 +1,216 @@
+"""What every kernel promises, over every class there is."""
+
+import copy
+import pickle
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import examples as examples_module
+import mercer as mc
+from examples import every_class, examples, inputs
+from mercer import kernels as k
+from mercer.core.errors import InfiniteFeaturesError
+from mercer.core.parameters import from_free, to_free
+from mercer.core.precision import double
+from reference import kernels as reference
+
+CASES = [pytest.param(kernel, d, id=f"d{d}-{kernel!r}"[:90]) for d in (1, 5) for kernel in examples(d)]
+battery = pytest.mark.parametrize(("kernel", "d"), CASES)
+
+
+def has(kernel, *classes):
+    return any(isinstance(node, classes) for node in kernel._nodes())
+
+
+def test_every_kernel_class_is_in_the_battery():
+    missing = [
+        cls.__name__ for cls in every_class() if not any(has(kernel, cls) for d in (1, 5) for kernel in examples(d))
+    ]
+    assert not missing, f"add examples of {missing} to tests/examples.py"
+
+
+@battery
+def test_matches_the_formula_in_extended_precision(kernel, d):
+    X, Z = inputs(kernel, 4, d), inputs(kernel, 3, d, seed=1)
+    np.testing.assert_allclose(kernel(X), reference.gram(kernel, X), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(kernel(X, Z), reference.gram(kernel, X, Z), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(kernel.diag(X), np.diag(reference.gram(kernel, X)), rtol=1e-11, atol=1e-13)
+
+
+@battery
+def test_keeps_its_digits_far_from_zero_and_for_near_duplicates(kernel, d):
+    if has(kernel, k.Precomputed):
+        pytest.skip("its inputs are row numbers")
+    X = inputs(kernel, 3, d)
+    X = np.concatenate([X, X[:2] + 1e-6 / np.sqrt(d)])
+    close = reference.gram(kernel, X)
+    np.testing.assert_allclose(kernel(X), close, rtol=1e-9, atol=1e-9)
+    if kernel.stationary:
+        # Near-duplicates: the small distance itself has its digits, not only the value near one.
+        distance = 2 * (close[0, 0] - close[0, 3]) if not has(kernel, k.White, k.ThinPlate) else None
+        if distance is not None:
+            assert kernel(X)[0, 3] == pytest.approx(close[0, 3], rel=1e-14)
+    far = X + 1e6
+    if has(kernel, k.FeatureMap, k.Custom, k.Linear) and has(kernel, type(1.0 * k.RBF().exp())):
+        pytest.skip("overflows there, as its formula does")
+    expected = reference.gram(kernel, far)
+    if not np.isfinite(expected).all() or np.abs(expected).max() > 1e60:
+        pytest.skip("overflows there, as its formula does")
+    # Formulas that subtract large numbers of their own (a product of inputs warped by a user's function, distances of
+    # polynomials) are judged against their largest value.
+    np.testing.assert_allclose(kernel(far), expected, rtol=1e-9, atol=1e-9 * max(1.0, np.abs(expected).max()))
+
+
+@battery
+def test_is_symmetric_and_agrees_with_its_own_parts(kernel, d):
+    X, Z = inputs(kernel, 7, d), inputs(kernel, 4, d, seed=2)
+    K = kernel(X)
+    np.testing.assert_allclose(K, K.T, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(np.diag(K), kernel.diag(X), rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(kernel(X, Z), kernel(Z, X).T, rtol=1e-13, atol=1e-14)
+    # Rows are independent of their neighbours, so padding, tiling and order change nothing.
+    many = inputs(kernel, 600, d, seed=3)
+    whole = kernel(many)
+    assert whole.shape == (600, 600)
+    np.testing.assert_allclose(whole[:7, 590:], kernel(many[:7], many[590:]), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(whole[590:, 590:], kernel(many[590:]), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(whole, whole.T, rtol=1e-12, atol=1e-14)
+
+
+@battery
+def test_what_it_claims_of_itself_is_true(kernel, d):
+    X = inputs(kernel, 25, d)
+    report = mc.check_kernel(kernel, X)
+    if kernel.validity.valid is True:
+        assert report.passed, report
+        assert kernel.validity.proof.rules
+    if kernel.validity.conditional is not None:
+        assert kernel.validity.valid is False
+        assert report.passed, report
+        assert np.linalg.eigvalsh(kernel(X)).min() < 0
+    if has(kernel, k.Precomputed):
+        return
+    shift = np.linspace(-2, 3, d)
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0]
+    if kernel.stationary is not None:
+        moved = np.allclose(kernel(X + shift), kernel(X), rtol=1e-9, atol=1e-9)
+        assert moved == kernel.stationary
+    if kernel.isotropic:
+        np.testing.assert_allclose(kernel(X @ rotation), kernel(X), rtol=1e-9, atol=1e-9)
+    elif kernel.isotropic is False and d > 1:
+        turned = np.allclose(kernel(X @ rotation + shift), kernel(X), rtol=1e-9, atol=1e-9)
+        assert not turned
+
+
+@battery
+def test_gradient_in_parameters_is_exact(kernel, d):
+    X = inputs(kernel, 5, d)
+    weights = np.random.default_rng(5).normal(size=(5, 5))
+    with double():
+        theta = np.asarray(to_free(kernel))
+        if theta.size == 0:
+            pytest.skip("no free parameters")
+        value = jax.jit(lambda t: jnp.sum(weights * from_free(kernel, t)(X)))
+        gradient = np.asarray(jax.grad(value)(theta))
+        h = 1e-5
+        for i, step in enumerate(np.eye(theta.size) * h):
+            difference = (value(theta + step) - value(theta - step)) / (2 * h)
+            assert gradient[i] == pytest.approx(float(difference), rel=2e-6, abs=2e-7)
+
+
+@battery
+def test_gradient_in_inputs_is_exact(kernel, d):
+    if has(kernel, k.Precomputed):
+        pytest.skip("its inputs are row numbers")
+    X, Z = inputs(kernel, 4, d), inputs(kernel, 3, d, seed=1)
+    weights = np.random.default_rng(5).normal(size=(4, 3))
+    with double():
+        value = jax.jit(lambda x: jnp.sum(weights * kernel(x, Z)))
+        gradient = np.asarray(jax.grad(value)(X))
+        direction = np.random.default_rng(6).normal(size=X.shape)
+        h = 1e-5
+        difference = (value(X + h * direction) - value(X - h * direction)) / (2 * h)
+        assert np.sum(gradient * direction) == pytest.approx(float(difference), rel=2e-6, abs=2e-7)
+
+
+@battery
+def test_gradients_are_finite_at_coincident_points(kernel, d):
+    if has(kernel, k.Precomputed):
+        pytest.skip("its inputs are row numbers")
+    X = np.repeat(inputs(kernel, 2, d), 2, axis=0)
+    with double():
+        gradient = jax.grad(lambda x: jnp.sum(kernel(x)))(jnp.asarray(X))
+        assert np.isfinite(gradient).all()
+        if kernel.stationary:
+            # A point met with itself stays at distance zero: the value cannot change.
+            itself = jax.grad(lambda x: kernel(x, X[:1])[0, 0])(jnp.asarray(X[:1]))
+            np.testing.assert_allclose(itself, 0.0, atol=1e-12)
+        if to_free(kernel).size:
+            slope = jax.grad(lambda t: jnp.sum(from_free(kernel, t)(X)))(to_free(kernel))
+            assert np.isfinite(slope).all()
+
+
+@battery
+def test_passes_through_jax_transformations(kernel, d):
+    X = inputs(kernel, 5, d)
+    expected = kernel(X)
+    with double():
+        np.testing.assert_allclose(jax.jit(lambda q, x: q(x))(kernel, X), expected, rtol=1e-12, atol=1e-13)
+        stacked = jax.vmap(lambda x: kernel(x, X))(jnp.asarray(X)[:, None, :])[:, 0, :]
+        reached = kernel(X, X.copy())
+        np.testing.assert_allclose(stacked, reached, rtol=1e-12, atol=1e-13)
+        diagonal = jax.jit(lambda q, x: q.diag(x))(kernel, X)
+        np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-12, atol=1e-13)
+
+
+@battery
+def test_single_precision_code_of_the_caller_stays_single(kernel, d):
+    X = inputs(kernel, 5, d).astype(np.float32)
+    assert jnp.ones(1).dtype == np.float32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        traced = jax.jit(lambda q, x: q(x))(kernel, X)
+    assert traced.dtype == np.float32
+    np.testing.assert_allclose(traced, kernel(X.astype(float)), rtol=2e-3, atol=2e-4)
+    assert kernel(X).dtype == np.float64
+
+
+@battery
+def test_copies_are_equal(kernel, d):
+    X = inputs(kernel, 4, d)
+    assert copy.deepcopy(kernel) == kernel
+    again = pickle.loads(pickle.dumps(kernel))
+    assert again == kernel
+    assert hash(again) == hash(kernel)
+    np.testing.assert_array_equal(again(X), kernel(X))
+    # repr is an expression that rebuilds the kernel.
+    rebuilt = eval(repr(kernel), {**vars(k), **vars(examples_module)})
+    np.testing.assert_array_equal(rebuilt(X), kernel(X))
+
+
+@battery
+def test_features_reproduce_the_gram_matrix(kernel, d):
+    X = inputs(kernel, 6, d)
+    try:
+        F = kernel.features(X)
+    except InfiniteFeaturesError:
+        finite = (k.Linear, k.Polynomial, k.Constant, k.FeatureMap)
+        assert not isinstance(kernel, finite)
+        return
+    np.testing.assert_allclose(F @ F.T, kernel(X), rtol=1e-11, atol=1e-12)
+
+
+@battery
+def test_distance_in_feature_space(kernel, d):
+    X, Z = inputs(kernel, 4, d), inputs(kernel, 4, d, seed=1)
+    with double():
+        rows, columns = kernel.prepare(X, np.arange(4)), kernel.prepare(Z, np.arange(4, 8))
+        got = np.asarray(kernel.distance(rows, columns))
+    naive = kernel.diag(X)[:, None] + kernel.diag(Z)[None, :] - 2 * kernel(X, Z)
+    assert (got >= 0).all()
+    if kernel.validity.valid:
+        np.testing.assert_allclose(got, naive, rtol=1e-9, atol=1e-11)
