@@ -8,12 +8,17 @@ from mercer.linalg.cholesky import Cholesky, factor
 
 def between(kernel, X, Z) -> np.ndarray:
     """k(x_i, z_j) for rows that are different measurements, whatever their values (white noise is not shared)."""
-    return np.asarray(evaluate.gram(kernel, X, Z))
+    return evaluate.gram(kernel, X, Z)
 
 
 def within(kernel, X) -> np.ndarray:
     """k(x_i, x_j), a fresh matrix that may be overwritten."""
-    return np.array(evaluate.gram(kernel, X))
+    return evaluate.gram(kernel, X)
+
+
+def diagonal(kernel, X) -> np.ndarray:
+    """k(x_i, x_i)."""
+    return evaluate.rowwise(kernel, "block_diag", X)
 
 
 def covariance(kernel, X, noise) -> np.ndarray:

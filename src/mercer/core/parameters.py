@@ -192,7 +192,9 @@ class Parametrized(eqx.Module):
         def visit(node, path, outer, given, label, pending):
             given = given or node.name
             label = label or (None if node._transparent else node._label)
-            children = [(place, child) for place, child in node._children() if child._holds_parameters()]
+            children = list(node._children())
+            if len(children) > 1:
+                children = [(place, child) for place, child in children if child._holds_parameters()]
             pending = [*pending, (path, node)]
             if len(children) == 1:
                 place, child = children[0]

@@ -1,5 +1,6 @@
 """A Gaussian process: a distribution over functions, before and after seeing data."""
 
+import copy
 import dataclasses
 import math
 
@@ -8,14 +9,12 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, InvalidKernelError, ParameterError
-from mercer.core.inputs import as_vector, count_rows, stack_rows
+from mercer.core.inputs import align_columns, as_vector, count_rows, stack_rows
 from mercer.core.precision import concretely
 from mercer.core.random import as_key
 from mercer.gp.mean import MeanFunction
 from mercer.kernels.convert import as_kernel
 from mercer.linalg.cholesky import Cholesky, root
-
-CHUNK = 2048  # test points handled at once where one covariance column per point is needed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +38,7 @@ class GP:
     >>> f = GP(k.RBF())
     >>> g = f.condition([0.0, 1.0], [1.0, 2.0], noise=0.1)
     >>> g.mean([0.0]).round(3), g.variance([0.0]).round(3)
-    (array([1.075]), array([0.088]))
+    (array([1.013]), array([0.087]))
     """
 
     def __init__(self, kernel, mean=0.0, *, allow_invalid: bool = False):
@@ -64,6 +63,7 @@ class GP:
 
     def mean(self, Z) -> np.ndarray:
         """E f(z): (s,). For a posterior m(z) + k(z, X) C^-1 (y - m(X)) (PRML 6.66)."""
+        Z = self._aligned(Z)
         prior = self.prior_mean(Z)
         if self.observed is None:
             return prior
@@ -71,7 +71,8 @@ class GP:
 
     def variance(self, Z) -> np.ndarray:
         """var f(z), without observation noise: (s,) (PRML 6.67)."""
-        prior = np.asarray(self.kernel.diag(Z))
+        Z = self._aligned(Z)
+        prior = gram.diagonal(self.kernel, Z)
         if self.observed is None:
             return prior
         V = self._whitened(self.observed, Z)
@@ -79,11 +80,16 @@ class GP:
 
     def covariance(self, Z) -> np.ndarray:
         """cov(f(z), f(z')), without observation noise: (s, s)."""
+        Z = self._aligned(Z)
         K = gram.within(self.kernel, Z)
         if self.observed is not None:
             V = self._whitened(self.observed, Z)
             K -= V.T @ V
         return K
+
+    def _aligned(self, Z):
+        """Z with the columns of a frame in the order of the data's, which is the order parameters refer to."""
+        return Z if self.observed is None else align_columns(self.observed.X, Z)
 
     def _whitened(self, observed: Observed, Z):
         """L^-1 k(X, Z): (n, s), which the data take off the prior covariance, squared."""
@@ -96,7 +102,7 @@ class GP:
         if not isinstance(size, int | np.integer) or size < 0:
             raise ParameterError(f"size must be a non-negative integer; got {size!r}.")
         n = count_rows(X)
-        scale = float(np.max(self.kernel.diag(X))) if n else 0.0
+        scale = float(np.max(gram.diagonal(self.kernel, X))) if n else 0.0
         # What rounding leaves of a posterior covariance is relative to the prior's.
         R = root(self.covariance(X), scale=scale) if n else np.zeros((0, 0))
         with concretely():
@@ -107,7 +113,7 @@ class GP:
 
     def log_likelihood(self, X, y, noise=0.0) -> float:
         """ln p(y | X) with independent Gaussian noise of the given variance (PRML 6.69); given the data seen so far."""
-        n = count_rows(X)
+        X, n = self._aligned(X), count_rows(X)
         y, noise = as_vector(y, n), _noise(noise, n)
         if n == 0:
             return 0.0
@@ -126,7 +132,7 @@ class GP:
 
         Conditioning twice is conditioning once on both: the factor is extended, not started again.
         """
-        n = count_rows(X)
+        X, n = self._aligned(X), count_rows(X)
         y, noise = as_vector(y, n), _noise(noise, n)
         if n == 0:
             return self
@@ -137,7 +143,8 @@ class GP:
             noise = np.concatenate([self.observed.noise, noise])
         posterior = object.__new__(GP)
         posterior.__dict__.update(self.__dict__)
-        posterior.observed = Observed(X, y, noise, L, L.solve(y - self.prior_mean(X)))
+        # A copy: what the caller does to the array later is not data.
+        posterior.observed = Observed(copy.copy(X), y, noise, L, L.solve(y - self.prior_mean(X)))
         return posterior
 
     def _extend(self, X, n, noise) -> Cholesky:

@@ -99,16 +99,16 @@ class Kernel(Parametrized):
 
     def __call__(self, X, Z=None):
         """The Gram matrix between the rows of X and those of Z (of X itself when Z is left out, or is X)."""
-        return evaluate.gram(self, X, Z, same=Z is X)
+        return evaluate.as_given(evaluate.gram(self, X, Z, same=Z is X), X, Z)
 
     def diag(self, X):
         """The diagonal of ``kernel(X)``, at the cost of n evaluations."""
-        return evaluate.rowwise(self, "block_diag", X)
+        return evaluate.as_given(evaluate.rowwise(self, "block_diag", X), X)
 
     def features(self, X):
         """Explicit features Phi (n, M) with Phi Phi^T equal to the Gram matrix, where the feature space is finite."""
         # Not compiled: parameters stay visible, so that a term switched off by an exact zero adds no columns.
-        return evaluate.rowwise(self, "feature_block", X, compiled=False)
+        return evaluate.as_given(evaluate.rowwise(self, "feature_block", X, compiled=False), X)
 
     # -- the algebra: see algebra.py and substitution.py ------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Looking at a kernel on data: is it positive semidefinite there, and what are its eigenfunctions."""
 
 import dataclasses
+import textwrap
 
 import numpy as np
 import scipy.linalg
@@ -56,7 +57,7 @@ class KernelReport:
             ["known by rules", f"{self.kernel.validity.verdict} ({self.kernel.validity.proof})"],
             ["verdict", self.verdict],
         ]
-        return table(["check of", repr(self.kernel)], rows)
+        return table(["check of", textwrap.shorten(repr(self.kernel), 90, placeholder=" ...")], rows)
 
     __repr__ = __str__
 

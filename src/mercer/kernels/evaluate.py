@@ -38,7 +38,7 @@ class HostRows:
 
 
 def gram(kernel, X, Z=None, same: bool = False):
-    """The matrix of k(x_i, z_j): NumPy for NumPy, lists and frames, a JAX array for JAX arrays.
+    """The matrix of k(x_i, z_j), in NumPy and double precision; traced where the caller traces.
 
     ``same`` says that Z, when given, holds the very rows of X; otherwise they are other rows, whatever their values.
     """
@@ -54,7 +54,7 @@ def gram(kernel, X, Z=None, same: bool = False):
         return kernel.block(rows, columns)
     out = np.empty((n, m))
     _fill(out, kernel, rows, columns, mirrored=same and kernel.symmetric)
-    return jnp.asarray(out) if _is_jax(X) or _is_jax(Z) else out
+    return out
 
 
 def rowwise(kernel, method: str, X, compiled: bool = True):
@@ -76,7 +76,12 @@ def rowwise(kernel, method: str, X, compiled: bool = True):
             strips.append(np.asarray(result)[: min(size, n - i)])
     out = np.concatenate(strips)
     _check_finite(out, kernel)
-    return jnp.asarray(out) if _is_jax(X) else out
+    return out
+
+
+def as_given(result, *inputs):
+    """A JAX array, of the caller's precision, if any of the inputs was one."""
+    return jnp.asarray(result) if any(isinstance(X, jax.Array) for X in inputs) else result
 
 
 def _strip_body(kernel, rows, method):
@@ -138,10 +143,6 @@ def _take(rows, start, stop, size=None):
 def on_host(tree) -> bool:
     nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, HostRows))
     return any(isinstance(node, HostRows) for node in nodes)
-
-
-def _is_jax(X) -> bool:
-    return isinstance(X, jax.Array)
 
 
 def _check_widths(rows, columns):

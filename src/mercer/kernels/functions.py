@@ -61,7 +61,7 @@ class RowFunction(Parametrized):
         if mode == "scalar":
             return jax.vmap(lambda x: _flat(self.call(x[0])))(rows)
         if mode == "batch":
-            return _as_columns(self.call(rows), rows.shape[0])
+            return _as_columns(jnp.asarray(self.call(rows), dtype=float), rows.shape[0])
         raise DataError(
             f"{self!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
             "Write it with jax.numpy, or call the kernel on NumPy arrays."
@@ -129,7 +129,7 @@ def _find_row_mode(f, d: int) -> str:
         return "row"
     if d == 1 and _traces(lambda x: _flat(f(x)), jax.ShapeDtypeStruct((), np.float64)):
         return "scalar"
-    if _traces(lambda X: _as_columns(f(X), 3), jax.ShapeDtypeStruct((3, d), np.float64)):
+    if _traces(lambda X: _as_columns(jnp.asarray(f(X)), 3), jax.ShapeDtypeStruct((3, d), np.float64)):
         return "batch"
     return "host"
 
@@ -154,7 +154,7 @@ def _flat(value):
 
 
 def _as_columns(value, n):
-    value = jnp.asarray(value, dtype=float)
+    """One row per input, (n, M), from what a function of the whole array returned (NumPy stays NumPy)."""
     if value.ndim not in (1, 2) or value.shape[0] != n:
         raise DataError(f"expected one row per input, {n} in all; the function returned shape {value.shape}.")
     return value[:, None] if value.ndim == 1 else value
@@ -165,7 +165,7 @@ def _host_values(f, X):
     calls: list[Callable] = [lambda: [np.ravel(np.asarray(f(x), dtype=float)) for x in X]]
     if X.shape[1] == 1:
         calls.append(lambda: [np.ravel(np.asarray(f(float(x[0])), dtype=float)) for x in X])
-    calls.append(lambda: np.asarray(_as_columns(np.asarray(f(X), dtype=float), len(X))))
+    calls.append(lambda: _as_columns(np.asarray(f(X), dtype=float), len(X)))
     failure = None
     for call in calls:
         try:

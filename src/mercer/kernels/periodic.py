@@ -23,14 +23,14 @@ class Periodic(Stationary):
     lengthscale: Positive = 1.0
 
     def _circle(self, X):
-        for name in ("period", "lengthscale"):
-            if np.size(getattr(self, name)) > 1:
-                check_width(X, np.size(getattr(self, name)), name)
         # The remainder is exact in floating point, so inputs far from zero lose nothing.
         angle = 2 * jnp.pi * jnp.fmod(X, self.period) / self.period
         return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
 
     def block(self, X, Z):
+        for name in ("period", "lengthscale"):
+            if np.size(getattr(self, name)) > 1:
+                check_width(X, np.size(getattr(self, name)), name)
         lengthscale = jnp.asarray(self.lengthscale)
         if lengthscale.ndim:
             lengthscale = jnp.tile(jnp.broadcast_to(lengthscale, X.shape[1:]), 2)

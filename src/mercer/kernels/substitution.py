@@ -240,7 +240,7 @@ class Normalize(Unary):
         return self._factor(X)[:, None] * self.inner.block(X, Z) * self._factor(Z)[None, :]
 
     def block_diag(self, X):
-        return self.inner.block_diag(X) * self._factor(X) ** 2
+        return jnp.where(self.inner.block_diag(X) > 0, 1.0, 0.0)
 
     def feature_block(self, X):
         return self._factor(X)[:, None] * self.inner.feature_block(X)

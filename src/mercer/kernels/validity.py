@@ -67,7 +67,7 @@ class Validity:
         return {True: "valid", False: "not valid: indefinite", None: "unknown"}[self.valid]
 
     def __str__(self):
-        return f"{self.verdict}, by {self.proof}\n{self.proof.tree()}"
+        return f"{self.verdict}{', by' if self else ':'} {self.proof}\n{self.proof.tree()}"
 
     __repr__ = __str__
 

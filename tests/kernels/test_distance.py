@@ -1,0 +1,119 @@
+"""Distances: exact, never negative, differentiable; with few and with many columns."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mercer import kernels as k
+from mercer.core.precision import double
+from mercer.kernels.bessel import matern
+from mercer.kernels.distance import FEW, squared_distance
+from reference import kernels as reference
+
+rng = np.random.default_rng(0)
+
+
+def hard_inputs(n, d, shift, seed=0):
+    """Points with near-duplicates 1e-6 apart, exact duplicates, an outlier, all far from zero."""
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    X[1] = X[0] + 1e-6 / np.sqrt(d)
+    X[2] = X[3]
+    X[4] *= 1e4
+    return X + shift
+
+
+@pytest.mark.parametrize("d", [1, 3, FEW, FEW + 1, 40])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_squared_distances_keep_twelve_digits(d, shift):
+    X = hard_inputs(7, d, shift)
+    Z = X[:4].copy()
+    lengthscale = np.linspace(0.5, 2.0, d)
+    exact = np.array([[float(reference.squared([reference.exact(v) for v in x], [reference.exact(v) for v in z],
+                                               lengthscale)) for z in Z] for x in X])  # fmt: skip
+    with double():
+        got = np.asarray(jax.jit(squared_distance)(X, Z, lengthscale))
+    assert (got >= 0).all()
+    assert (got[exact == 0] == 0).all()
+    np.testing.assert_allclose(got, exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [2, 30])
+@pytest.mark.parametrize(
+    "make", [lambda d: k.Exponential(1.0), lambda d: k.Matern(np.full(d, 1.5), nu=1.5), lambda d: k.RBF(2.0)]
+)
+def test_gram_matrices_to_nine_digits_in_hard_places(d, make):
+    for shift in (0.0, 1e6):
+        X = hard_inputs(6, d, shift)
+        np.testing.assert_allclose(make(d)(X), reference.gram(make(d), X), rtol=1e-9, atol=1e-14)
+
+
+def test_a_tile_with_many_columns_agrees_with_its_careful_twin():
+    X = rng.normal(size=(700, 50))
+    X[650] = X[3] + 1e-7
+    K = k.Exponential(5.0)(X)
+    direct = np.sqrt(((X[[3, 650], None, :] - X[None, :, :]) ** 2).sum(-1)) / 5
+    np.testing.assert_allclose(K[[3, 650]], np.exp(-direct), rtol=1e-13)
+    assert (np.diag(K) == 1).all()
+
+
+@pytest.mark.parametrize("d", [3, 25])
+def test_gradients_through_both_formulas(d):
+    X, Z, G = rng.normal(size=(5, d)), rng.normal(size=(4, d)), rng.normal(size=(5, 4))
+    lengthscale = np.linspace(0.6, 1.8, d)
+    with double():
+        value = lambda X, Z, s: jnp.sum(G * squared_distance(X, Z, s))
+        dX, dZ, ds = jax.grad(value, argnums=(0, 1, 2))(X, Z, lengthscale)
+    difference = (X[:, None, :] - Z[None, :, :]) / lengthscale
+    np.testing.assert_allclose(dX, np.einsum("ij,ijk->ik", G, 2 * difference / lengthscale), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(dZ, -np.einsum("ij,ijk->jk", G, 2 * difference / lengthscale), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(ds, -2 * np.einsum("ij,ijk->k", G, difference**2 / lengthscale), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [2, 20])
+@pytest.mark.parametrize(
+    ("kernel", "curvature"),
+    [
+        (k.RBF(1.3), 1 / 1.3**2),
+        (k.Matern(1.3, nu=1.5), 3 / 1.3**2),
+        (k.Matern(1.3, nu=2.5), 5 / 3 / 1.3**2),
+        (k.Matern(1.3, nu=2.2), 2.2 / 1.2 / 1.3**2),
+        (k.RationalQuadratic(1.3, alpha=2.0), 1 / 1.3**2),
+    ],
+)
+def test_second_derivatives_at_coincident_points(d, kernel, curvature):
+    """cov(f'(x), f'(x)) = d2k/dx dx' at x = x': what a derivative of the process has for variance."""
+    x = rng.normal(size=d)
+    with double():
+        one = lambda a, b: kernel(a[None], b[None])[0, 0]
+        mixed = jax.jacfwd(jax.grad(one, argnums=0), argnums=1)(jnp.asarray(x), jnp.asarray(x))
+    np.testing.assert_allclose(mixed, curvature * np.eye(d), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.5, 0.77, 1.0, 1.5, 2.0, 3.3, 10.5, 11.5, 40.2])
+def test_matern_of_any_order_and_its_derivative(nu):
+    import mpmath as mp
+
+    s = np.array([1e-9, 1e-4, 0.03, 0.9, 4.0, 25.0, 200.0])
+    exact = lambda v: 2 ** (1 - mp.mpf(nu)) / mp.gamma(nu) * mp.mpf(v) ** nu * mp.besselk(nu, v)
+    slope = lambda v: -(2 ** (-mp.mpf(nu))) / mp.gamma(nu) * mp.mpf(v) ** (nu - 1) * mp.besselk(nu - 1, v)
+    with double():
+        values = jax.jit(lambda t: matern(nu, t))(s**2)
+        slopes = jax.jit(jax.vmap(jax.grad(lambda t: matern(nu, t))))(s**2)
+        second = jax.grad(jax.grad(lambda t: matern(nu, t)))(0.8)
+        h = 1e-4
+        numeric = (jax.grad(lambda t: matern(nu, t))(0.8 + h) - jax.grad(lambda t: matern(nu, t))(0.8 - h)) / (2 * h)
+    np.testing.assert_allclose(values, [float(exact(float(v))) for v in s], rtol=1e-11)
+    np.testing.assert_allclose(slopes, [float(slope(float(v))) for v in s], rtol=1e-11)
+    assert float(second) == pytest.approx(float(numeric), rel=1e-6)
+
+
+def test_matern_limits():
+    X = rng.normal(size=(6, 2))
+    np.testing.assert_allclose(k.Matern(0.9, nu=0.5)(X), k.Exponential(0.9)(X), rtol=1e-14)
+    np.testing.assert_allclose(k.Matern(0.9, nu=np.inf)(X), k.RBF(0.9)(X), rtol=1e-14)
+    np.testing.assert_allclose(k.Matern(0.9, nu=1e4)(X), k.RBF(0.9)(X), rtol=1e-2, atol=1e-4)
+    np.testing.assert_allclose(k.Matern(0.9, nu=2.5 + 1e-9)(X), k.Matern(0.9, nu=2.5)(X), rtol=1e-7)
+    np.testing.assert_allclose(k.RationalQuadratic(0.9, alpha=1e9)(X), k.RBF(0.9)(X), rtol=1e-7)
+    np.testing.assert_allclose(k.Standard(1.5, [4.0, 0.25], 0.0, 0.0)(X), (1.5 * k.RBF([0.5, 2.0]))(X), rtol=1e-14)
+    np.testing.assert_allclose(k.Periodic(2.0, 0.7)(X[:, :1]), k.RadialPeriodic(0.7, period=2.0)(X[:, :1]), rtol=1e-13)

@@ -1,0 +1,221 @@
+"""What goes in: arrays, lists, frames; and what is said when it cannot be used."""
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+
+import mercer as mc
+from mercer import kernels as k
+
+rng = np.random.default_rng(0)
+VALUES = {"a": rng.normal(size=5), "b": rng.normal(size=5), "n": np.arange(5), "flag": [True, False, True, True, False]}
+MATRIX = np.column_stack([VALUES["a"], VALUES["b"], VALUES["n"], VALUES["flag"]]).astype(float)
+frames = pytest.mark.parametrize("Frame", [pd.DataFrame, pl.DataFrame])
+
+
+@frames
+def test_frames_give_what_their_numbers_give(Frame):
+    frame = Frame(VALUES)
+    kernel = k.RBF([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(kernel(frame), kernel(MATRIX))
+    np.testing.assert_array_equal(kernel.diag(frame), kernel.diag(MATRIX))
+    np.testing.assert_array_equal(k.RBF()(frame["a"]), k.RBF()(MATRIX[:, 0]))
+
+
+@frames
+def test_named_columns_follow_the_name(Frame):
+    frame = Frame(VALUES)
+    kernel = k.RBF(0.5).on("b") + k.Linear().on(["n", "a"]) * k.Matern([1.0, 2.0]).on(["a", "b"])
+    expected = k.RBF(0.5)(MATRIX[:, 1]) + k.Linear()(MATRIX[:, [2, 0]]) * k.Matern([1.0, 2.0])(MATRIX[:, [0, 1]])
+    np.testing.assert_allclose(kernel(frame), expected, rtol=1e-14)
+    reordered = Frame({name: VALUES[name] for name in ["flag", "b", "n", "a"]})
+    np.testing.assert_allclose(kernel(reordered), expected, rtol=1e-14)
+    np.testing.assert_allclose(kernel(frame, reordered), kernel(frame, frame), rtol=1e-14)
+
+
+@frames
+def test_columns_of_two_frames_are_matched_by_name(Frame):
+    frame, reordered = Frame(VALUES), Frame({name: VALUES[name] for name in ["flag", "b", "n", "a"]})
+    kernel = k.RBF([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(kernel(frame, reordered), kernel(MATRIX, MATRIX))
+    with pytest.raises(mc.DataError, match="different columns.*missing"):
+        kernel(frame, Frame({"a": [1.0], "z": [2.0]}))
+
+
+@frames
+def test_indices_and_slices_work_on_frames(Frame):
+    frame = Frame(VALUES)
+    np.testing.assert_array_equal(k.RBF().on([1, -1])(frame), k.RBF()(MATRIX[:, [1, 3]]))
+    np.testing.assert_array_equal(k.RBF().on(slice(1, 3))(frame), k.RBF()(MATRIX[:, 1:3]))
+
+
+def test_text_columns_are_fine_where_no_kernel_looks_at_them():
+    frame = pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "blue"]})
+    np.testing.assert_array_equal(k.RBF().on("x")(frame), k.RBF()([1.0, 2.0]))
+    with pytest.raises(mc.DataError, match="'colour'"):
+        k.RBF()(frame)
+
+
+def test_one_dimensional_inputs_are_scalars():
+    x = np.linspace(0, 1, 4)
+    np.testing.assert_array_equal(k.RBF()(x), k.RBF()(x[:, None]))
+    np.testing.assert_array_equal(k.RBF()([0, 1]), k.RBF()(np.array([0.0, 1.0])))
+    assert k.RBF()(x, [0.5]).shape == (4, 1)
+
+
+def test_what_comes_out_is_of_the_kind_that_went_in():
+    assert type(k.RBF()(np.ones(2))) is np.ndarray
+    assert isinstance(k.RBF()(jnp.ones(2)), jnp.ndarray)
+    assert k.RBF()(np.ones(2, dtype=np.float32)).dtype == np.float64
+    assert k.RBF()(np.ones(2, dtype=np.int8)).dtype == np.float64
+    assert k.RBF()(np.array([True, False])).dtype == np.float64
+    assert k.RBF()(np.array([1.5, 2.5], dtype=object)).dtype == np.float64
+
+
+def test_strided_fortran_and_read_only_arrays():
+    big = np.asfortranarray(rng.normal(size=(9, 4)))
+    view = big[::2, 1:3]
+    view.flags.writeable = False
+    np.testing.assert_array_equal(k.RBF()(view), k.RBF()(np.ascontiguousarray(view)))
+
+
+def test_no_rows_and_one_row():
+    assert k.RBF()(np.empty((0, 2))).shape == (0, 0)
+    assert k.RBF()(np.empty((0, 2)), np.ones((3, 2))).shape == (0, 3)
+    assert k.RBF()(np.ones((3, 2)), np.empty((0, 2))).shape == (3, 0)
+    np.testing.assert_array_equal(k.RBF()([[1.0, 2.0]]), [[1.0]])
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ([1.0, np.nan, 3.0], r"1 missing values.*row 1"),
+        ([[1.0, 2.0], [np.inf, 1.0]], r"infinite.*row 1 \(column 0: 1\)"),
+        (["a", "b"], "text"),
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), "dates"),
+        ([1 + 2j], "complex"),
+        ([[1.0, 2.0], [3.0]], "rectangular"),
+        ([[1.0, "x"]], "numbers"),
+        (np.array([1.0, "x"], dtype=object), "text"),
+        (np.array([1.0, None], dtype=object), "missing|numbers"),
+        (np.ones((2, 2, 2)), r"shape \(2, 2, 2\)"),
+        (np.ones((3, 0)), "no columns"),
+        (3.0, "rows"),
+        (scipy.sparse.eye(3).tocsr(), "toarray"),
+        (pd.DataFrame({"a": [1.0, None]}), "column a: 1"),
+        (pl.DataFrame({"a": [1.0, None]}), "column a: 1"),
+    ],
+)
+def test_bad_inputs_are_refused_with_a_reason(bad, says):
+    with pytest.raises(mc.DataError, match=says):
+        k.RBF()(bad)
+    with pytest.raises(ValueError, match=says):
+        k.RBF()(bad)
+
+
+def test_widths_that_do_not_agree():
+    X = np.ones((2, 3))
+    for kernel in (k.RBF([1.0, 2.0]), k.Periodic(1.0, [1.0, 2.0]), k.ArcSine(1.0, [1.0, 2.0]), k.Linear(np.eye(2)),
+                   k.Standard(1.0, [1.0, 2.0])):  # fmt: skip
+        with pytest.raises(mc.DataError, match="2 entries but the inputs have 3 columns"):
+            kernel(X)
+    with pytest.raises(mc.DataError, match="equal width"):
+        k.RBF()(X, np.ones((2, 2)))
+    with pytest.raises(mc.DataError, match="column 3"):
+        k.RBF().on(3)(X)
+    with pytest.raises(mc.DataError, match="by name"):
+        k.RBF().on("a")(X)
+    with pytest.raises(mc.DataError, match="no column 'z'"):
+        k.RBF().on("z")(pd.DataFrame(VALUES))
+
+
+def test_overflow_is_an_error_not_an_infinity():
+    with pytest.raises(mc.DataError, match="not finite"):
+        k.Linear().exp()([100.0])
+    with pytest.raises(mc.DataError, match="not finite"):
+        (k.Linear().exp() * k.RBF())([[0.0], [100.0]])
+
+
+def test_ten_thousand_columns():
+    X = rng.normal(size=(5, 10_000))
+    direct = ((X[:, None, :] - X[None, :, :]) ** 2).sum(-1)
+    np.testing.assert_allclose(k.RBF(100.0)(X), np.exp(-direct / 2e4), rtol=1e-12)
+    np.testing.assert_allclose(k.Matern(100.0 * np.ones(10_000))(X), k.Matern(100.0)(X), rtol=1e-12)
+
+
+class TestUserFunctions:
+    """phi, f and k(x, x') may want rows, plain numbers or whole arrays, and may or may not be traceable."""
+
+    X = rng.normal(size=(4, 2))
+    x = rng.normal(size=4)
+
+    @pytest.mark.parametrize(
+        "phi",
+        [
+            lambda x: x**2,
+            lambda x: np.sin(np.asarray(x)) if False else [x[0] ** 2, x[1] ** 2],
+            lambda x: [float(v) ** 2 for v in x],  # not traceable
+            lambda X: np.square(np.atleast_2d(np.array(X)))[:, :2] if np.ndim(X) == 2 else 1 / 0,  # whole arrays only
+            np.square,
+        ],
+    )
+    def test_phi_of_rows(self, phi):
+        np.testing.assert_allclose(k.RBF().warp(phi)(self.X), k.RBF()(self.X**2), rtol=1e-13)
+        np.testing.assert_allclose(k.FeatureMap(phi)(self.X), k.Linear()(self.X**2), rtol=1e-13)
+
+    @pytest.mark.parametrize(
+        "phi",
+        [
+            lambda x: jnp.stack([jnp.ones_like(x), x]),
+            lambda x: [1.0, x],
+            lambda x: (1.0, float(x)),
+            lambda x: np.array([1.0, float(x)]),
+        ],
+    )
+    def test_phi_of_numbers(self, phi):
+        np.testing.assert_allclose(k.FeatureMap(phi)(self.x), 1 + np.outer(self.x, self.x), rtol=1e-13)
+
+    @pytest.mark.parametrize("f", [lambda x: x[0], lambda x: float(x[0]), lambda X: X[:, 0]])
+    def test_factor(self, f):
+        expected = np.outer(self.X[:, 0], self.X[:, 0]) * k.RBF()(self.X)
+        np.testing.assert_allclose(k.RBF().modulate(f)(self.X), expected, rtol=1e-13)
+
+    def test_a_factor_must_be_one_number(self):
+        with pytest.raises(mc.DataError, match="one number per input"):
+            k.RBF().modulate(lambda x: x)(self.X)
+
+    @pytest.mark.parametrize(
+        "f", [lambda x, z: min(x, z), lambda x, z: jnp.minimum(x, z), min, lambda x, z: min(float(x), float(z))]
+    )
+    def test_pairs_of_numbers(self, f):
+        x = np.abs(self.x)
+        np.testing.assert_array_equal(k.Custom(f)(x), np.minimum.outer(x, x))
+        np.testing.assert_array_equal(k.Custom(f).diag(x), x)
+
+    def test_host_functions_mix_with_compiled_kernels(self):
+        kernel = 2.0 * k.Custom(lambda x, z: float(x[0] * z[0])) + k.RBF() * k.Custom(lambda x, z: float(x[1] * z[1]))
+        X = self.X
+        expected = 2 * np.outer(X[:, 0], X[:, 0]) + k.RBF()(X) * np.outer(X[:, 1], X[:, 1])
+        np.testing.assert_allclose(kernel(X), expected, rtol=1e-13)
+        np.testing.assert_allclose(kernel.diag(X), np.diag(expected), rtol=1e-13)
+        warped = k.Custom(lambda x, z: float(x[0] * z[0])).warp(lambda x: x + 1)
+        np.testing.assert_allclose(warped(X), np.outer(X[:, 0] + 1, X[:, 0] + 1), rtol=1e-13)
+
+    def test_errors_of_the_function_are_reported_as_such(self):
+        with pytest.raises(mc.DataError, match="failed.*division"):
+            k.FeatureMap(lambda x: [1 / 0])(self.X)
+        with pytest.raises(mc.DataError, match="failed.*division"):
+            k.Custom(lambda x, z: 1 / 0)(self.X)
+        with pytest.raises(mc.DataError, match="one number per pair"):
+            k.Custom(lambda x, z: x * z)(self.X)
+        with pytest.raises(mc.DataError, match="not finite"):
+            k.Custom(lambda x, z: float("nan"))(self.X)
+
+    def test_strings_and_objects(self):
+        kernel = k.Custom(lambda a, b: float(len(set(a) & set(b))))
+        np.testing.assert_array_equal(kernel(["ab", "bc"]), [[2, 1], [1, 2]])
+        np.testing.assert_array_equal(kernel([{1, 2}, {2}, {3}], [{2, 3}]), [[1], [1], [1]])
+        np.testing.assert_array_equal((kernel + k.White(0.5))(["ab", "bc"]), [[2.5, 1], [1, 2.5]])

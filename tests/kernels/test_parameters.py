@@ -1,0 +1,137 @@
+"""Names, values, fixing, priors: on kernels as people write them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer import kernels as k
+from mercer import priors
+from mercer.core.parameters import free_names, from_free, log_prior, to_free
+from mercer.core.precision import double
+
+
+@pytest.mark.parametrize(
+    ("kernel", "names"),
+    [
+        (k.RBF(), ["lengthscale"]),
+        (2 * k.RBF(), ["variance", "lengthscale"]),
+        (k.RBF(name="trend"), ["trend_lengthscale"]),
+        (2 * k.RBF(name="trend"), ["trend_variance", "trend_lengthscale"]),
+        ((2 * k.RBF()).named("trend"), ["trend_variance", "trend_lengthscale"]),
+        (k.RBF() + k.White(), ["rbf_lengthscale", "white_variance"]),
+        (k.RBF() + k.RBF(2.0), ["rbf_lengthscale", "rbf_2_lengthscale"]),
+        (2 * k.RBF() * k.Linear(), ["variance", "lengthscale"]),
+        (
+            k.RationalQuadratic() + 3.0,
+            ["rational_quadratic_lengthscale", "rational_quadratic_alpha", "constant_variance"],
+        ),
+        (2 * (k.RBF() + k.Exponential()), ["sum_variance", "rbf_lengthscale", "exponential_lengthscale"]),
+        (
+            (k.RBF() * k.Periodic()).named("season") + k.RBF(name="trend"),
+            ["season_rbf_lengthscale", "season_periodic_period", "season_periodic_lengthscale", "trend_lengthscale"],
+        ),
+        (k.RBF(name="a") + k.RBF(name="a"), ["a_lengthscale", "a_2_lengthscale"]),
+        (k.Linear(), []),
+        (k.FeatureMap(mc.basis.Gaussian([0.0, 1.0], width=0.5)), ["alpha", "width"]),
+        (k.FeatureMap(lambda x: x) + k.RBF().gaussian(), ["feature_map_alpha", "rbf_sigma", "rbf_lengthscale"]),
+        (k.RBF().modulate(lambda x: x[0]), ["lengthscale"]),
+        (2 * k.Linear(), ["variance"]),
+        (2 * k.Linear(name="slope").on(0) + k.White(), ["slope_variance", "white_variance"]),
+        (2 * (k.Linear() * k.Linear().on(0)) + k.White(), ["product_variance", "white_variance"]),
+    ],
+)
+def test_names(kernel, names):
+    assert sorted(kernel.parameters) == sorted(names)
+
+
+def test_replace_by_name():
+    kernel = 2 * k.RBF(name="trend") + k.Periodic(1.0, [1.0, 2.0])
+    changed = kernel.replace(trend_lengthscale=5.0, periodic_lengthscale=[3.0, 4.0], trend_variance=7)
+    assert changed.parameters["trend_lengthscale"] == 5.0
+    np.testing.assert_array_equal(changed.parameters["periodic_lengthscale"], [3.0, 4.0])
+    assert kernel.parameters["trend_lengthscale"] == 1.0
+    X = np.random.default_rng(0).normal(size=(4, 2))
+    np.testing.assert_allclose(changed(X), 7 * k.RBF(5.0)(X) + k.Periodic(1.0, [3.0, 4.0])(X), rtol=1e-14)
+    with pytest.raises(mc.ParameterError, match=r"no parameter 'lengthscale'.*trend_lengthscale"):
+        kernel.replace(lengthscale=1.0)
+    with pytest.raises(mc.ParameterError, match="positive"):
+        kernel.replace(trend_lengthscale=-1.0)
+
+
+def test_kernels_are_immutable():
+    kernel = k.RBF([1.0, 2.0])
+    with pytest.raises(AttributeError):
+        kernel.lengthscale = 3.0
+    with pytest.raises(ValueError, match="read-only"):
+        kernel.lengthscale[0] = 3.0
+    given = np.array([1.0, 2.0])
+    kernel = k.RBF(given)
+    given[0] = 9.0
+    assert kernel.lengthscale[0] == 1.0
+
+
+def test_fixing_priors_and_the_table():
+    kernel = (2 * k.RBF() + k.Polynomial(2)).fix("rbf_variance").with_priors(rbf_lengthscale=priors.Gamma(2.0, 1.0))
+    assert repr(kernel.parameters).splitlines() == [
+        "parameter          value  range         learned  prior",
+        "rbf_variance       2.0    positive      fixed    -",
+        "rbf_lengthscale    1.0    positive      yes      Gamma(shape=2.0, rate=1.0)",
+        "polynomial_offset  0.0    non-negative  off      -",
+    ]
+    assert free_names(kernel) == ["rbf_lengthscale"]
+    assert free_names(kernel.free()) == ["rbf_variance", "rbf_lengthscale"]
+    assert free_names(kernel.fix()) == []
+    assert float(log_prior(kernel)) == pytest.approx(-1.0)
+    assert float(log_prior(kernel.with_priors(rbf_lengthscale=None))) == 0.0
+    with pytest.raises(mc.ParameterError, match="mercer.priors"):
+        kernel.with_priors(rbf_lengthscale=1.0)
+    with pytest.raises(mc.ParameterError, match="no parameter"):
+        kernel.fix("nothing")
+
+
+def test_fixing_survives_arithmetic():
+    kernel = k.RBF().fix("lengthscale") + k.White()
+    assert free_names(kernel) == ["white_variance"]
+    fixed = (2 * k.RBF()).fix("variance")
+    assert (3 * fixed).parameters["variance_2"] == 2.0  # a fixed variance is not changed by another factor
+
+
+def test_the_optimisers_coordinates():
+    kernel = (2 * k.RBF([1.0, 3.0]) + k.Sigmoid(-0.5, 0.25)).fix("rbf_variance")
+    with double():
+        theta = to_free(kernel)
+        assert free_names(kernel) == ["rbf_lengthscale[0]", "rbf_lengthscale[1]", "sigmoid_a", "sigmoid_b"]
+        np.testing.assert_allclose(theta, [0.0, np.log(3.0), -0.5, 0.25])
+        again = from_free(kernel, theta)
+        for name, value in kernel.parameters.items():
+            np.testing.assert_allclose(again.parameters[name], value, rtol=1e-15)
+        # Wherever the optimiser goes, positive stays positive.
+        wild = from_free(kernel, theta + jnp.array([-30.0, 30.0, -5.0, 5.0]))
+        assert (np.asarray(wild.parameters["rbf_lengthscale"]) > 0).all()
+
+
+def test_kernels_are_pytrees():
+    kernel = 2 * k.RBF([1.0, 3.0]) + k.White(0.1)
+    X = np.random.default_rng(0).normal(size=(4, 2))
+    with double():
+        gradient = jax.grad(lambda q: q(X).sum())(kernel)
+        assert type(gradient) is type(kernel)
+        h = 1e-6
+        up, down = (kernel.replace(rbf_lengthscale=[1.0 + s, 3.0])(X).sum() for s in (h, -h))
+        assert gradient.parameters["rbf_lengthscale"][0] == pytest.approx((up - down) / (2 * h), rel=1e-7)
+        many = jax.vmap(lambda length: k.RBF(length)(X))(jnp.array([0.5, 1.0, 2.0]))
+        np.testing.assert_allclose(many[2], k.RBF(2.0)(X), rtol=1e-14)
+        doubled = jax.tree.map(lambda leaf: 2 * leaf, kernel)
+        assert doubled.parameters["white_variance"] == pytest.approx(0.2)
+        # Inside the caller's jit a kernel of plain numbers is a plain kernel.
+        np.testing.assert_allclose(jax.jit(lambda c: c * kernel(X))(2.0), 2 * kernel(X), rtol=1e-14)
+
+
+def test_equality_and_use_as_a_key():
+    assert k.RBF(2.0) == k.RBF(2.0)
+    assert k.RBF(2.0) != k.RBF(3.0)
+    assert k.RBF(2.0) != k.Exponential(2.0)
+    assert k.RBF() != k.RBF().fix()
+    assert {k.RBF(2.0): 1}[k.RBF(2.0)] == 1

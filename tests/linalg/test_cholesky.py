@@ -1,0 +1,83 @@
+"""Factorisations against dense algebra: regular, singular, ill-conditioned, tiny."""
+
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer.linalg.cholesky import factor, root
+
+rng = np.random.default_rng(0)
+
+
+def spd(n, smallest=0.1):
+    Q = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    values = np.geomspace(1.0, smallest, n)
+    C = (Q * values) @ Q.T
+    return (C + C.T) / 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_factor_solve_and_determinant(n, order):
+    C = spd(n)
+    b, B = rng.normal(size=n), rng.normal(size=(n, 3))
+    L = factor(np.array(C, order=order))
+    assert L.jitter == 0
+    np.testing.assert_allclose(L.lower @ L.lower.T, C, atol=1e-14)
+    assert (np.triu(L.lower, 1) == 0).all()
+    np.testing.assert_allclose(L.solve(b), np.linalg.solve(C, b), rtol=1e-10)
+    np.testing.assert_allclose(L.solve(B), np.linalg.solve(C, B), rtol=1e-10)
+    np.testing.assert_allclose(L.half_solve(B).T @ L.half_solve(B), B.T @ np.linalg.solve(C, B), rtol=1e-10, atol=1e-12)
+    assert L.log_det() == pytest.approx(np.linalg.slogdet(C)[1], abs=1e-12)
+
+
+def test_factor_works_in_place():
+    C = spd(50)
+    L = factor(C)
+    assert np.shares_memory(L.lower, C)
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 3), (1, 1), (20, 1), (3, 9)])
+def test_extension_is_the_factor_of_the_whole(n, m):
+    C = spd(n + m)
+    grown = factor(C[:n, :n].copy()).extended(C[:n, n:], C[n:, n:].copy())
+    np.testing.assert_allclose(grown.lower, factor(C.copy()).lower, atol=1e-12)
+
+
+def test_jitter_grows_only_as_needed_and_is_reported():
+    x = np.linspace(0, 1, 80)
+    K = np.exp(-0.5 * (x[:, None] - x) ** 2)
+    L = factor(K.copy())
+    assert 0 < L.jitter < 1e-9
+    np.testing.assert_allclose(L.lower @ L.lower.T, K + L.jitter * np.eye(80), atol=1e-12)
+    huge = factor(1e12 * K)
+    assert huge.jitter == pytest.approx(1e12 * L.jitter, rel=0.3e2)
+
+
+def test_indefinite_matrices_are_refused_in_words():
+    for C in (np.array([[1.0, 2.0], [2.0, 1.0]]), -np.eye(3), np.array([[np.nan]]), np.array([[np.inf, 0], [0, 1]])):
+        with pytest.raises(mc.NotPositiveDefiniteError, match="covariance matrix"):
+            factor(C.copy())
+        with pytest.raises(mc.NotPositiveDefiniteError, match="covariance matrix"):
+            root(C.copy())
+
+
+@pytest.mark.parametrize("n", [1, 2, 30, 300])
+@pytest.mark.parametrize("rank", [1, 5, None])
+def test_roots_of_semidefinite_matrices(n, rank):
+    F = rng.normal(size=(n, n if rank is None else min(rank, n)))
+    K = F @ F.T
+    K = (K + K.T) / 2
+    R = root(K.copy())
+    np.testing.assert_allclose(R @ R.T, K, atol=1e-11 * K.max())
+    if rank is not None and rank < n:
+        assert R.shape[1] <= rank + 2
+
+
+def test_roots_of_zero_and_of_smooth_fields():
+    assert (root(np.zeros((4, 4))) @ np.ones((root(np.zeros((4, 4))).shape[1], 1)) == 0).all()
+    x = np.linspace(0, 1, 500)
+    K = np.exp(-0.5 * (x[:, None] - x) ** 2)
+    R = root(K.copy())
+    assert R.shape[1] < 20
+    np.testing.assert_allclose(R @ R.T, K, atol=1e-11)
