@@ -10,6 +10,7 @@ medians. Memory is measured in a process of its own: the high-water mark above w
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -126,12 +127,8 @@ def main():
         commit = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=root
         ).stdout.strip()
-        cpu = next(
-            (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
-            platform.processor(),
-        )
-        import os
-
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
         text = [
             f"# Gram matrices, n = {N}, double precision",
             "",

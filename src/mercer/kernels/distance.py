@@ -39,7 +39,8 @@ def _by_differences(X, Z, precision):
     return functools.reduce(operator.add, map(squared, range(X.shape[1])))
 
 
-def _by_differences_in_chunks(X, Z, precision):
+def _replaced_by_differences(start, X, Z, precision, wanted):
+    """The distances by differences, FEW columns at a time, if ``wanted``; else ``start``, untouched and uncopied."""
     d = X.shape[1]
     chunks = -(-d // FEW)
 
@@ -50,9 +51,9 @@ def _by_differences_in_chunks(X, Z, precision):
     Xc, Zc, pc = columns_first(X), columns_first(Z), jnp.pad(precision, (0, chunks * FEW - d)).reshape(chunks, FEW)
 
     def step(c, total):
-        return total + _by_differences(Xc[c].T, Zc[c].T, pc[c])
+        return jnp.where(c == 0, 0.0, total) + _by_differences(Xc[c].T, Zc[c].T, pc[c])
 
-    return jax.lax.fori_loop(0, chunks, step, jnp.zeros_like(X[:, :1] + Z[None, :, 0]))
+    return jax.lax.fori_loop(0, jnp.where(wanted, chunks, 0), step, start)
 
 
 def _centred(X, Z, precision):
@@ -64,15 +65,15 @@ def _centred(X, Z, precision):
 def _by_product(X, Z, precision):
     A, B = _centred(X, Z, precision)
     size = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :]
-    r2 = size - 2 * A @ B.T
-    suspect = r2 < NEAR * size
+    product = A @ B.T
+    near = size - 2 * product < NEAR * size
+    # A row met with itself is at distance zero; that alone need not send a diagonal tile to differences.
+    itself = jnp.zeros((), bool)
     if X.shape == Z.shape:
-        # A row met with itself is at distance zero; that alone need not send a diagonal tile to differences.
         itself = jnp.eye(X.shape[0], dtype=bool) & jnp.all(X == Z, axis=1)[:, None]
-        r2, suspect = jnp.where(itself, 0.0, r2), suspect & ~itself
-    return jax.lax.cond(
-        jnp.any(suspect), lambda: _by_differences_in_chunks(X, Z, precision), lambda: jnp.maximum(r2, 0.0)
-    )
+    careful = jnp.any(near & ~itself)
+    found = _replaced_by_differences(product, X, Z, precision, careful)
+    return jnp.where(careful, found, jnp.where(itself, 0.0, jnp.maximum(size - 2 * found, 0.0)))
 
 
 @_by_product.defjvp

@@ -18,7 +18,8 @@ from mercer.core.errors import DataError
 from mercer.core.inputs import align_columns, count_rows
 from mercer.core.precision import concretely, is_traced
 
-TILES = (128, 512)
+# The larger is no power of two: a transposed copy with a stride of 4096 bytes is six times slower.
+TILES = (128, 504)
 
 
 @jax.tree_util.register_pytree_node_class

@@ -1,0 +1,83 @@
+"""What the documents show is what happens: code blocks run, printed text is what is printed, gallery pages draw."""
+
+import contextlib
+import importlib.util
+import io
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_code_blocks_run_and_print_what_the_text_says(document):
+    printed = ""
+    names: dict = {}
+    for language, body in FENCE.findall(document.read_text()):
+        if language == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile(body, str(document), "exec"), names)
+            printed = out.getvalue()
+        elif language == "text":
+            assert _rounded(printed) == _rounded(body)
+
+
+def _rounded(text):
+    """Text with numbers to four digits, since the last ones depend on the machine's linear algebra."""
+    return re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda m: f"{float(m.group()):.3g}", text.strip())
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
+def test_links_between_documents_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+def test_commands_in_the_readme_exist():
+    readme = (ROOT / "README.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make (\w+)", readme, re.MULTILINE)
+    assert set(targets) == {"demo", "test"}
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r'"\.\[(\w+)\]"', readme)) <= set(extras)
+
+
+def _gallery():
+    spec = importlib.util.spec_from_file_location("gallery_build", ROOT / "docs" / "gallery" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", _gallery().PAGES, ids=lambda p: p.stem)
+def test_gallery_pages_run_and_draw(page, tmp_path):
+    pictures, printed = _gallery().run(page, tmp_path)
+    assert pictures
+    assert all(picture.stat().st_size > 5000 for picture in pictures)
+    if "proof" in page.stem:
+        assert "6.21 from" in printed
+
+
+def test_the_gallery_holds_the_figures_it_should():
+    stems = {page.stem for page in _gallery().PAGES}
+    for figure in ("6_1", "6_4", "6_5", "6_6", "6_9", "6_11"):
+        assert any(stem.startswith(f"figure_{figure}_") for stem in stems)
+    assert {"matern_samples", "periodic_samples", "a_kernel_and_its_proof"} <= stems
+
+
+def test_the_demonstration(tmp_path):
+    command = shutil.which("mercer", path=str(Path(__import__("sys").executable).parent))
+    done = subprocess.run([command, "demo", "--output", str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "valid by" in done.stdout
+    assert (tmp_path / "kernels.png").stat().st_size > 20_000
+    assert "demo" in subprocess.run([command, "--help"], capture_output=True, text=True, timeout=60).stdout
