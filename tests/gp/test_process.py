@@ -140,6 +140,8 @@ def test_duplicate_points_without_noise_need_jitter_and_say_so():
     assert 0 < g.jitter < 1e-10
     assert "jitter" in repr(g)
     np.testing.assert_allclose(g.mean(x), [1.0, 1.0, 2.0], atol=1e-6)
+    with pytest.warns(mc.NumericalWarning, match="singular"):
+        mc.GP(k.RBF()).log_likelihood(x, [1.0, 1.0, 2.0])
     apart = mc.GP(k.RBF()).condition(x, [1.0, 3.0, 2.0], noise=0.1)
     assert apart.jitter == 0
 

@@ -139,6 +139,25 @@ def test_overflow_is_an_error_not_an_infinity():
         (k.Linear().exp() * k.RBF())([[0.0], [100.0]])
 
 
+def test_a_matrix_larger_than_the_machine_is_refused_before_it_is_begun():
+    with pytest.raises(mc.DataError, match="GiB"):
+        k.RBF()(np.zeros((2_000_000, 1)))
+
+
+def test_an_error_in_one_tile_ends_the_others():
+    seen = []
+
+    def slow(x, z):
+        seen.append(1)
+        raise ZeroDivisionError
+
+    with pytest.raises(mc.DataError):
+        k.Custom(slow)(np.zeros((1200, 2)))
+    assert len(seen) < 10
+    with pytest.raises(mc.DataError, match="not finite"):
+        k.Linear().exp()(np.full((3000, 1), 100.0))
+
+
 def test_ten_thousand_columns():
     X = rng.normal(size=(5, 10_000))
     direct = ((X[:, None, :] - X[None, :, :]) ** 2).sum(-1)

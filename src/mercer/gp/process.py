@@ -3,12 +3,13 @@
 import copy
 import dataclasses
 import math
+import warnings
 
 import jax
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import DataError, InvalidKernelError, ParameterError
+from mercer.core.errors import DataError, InvalidKernelError, NumericalWarning, ParameterError
 from mercer.core.inputs import align_columns, as_vector, count_rows, stack_rows
 from mercer.core.precision import concretely
 from mercer.core.random import as_key
@@ -118,6 +119,13 @@ class GP:
         if n == 0:
             return 0.0
         L, residual = self._extend(X, n, noise), y - self.prior_mean(X)
+        if L.jitter > self.jitter:
+            warnings.warn(
+                f"the covariance of these {n} observations is singular to rounding; {L.jitter:.2g} was added to its "
+                "diagonal, and the log likelihood depends on that. Give a noise.",
+                NumericalWarning,
+                stacklevel=2,
+            )
         if self.observed is None:
             white = L.half_solve(residual)
         else:

@@ -49,13 +49,7 @@ class FeatureMap(Kernel):
     def distance(self, X, Z):
         return squared_distance(self.phi(X), self.phi(Z)) / self.alpha
 
-    @property
-    def stationary(self):
-        return None
-
-    @property
-    def isotropic(self):
-        return None
+    stationary = isotropic = None  # cannot be known
 
     @property
     def validity(self) -> Validity:
@@ -97,13 +91,7 @@ class Custom(Kernel):
     def symmetric(self):
         return False
 
-    @property
-    def stationary(self):
-        return None
-
-    @property
-    def isotropic(self):
-        return None
+    stationary = isotropic = None  # cannot be known
 
     @property
     def validity(self) -> Validity:
@@ -159,13 +147,7 @@ class Precomputed(Kernel):
         values, vectors = jnp.linalg.eigh(jnp.asarray(self.K))
         return (vectors * jnp.sqrt(jnp.maximum(values, 0.0)))[X]
 
-    @property
-    def stationary(self):
-        return None
-
-    @property
-    def isotropic(self):
-        return None
+    stationary = isotropic = None  # cannot be known
 
     @property
     def validity(self) -> Validity:

@@ -53,7 +53,7 @@ def gram(kernel, X, Z=None, same: bool = False):
     _check_widths(rows, columns)
     if is_traced((kernel, rows, columns)):
         return kernel.block(rows, columns)
-    out = np.empty((n, m))
+    out = _allocate(n, m)
     _fill(out, kernel, rows, columns, mirrored=same and kernel.symmetric)
     return out
 
@@ -121,9 +121,27 @@ def _fill(out, kernel, rows, columns, mirrored):
         for corner in corners:
             work(corner)
     elif corners:
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
-            for _ in pool.map(work, corners):
-                pass
+        with ThreadPoolExecutor(_cores()) as pool:
+            try:
+                for _ in pool.map(work, corners):
+                    pass
+            except BaseException:  # an error in one tile, or Ctrl-C: the others need not be done
+                pool.shutdown(cancel_futures=True)
+                raise
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def _allocate(n: int, m: int) -> np.ndarray:
+    needed, there = 8 * n * m, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise DataError(
+            f"a Gram matrix of {n:,} by {m:,} needs {needed / 2**30:,.1f} GiB; this machine has {there / 2**30:,.1f}. "
+            "Use fewer rows, or ask for it in pieces: kernel(X[:1000], Z)."
+        )
+    return np.empty((n, m))
 
 
 def _tile_size(n: int) -> int:

@@ -79,13 +79,7 @@ class ThinPlate(Kernel):
     def block_diag(self, X):
         return jnp.zeros_like(X[:, 0])
 
-    @property
-    def stationary(self):
-        return True
-
-    @property
-    def isotropic(self):
-        return True
+    stationary = isotropic = True
 
     @property
     def validity(self) -> Validity:

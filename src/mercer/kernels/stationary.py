@@ -19,12 +19,10 @@ from mercer.kernels.validity import Validity, derive, proved
 class Stationary(Kernel):
     """A function of x - x' with k(x, x) = 1."""
 
+    stationary = True
+
     def block_diag(self, X):
         return jnp.ones_like(X[:, 0])
-
-    @property
-    def stationary(self):
-        return True
 
 
 class Isotropic(Stationary):
@@ -177,13 +175,7 @@ class _Pointwise(Kernel):
     def prepare(self, X, index):
         return np.asarray(index)
 
-    @property
-    def stationary(self):
-        return True
-
-    @property
-    def isotropic(self):
-        return True
+    stationary = isotropic = True
 
     def block_diag(self, X):
         return jnp.broadcast_to(jnp.asarray(self.variance), X.shape)

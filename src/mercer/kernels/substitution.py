@@ -51,13 +51,7 @@ class Modulate(Unary):
     def feature_block(self, X):
         return self._factor(X[0])[:, None] * self.inner.feature_block(X[1])
 
-    @property
-    def stationary(self):
-        return None
-
-    @property
-    def isotropic(self):
-        return None
+    stationary = isotropic = None  # cannot be known
 
     @property
     def validity(self) -> Validity:
@@ -102,13 +96,7 @@ class Warp(Unary):
     def feature_block(self, X):
         return self.inner.feature_block(self._seen(X))
 
-    @property
-    def stationary(self):
-        return None
-
-    @property
-    def isotropic(self):
-        return None
+    stationary = isotropic = None  # cannot be known
 
     @property
     def validity(self) -> Validity:
