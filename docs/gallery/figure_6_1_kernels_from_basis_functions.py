@@ -23,6 +23,7 @@ families = {
 figure, axes = plt.subplots(2, 3, figsize=(10, 5), layout="constrained")
 for (word, (basis, at)), (top, bottom) in zip(families.items(), axes.T, strict=True):
     kernel = k.FeatureMap(basis)
+    top.set_prop_cycle(color=plt.colormaps["turbo"](np.linspace(0.05, 0.95, 11)))
     top.plot(x, kernel.features(x), lw=1)
     top.set(title=word, xlim=(-1, 1), ylim=(-1.02, 1.02) if word == "polynomials" else (-0.02, 1.02))
     mc.plot.profile(kernel, x, at=at, ax=bottom, color="tab:blue").set_xlim(-1, 1)

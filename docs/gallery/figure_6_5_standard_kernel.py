@@ -15,5 +15,5 @@ figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained")
 for i, (theta, ax) in enumerate(zip(settings, axes.flat, strict=True)):
     mc.plot.samples(mc.GP(k.Standard(*theta)), x, size=5, seed=i, ax=ax)
     ax.set_title("({:.2f}, {:.2f}, {:.2f}, {:.2f})".format(*theta))
-    ax.set_ylim((-9, 9) if max(theta[0], theta[2]) > 1 else (-3, 3) if theta[3] == 0 else (-4, 4))
+    ax.set_ylim((-9, 9) if max(theta[0], theta[2]) > 1 else (-4, 4) if theta[3] == 0 else (-6, 6))
 plt.show()

@@ -17,7 +17,7 @@ curve, y = function[:400], function[400:]
 t = y + mc.GP(k.White(0.25**2)).sample(inputs, seed=5)[0]
 
 figure, ax = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
-ax.plot(grid, curve, color="tab:blue")
+ax.plot(grid, curve, color="tab:blue", label="$y(x)$")
 ax.vlines(inputs, y, t, color="0.7", lw=1)
 ax.plot(inputs, y, "o", color="tab:red", label="$y_n$")
 ax.plot(inputs, t, "o", color="tab:green", label="$t_n$")

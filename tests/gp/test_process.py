@@ -1,5 +1,6 @@
 """The process: moments, samples, conditioning, likelihood; against the textbook formulas, scikit-learn and laws."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -82,6 +83,7 @@ def test_laws():
     # Infinite noise: the prior. No noise: the data.
     np.testing.assert_allclose(f.condition(X, y, noise=1e14).mean(Z), 0.4, atol=1e-10)
     exact = f.condition(X, y)
+    assert exact.jitter == 0
     np.testing.assert_allclose(exact.mean(X), y, atol=1e-8)
     np.testing.assert_allclose(exact.variance(X), 0.0, atol=1e-10)
     # Data never add variance; their order does not matter; far away the prior comes back.
@@ -128,7 +130,7 @@ def test_samples_at_many_points_of_smooth_and_rough_fields():
 
 def test_samples_of_a_noise_free_posterior_pass_through_the_data():
     x = np.linspace(0, 5, 12)
-    g = mc.GP(k.RBF(1.0)).condition(x, np.sin(x))
+    g = mc.GP(k.Matern(1.0)).condition(x, np.sin(x))
     dense = np.linspace(0, 5, 300)
     draws = g.sample(np.concatenate([x, dense]), size=3)
     np.testing.assert_allclose(draws[:, :12], np.tile(np.sin(x), (3, 1)), atol=1e-5)
@@ -136,7 +138,8 @@ def test_samples_of_a_noise_free_posterior_pass_through_the_data():
 
 def test_duplicate_points_without_noise_need_jitter_and_say_so():
     x = np.array([0.0, 0.0, 1.0])
-    g = mc.GP(k.RBF()).condition(x, [1.0, 1.0, 2.0])
+    with pytest.warns(mc.NumericalWarning, match="singular"):
+        g = mc.GP(k.RBF()).condition(x, [1.0, 1.0, 2.0])
     assert 0 < g.jitter < 1e-10
     assert "jitter" in repr(g)
     np.testing.assert_allclose(g.mean(x), [1.0, 1.0, 2.0], atol=1e-6)
@@ -199,6 +202,8 @@ def test_kernels_that_are_not_valid_are_refused_unless_the_user_insists():
     [
         (lambda f: f.condition(X, y[:3]), "one number per row"),
         (lambda f: f.condition(X, [*y[:8], np.nan]), "y has 1 missing"),
+        (lambda f: f.condition(X, np.ones((9, 1, 1))), "one number per row"),
+        (lambda f: jax.grad(lambda s: mc.GP(k.RBF(s)).log_likelihood(X, y, noise=0.1))(1.0), "plain numbers"),
         (lambda f: f.condition(X, y, noise=-1.0), "variance"),
         (lambda f: f.condition(X, y, noise=np.nan), "variance"),
         (lambda f: f.condition(X, y, noise=[0.1, 0.2]), "noise must hold one number per row"),

@@ -41,8 +41,32 @@ def test_columns_of_two_frames_are_matched_by_name(Frame):
     frame, reordered = Frame(VALUES), Frame({name: VALUES[name] for name in ["flag", "b", "n", "a"]})
     kernel = k.RBF([1.0, 2.0, 3.0, 4.0])
     np.testing.assert_array_equal(kernel(frame, reordered), kernel(MATRIX, MATRIX))
-    with pytest.raises(mc.DataError, match="different columns.*missing"):
+    with pytest.raises(mc.DataError, match=r"other columns.*missing.*unexpected \['z'\]"):
         kernel(frame, Frame({"a": [1.0], "z": [2.0]}))
+
+
+@frames
+def test_columns_that_no_kernel_asks_for_need_not_be_there(Frame):
+    frame, some = Frame(VALUES), Frame({name: VALUES[name] for name in ["b", "a"]})
+    kernel = k.RBF().on("a", "b") * k.Linear().on("b") + k.White()
+    np.testing.assert_array_equal(kernel(frame, some), kernel(some, frame).T)
+    np.testing.assert_array_equal(kernel(some), kernel(frame))
+    with pytest.raises(mc.DataError, match="no column 'b'"):
+        kernel(frame, Frame({"a": [1.0]}))
+    with pytest.raises(mc.DataError, match="other columns"):
+        (kernel + k.RBF())(frame, some)
+    with pytest.raises(mc.DataError, match="other columns"):
+        k.RBF().on(0)(frame, some)
+
+
+@frames
+def test_a_function_of_pairs_on_a_text_column(Frame):
+    frame = Frame({"city": ["Ulm", "Bonn", "Ulm"], "age": [1.0, 2.0, 3.0]})
+    same = k.Custom(lambda a, b: float(a == b)).on("city")
+    np.testing.assert_array_equal(same(frame), [[1, 0, 1], [0, 1, 0], [1, 0, 1]])
+    np.testing.assert_allclose((same * k.RBF().on("age"))(frame), same(frame) * k.RBF()([1.0, 2.0, 3.0]))
+    rows = k.Custom(lambda a, b: float(a == b))
+    np.testing.assert_array_equal(rows(frame), np.eye(3))
 
 
 @frames
@@ -92,8 +116,8 @@ def test_no_rows_and_one_row():
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ([1.0, np.nan, 3.0], r"1 missing values.*row 1"),
-        ([[1.0, 2.0], [np.inf, 1.0]], r"infinite.*row 1 \(column 0: 1\)"),
+        ([1.0, np.nan, 3.0], r"1 missing \(NaN\) value, the first in row 1"),
+        ([[1.0, 2.0], [np.inf, 1.0]], r"infinite.*row 1: 1 in column 0"),
         (["a", "b"], "text"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "dates"),
         ([1 + 2j], "complex"),
@@ -105,8 +129,8 @@ def test_no_rows_and_one_row():
         (np.ones((3, 0)), "no columns"),
         (3.0, "rows"),
         (scipy.sparse.eye(3).tocsr(), "toarray"),
-        (pd.DataFrame({"a": [1.0, None]}), "column a: 1"),
-        (pl.DataFrame({"a": [1.0, None]}), "column a: 1"),
+        (pd.DataFrame({"a": [1.0, None]}), "1 in column a"),
+        (pl.DataFrame({"a": [1.0, None]}), "1 in column a"),
     ],
 )
 def test_bad_inputs_are_refused_with_a_reason(bad, says):
@@ -222,6 +246,23 @@ class TestUserFunctions:
         np.testing.assert_allclose(kernel.diag(X), np.diag(expected), rtol=1e-13)
         warped = k.Custom(lambda x, z: float(x[0] * z[0])).warp(lambda x: x + 1)
         np.testing.assert_allclose(warped(X), np.outer(X[:, 0] + 1, X[:, 0] + 1), rtol=1e-13)
+
+    def test_columns_that_are_not_there_are_not_silently_the_last_one(self):
+        for kernel in (
+            k.FeatureMap(lambda x: x[5]),
+            k.RBF().warp(lambda x: x[5]),
+            k.RBF().modulate(lambda x: x[5]),
+            k.Custom(lambda x, z: x[5] * z[5]),
+        ):
+            with pytest.raises(mc.DataError, match="index 5 is out of bounds"):
+                kernel(self.X)
+        with pytest.raises(mc.DataError, match="index 7 is out of bounds"):
+            mc.GP(k.RBF(), mean=lambda x: x[7]).mean(self.X)
+
+    def test_values_that_are_not_finite_are_the_functions_own(self):
+        for log in (jnp.log, lambda x: [float("nan")]):
+            with pytest.raises(mc.DataError, match="function.*NaN|not finite"):
+                k.RBF().warp(log)(-np.abs(self.X))
 
     def test_errors_of_the_function_are_reported_as_such(self):
         with pytest.raises(mc.DataError, match="failed.*division"):

@@ -56,6 +56,10 @@ def test_replace_by_name():
     np.testing.assert_allclose(changed(X), 7 * k.RBF(5.0)(X) + k.Periodic(1.0, [3.0, 4.0])(X), rtol=1e-14)
     with pytest.raises(mc.ParameterError, match=r"no parameter 'lengthscale'.*trend_lengthscale"):
         kernel.replace(lengthscale=1.0)
+    with pytest.raises(mc.ParameterError, match="Did you mean 'trend_lengthscale'"):
+        kernel.replace(trend_length_scale=1.0)
+    with pytest.raises(AttributeError, match="Did you mean RBF"):
+        k.rbf  # noqa: B018
     with pytest.raises(mc.ParameterError, match="positive"):
         kernel.replace(trend_lengthscale=-1.0)
 

@@ -69,6 +69,7 @@ def test_check_kernel_finds_a_violation_and_a_witness():
     report = mc.check_kernel(lambda x, z: -np.sum((x - z) ** 2), X)
     assert isinstance(report, KernelReport)
     assert not report.passed
+    assert not report
     assert report.kernel.validity.valid is None
     K = report.kernel(X)
     assert report.witness @ K @ report.witness == pytest.approx(report.smallest_eigenvalue)

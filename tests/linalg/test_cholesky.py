@@ -55,7 +55,9 @@ def test_jitter_grows_only_as_needed_and_is_reported():
 
 
 def test_indefinite_matrices_are_refused_in_words():
-    for C in (np.array([[1.0, 2.0], [2.0, 1.0]]), -np.eye(3), np.array([[np.nan]]), np.array([[np.inf, 0], [0, 1]])):
+    x = np.linspace(0, 1, 20)
+    not_finite = [np.array([[np.nan]]), np.array([[np.inf, 0], [0, 1]])]
+    for C in [np.array([[1.0, 2.0], [2.0, 1.0]]), -np.eye(3), -np.abs(x[:, None] - x), *not_finite]:
         with pytest.raises(mc.NotPositiveDefiniteError, match="covariance matrix"):
             factor(C.copy())
         with pytest.raises(mc.NotPositiveDefiniteError, match="covariance matrix"):

@@ -10,6 +10,7 @@ import numpy as np
 
 from mercer.core.errors import DataError
 
+_TIMES = ("dates", "durations")
 _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."
 
 
@@ -41,6 +42,8 @@ def as_matrix(X, what: str = "X"):
 
 def as_vector(y, n: int, what: str = "y") -> np.ndarray:
     """n finite numbers; (n, 1) is accepted, a column of a frame too."""
+    if np.ndim(y) > 2 and not isinstance(y, jax.core.Tracer):
+        raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {np.shape(y)}.")
     array = as_matrix(y, what)
     if array.shape != (n, 1):
         raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {np.shape(y)}.")
@@ -68,7 +71,8 @@ def _numbers(X, what):
     if array.dtype.kind in "USMmVO":
         kind = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(array.dtype.kind)
         if kind:
-            raise DataError(f"{what} holds {kind}; numbers were expected. {_HINT}")
+            hint = "Turn them into numbers, as in (t - t[0]) / np.timedelta64(1, 'D')." if kind in _TIMES else _HINT
+            raise DataError(f"{what} holds {kind}; numbers were expected. {hint}")
         try:
             if any(isinstance(v, str | bytes) for v in array.flat):
                 raise TypeError("it holds text")
@@ -79,7 +83,7 @@ def _numbers(X, what):
 
 
 def _frame_values(frame, what):
-    bad = [f"{name!r} ({dtype})" for name, dtype in frame.schema.items() if not _is_numeric(dtype)]
+    bad = [f"{name!r} ({dtype})" for name, dtype in frame.schema.items() if not is_numeric(dtype)]
     if bad:
         raise DataError(
             f"{what} has columns that are not numbers: {', '.join(bad)}. "
@@ -89,7 +93,7 @@ def _frame_values(frame, what):
     return np.column_stack(columns) if columns else np.empty((len(frame), 0))
 
 
-def _is_numeric(dtype) -> bool:
+def is_numeric(dtype) -> bool:
     return dtype.is_numeric() or dtype == nw.Boolean
 
 
@@ -109,13 +113,26 @@ def _matrix_shape(array, what):
 def _refuse_non_finite(array, what, names):
     bad = ~np.isfinite(array)
     first, counts = np.nonzero(bad)[0][0], bad.sum(axis=0)
-    kind = "missing values (NaN)" if np.isnan(array[bad]).all() else "infinite or missing values"
-    where = ", ".join(f"column {names[j] if names else j}: {counts[j]}" for j in np.flatnonzero(counts)[:8])
+    kind = "missing (NaN)" if np.isnan(array[bad]).all() else "infinite or missing"
+    where = ", ".join(f"{counts[j]} in column {names[j] if names else j}" for j in np.flatnonzero(counts)[:8])
     where += ", ..." if (counts > 0).sum() > 8 else ""
+    count = f"{bad.sum()} {kind} {'value' if bad.sum() == 1 else 'values'}"
     raise DataError(
-        f"{what} has {bad.sum()} {kind}, first in row {first} ({where}). Finite numbers were expected: "
+        f"{what} has {count}, the first in row {first}: {where}. Finite numbers were expected: "
         "drop those rows, or fill them in."
     )
+
+
+def as_objects(X) -> np.ndarray:
+    """The rows of X as they are, one Python object each: (n,). Rows of a frame with several columns are tuples."""
+    frame = as_frame(X)
+    if frame is not None:
+        rows = frame[frame.columns[0]].to_list() if frame.shape[1] == 1 else list(frame.iter_rows())
+    else:
+        rows = list(X)
+    out = np.empty(len(rows), dtype=object)
+    out[:] = rows
+    return out
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
@@ -127,21 +144,28 @@ def count_rows(X) -> int:
         if len(shape) == 0:
             raise DataError(f"X must hold rows; got the single number {X!r}. One input is [[...]].")
         return int(shape[0])
+    frame = as_frame(X)
+    if frame is not None:
+        return len(frame)
     try:
         return len(X)
     except TypeError:
         raise DataError(f"X must hold rows; got {X!r} ({type(X).__name__}). {_HINT}") from None
 
 
-def align_columns(X, Z):
-    """Z with its columns in the order of X's, when both are frames; an error when they have different columns."""
+def align_columns(X, Z, all_needed: bool = True):
+    """Z with its columns in the order of X's, when both are frames.
+
+    An error when they have different columns, unless not all of them are needed: then what both have comes first.
+    """
     ours, theirs = column_names(X), column_names(Z)
     if ours is None or theirs is None or ours == theirs:
         return Z
-    if sorted(ours) != sorted(theirs):
-        missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
-        raise DataError(f"the two frames have different columns: missing {missing}, unexpected {extra}.")
-    return as_frame(Z).select(ours).to_native()
+    missing, extra = [c for c in ours if c not in theirs], [c for c in theirs if c not in ours]
+    if all_needed and (missing or extra):
+        told = [f"{word} {names}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
+        raise DataError(f"the second frame has other columns than the first: {', '.join(told)}.")
+    return as_frame(Z).select([c for c in ours if c in theirs] + extra).to_native()
 
 
 def stack_rows(A, B):

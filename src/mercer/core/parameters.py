@@ -6,6 +6,7 @@ appears in `parameters` under a readable, unique name. The map between the two s
 """
 
 import dataclasses
+import difflib
 import functools
 import re
 import typing
@@ -30,6 +31,9 @@ class Constraint:
     holds: Callable[[np.ndarray], Any]
     to_free: Callable
     from_free: Callable
+
+    def __repr__(self):
+        return self.name
 
 
 positive = Constraint("positive", lambda v: v > 0, jnp.log, jnp.exp)
@@ -232,7 +236,11 @@ class Parametrized(eqx.Module):
     def _slot(self, name: str) -> Slot:
         slots = {slot.name: slot for slot in self._slots()}
         if name not in slots:
-            raise ParameterError(f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}.")
+            close = difflib.get_close_matches(name, slots, n=1)
+            raise ParameterError(
+                f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}."
+                + (f" Did you mean {close[0]!r}?" if close else "")
+            )
         return slots[name]
 
     # -- what people call ----------------------------------------------------------------------------------------

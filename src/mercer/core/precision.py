@@ -36,6 +36,8 @@ def as_float(value):
     """``value`` as float64 (a read-only array, or a NumPy scalar when 0-d); tracers pass through."""
     if isinstance(value, jax.core.Tracer):
         return value
+    if isinstance(value, str | bytes):
+        raise TypeError("text")
     array = np.array(value, dtype=np.float64)
     array.flags.writeable = False
     return array[()]

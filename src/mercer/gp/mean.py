@@ -1,12 +1,14 @@
 """The mean of a process before data: a number, or a function of the input."""
 
 import dataclasses
+import reprlib
 
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import count_rows
 from mercer.core.precision import concretely
+from mercer.kernels.base import Kernel
 from mercer.kernels.functions import RowFunction
 
 
@@ -21,14 +23,14 @@ class MeanFunction:
     def of(cls, mean) -> "MeanFunction":
         if isinstance(mean, MeanFunction):
             return mean
-        if callable(mean):
+        if callable(mean) and not isinstance(mean, Kernel):
             return cls(function=RowFunction.of(mean))
         try:
             value = float(mean)
         except (TypeError, ValueError):
             value = np.nan
         if not np.isfinite(value):
-            raise ParameterError(f"mean must be a finite number or a function of one input; got {mean!r}.")
+            raise ParameterError(f"mean must be a finite number or a function of one input; got {reprlib.repr(mean)}.")
         return cls(constant=value)
 
     def __call__(self, X) -> np.ndarray:
@@ -37,7 +39,10 @@ class MeanFunction:
         with concretely():
             values = np.asarray(self.function(self.function.prepare(X)))
         if values.shape[1] != 1 or not np.isfinite(values).all():
-            raise DataError(f"the mean function {self.function!r} must return one finite number per input.")
+            raise DataError(
+                f"the mean function {self.function!r} must return one finite number per input; it returned "
+                f"{values.shape[1]}, {(~np.isfinite(values)).sum()} of them not finite."
+            )
         return values[:, 0]
 
     def __repr__(self):

@@ -11,7 +11,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, InvalidKernelError, NumericalWarning, ParameterError
 from mercer.core.inputs import align_columns, as_vector, count_rows, stack_rows
-from mercer.core.precision import concretely
+from mercer.core.precision import concretely, is_traced
 from mercer.core.random import as_key
 from mercer.gp.mean import MeanFunction
 from mercer.kernels.convert import as_kernel
@@ -90,7 +90,7 @@ class GP:
 
     def _aligned(self, Z):
         """Z with the columns of a frame in the order of the data's, which is the order parameters refer to."""
-        return Z if self.observed is None else align_columns(self.observed.X, Z)
+        return Z if self.observed is None else align_columns(self.observed.X, Z, self.kernel.needs_all_columns)
 
     def _whitened(self, observed: Observed, Z):
         """L^-1 k(X, Z): (n, s), which the data take off the prior covariance, squared."""
@@ -119,13 +119,6 @@ class GP:
         if n == 0:
             return 0.0
         L, residual = self._extend(X, n, noise), y - self.prior_mean(X)
-        if L.jitter > self.jitter:
-            warnings.warn(
-                f"the covariance of these {n} observations is singular to rounding; {L.jitter:.2g} was added to its "
-                "diagonal, and the log likelihood depends on that. Give a noise.",
-                NumericalWarning,
-                stacklevel=2,
-            )
         if self.observed is None:
             white = L.half_solve(residual)
         else:
@@ -157,11 +150,25 @@ class GP:
 
     def _extend(self, X, n, noise) -> Cholesky:
         """The factor of the covariance of everything seen so far and of new observations."""
+        if is_traced((self.kernel, X)):
+            raise ParameterError(
+                "a GP works on plain numbers, outside jax.jit and jax.grad: its factorisations are LAPACK's. "
+                "Kernels themselves can be traced."
+            )
         if self.observed is None:
-            return gram.factored(self.kernel, X, noise)
-        return self.observed.factor.extended(
-            gram.between(self.kernel, self.observed.X, X), gram.covariance(self.kernel, X, noise)
-        )
+            L = gram.factored(self.kernel, X, noise)
+        else:
+            L = self.observed.factor.extended(
+                gram.between(self.kernel, self.observed.X, X), gram.covariance(self.kernel, X, noise)
+            )
+        if L.jitter > self.jitter:
+            warnings.warn(
+                f"the covariance of these {n} observations is singular to rounding, so {L.jitter:.2g} was added to its "
+                "diagonal; results depend on that. Measurements have noise: give its variance, noise=...",
+                NumericalWarning,
+                stacklevel=3,
+            )
+        return L
 
     @property
     def jitter(self) -> float:

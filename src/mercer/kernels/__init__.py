@@ -6,6 +6,8 @@
 6.17 from (6.13 from 6.23) and (6.18 from 6.20 and (6.19 from 6.23))
 """
 
+import difflib
+
 from mercer.kernels.base import Kernel
 from mercer.kernels.custom import Custom, FeatureMap, Precomputed
 from mercer.kernels.dot import Linear, Polynomial, Sigmoid
@@ -23,6 +25,14 @@ from mercer.kernels.stationary import (
 )
 
 Gaussian = RBF
+
+
+def __getattr__(name):
+    close = difflib.get_close_matches(name.lower(), [word.lower() for word in __all__], n=1)
+    meant = [word for word in __all__ if close and word.lower() == close[0]]
+    hint = f" Did you mean {meant[0]}?" if meant else ""
+    raise AttributeError(f"mercer.kernels has no {name!r}.{hint}")
+
 
 __all__ = [
     "RBF",

@@ -36,7 +36,7 @@ class Kernel(Parametrized):
 
     def block(self, X, Z):
         """k(x_i, z_j) on prepared rows: (n, m)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say its formula in block(self, X, Z).")
 
     def block_diag(self, X):
         """k(x_i, x_i) on prepared rows: (n,)."""
@@ -84,6 +84,12 @@ class Kernel(Parametrized):
     def symmetric(self) -> bool:
         """Whether k(x, x') = k(x', x) by construction."""
         return all(child.symmetric for _, child in self._children() if isinstance(child, Kernel))
+
+    @property
+    def needs_all_columns(self) -> bool:
+        """Whether what it says depends on every column of a frame, and not on some that it asks for by name."""
+        kernels = [child for _, child in self._children() if isinstance(child, Kernel)]
+        return any(child.needs_all_columns for child in kernels) if kernels else True
 
     @property
     def distance_is_stationary(self) -> bool:
@@ -155,9 +161,9 @@ class Kernel(Parametrized):
         """k1(phi(x), phi(x')) for any function phi of one input (PRML 6.19)."""
         return substitution().Warp(self, phi)
 
-    def on(self, columns):
-        """This kernel looking at some of the inputs: an index, a slice, a column name, or a list of them."""
-        return substitution().On(self, columns)
+    def on(self, *columns):
+        """This kernel looking at some of the inputs: indices, a slice, column names, or a list of them."""
+        return substitution().On(self, columns[0] if len(columns) == 1 else columns)
 
     def gaussian(self, sigma=1.0):
         """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): a Gaussian over this kernel's distance (PRML 6.26)."""

@@ -28,6 +28,9 @@ class KernelReport:
     witness: np.ndarray | None
     polynomials: int  # how many of them were projected out; 0 unless the kernel is conditionally valid
 
+    def __bool__(self):
+        return self.passed
+
     @property
     def passed(self) -> bool:
         return self.symmetric and self.smallest_eigenvalue >= -self.tolerance
@@ -38,7 +41,7 @@ class KernelReport:
         if not self.symmetric:
             return "not a kernel: k(x, x') differs from k(x', x)"
         if not self.passed:
-            return "not positive semidefinite: the smallest eigenvalue is below what rounding explains"
+            return "not positive semidefinite (report.witness holds coefficients a with a^T K a < 0)"
         if conditional:
             return f"conditionally positive semidefinite here, after removing {self.polynomials} polynomials"
         if known is True:
@@ -75,7 +78,7 @@ def check_kernel(kernel, X) -> KernelReport:
     False
     """
     if not isinstance(kernel, Kernel):
-        kernel = as_kernel(kernel, or_none=True) or Custom(kernel)
+        kernel = Custom(kernel) if callable(kernel) and not _is_theirs(kernel) else as_kernel(kernel)
     n = count_rows(X)
     if n == 0:
         raise DataError("check_kernel needs at least one input; X has no rows.")
@@ -99,6 +102,11 @@ def check_kernel(kernel, X) -> KernelReport:
         kernel, n, float(values[0]), float(values[-1]), float(tolerance), float(asymmetry),
         bool(asymmetry <= 1e-10 * scale), witness, P.shape[1],
     )  # fmt: skip
+
+
+def _is_theirs(kernel) -> bool:
+    """Whether `as_kernel` takes it, or says in words why not."""
+    return isinstance(kernel, type) or as_kernel(kernel, or_none=True) is not None
 
 
 @dataclasses.dataclass(frozen=True)

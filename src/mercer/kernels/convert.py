@@ -1,6 +1,7 @@
 """Kernels from elsewhere: scikit-learn's Gaussian process kernels."""
 
 import math
+import reprlib
 import sys
 
 import numpy as np
@@ -23,11 +24,14 @@ def as_kernel(kernel, or_none: bool = False):
     theirs = sys.modules.get("sklearn.gaussian_process.kernels")
     if theirs is not None and isinstance(kernel, theirs.Kernel):
         return from_sklearn(kernel)
+    if isinstance(kernel, type) and issubclass(kernel, Kernel):
+        raise InvalidKernelError(f"{kernel.__name__} is a class of kernels; write {kernel.__name__}() for one of them.")
     if or_none:
         return None
     raise InvalidKernelError(
-        f"a kernel was expected, from mercer.kernels or scikit-learn; got {kernel!r} ({type(kernel).__name__}). "
-        "A function of two inputs becomes one with kernels.Custom(f)."
+        f"a kernel was expected, from mercer.kernels or scikit-learn; got {reprlib.repr(kernel)} "
+        f"({type(kernel).__name__}). A function of two inputs becomes one with kernels.Custom(f), a matrix with "
+        "kernels.Precomputed(K)."
     )
 
 

@@ -45,7 +45,7 @@ def gram(kernel, X, Z=None, same: bool = False):
     """
     same = same or Z is None
     if not same:
-        Z = align_columns(X, Z)
+        Z = align_columns(X, Z, kernel.needs_all_columns)
     n, m = count_rows(X), count_rows(X if same else Z)
     # Rows are told apart by an index: noise is shared by a row with itself, never by two rows of equal value.
     rows = kernel.prepare(X, np.arange(n))
@@ -167,7 +167,8 @@ def on_host(tree) -> bool:
 def _check_widths(rows, columns):
     for a, b in zip(jax.tree.leaves(rows), jax.tree.leaves(columns), strict=True):
         if np.shape(a)[1:] != np.shape(b)[1:]:
-            raise DataError(f"both sets of inputs must have equal width; got {np.shape(a)[1:]} and {np.shape(b)[1:]}.")
+            widths = " and ".join(str(np.shape(rows)[1:]).strip("(,)") for rows in (a, b))
+            raise DataError(f"both sets of inputs must have equal width; got {widths} columns.")
 
 
 def _check_finite(values, kernel):

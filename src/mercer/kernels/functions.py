@@ -17,9 +17,9 @@ import numpy as np
 
 from mercer.basis import Basis
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_frame, as_matrix
+from mercer.core.inputs import as_frame, as_matrix, as_objects, is_numeric
 from mercer.core.parameters import Parametrized
-from mercer.core.precision import double
+from mercer.core.precision import concretely, double
 from mercer.kernels.evaluate import HostRows
 
 
@@ -48,7 +48,14 @@ class RowFunction(Parametrized):
         X = as_matrix(X)
         if isinstance(X, jax.core.Tracer) or self._mode(X.shape[1]) != "host":
             return X
-        return HostRows(_host_values(self.call, X))
+        values = _host_values(self.call, X)
+        bad = ~np.isfinite(values).all(axis=1)
+        if bad.any():
+            raise DataError(
+                f"the function {self!r} returned values that are not finite for {bad.sum()} inputs, the first in row "
+                f"{bad.argmax()}: {X[bad.argmax()]}."
+            )
+        return HostRows(values)
 
     def __call__(self, rows):
         if isinstance(rows, HostRows):
@@ -87,9 +94,7 @@ class PairFunction(eqx.Module):
 
     def prepare(self, X):
         if not _numeric(X):
-            rows = np.empty(len(X), dtype=object)
-            rows[:] = list(X)
-            return HostRows(rows)
+            return HostRows(as_objects(X))
         X = as_matrix(X)
         return X if isinstance(X, jax.core.Tracer) or _pair_mode(self.function, X.shape[1]) != "host" else HostRows(X)
 
@@ -117,6 +122,13 @@ def _row(d):
 
 
 def _traces(f, *shapes, accept=lambda out: True) -> bool:
+    try:
+        with concretely():
+            f(*(np.ones(shape.shape) for shape in shapes))
+    except IndexError:  # JAX would take the last entry for one that is not there
+        return False
+    except Exception:
+        pass
     try:
         with double():
             return accept(jax.eval_shape(f, *shapes))
@@ -195,7 +207,10 @@ def _host_pairs(f, X, Z):
 
 
 def _numeric(X) -> bool:
-    if isinstance(X, jax.Array) or as_frame(X) is not None:
+    frame = as_frame(X)
+    if frame is not None:
+        return all(is_numeric(dtype) for dtype in frame.schema.values())
+    if isinstance(X, jax.Array):
         return True
     try:
         return np.asarray(X).dtype.kind in "fiub"

@@ -35,7 +35,7 @@ class Isotropic(Stationary):
 
     def of_squared_distance(self, r2):
         """k as a function of |x - x'|^2 / l^2, elementwise."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say its formula in of_squared_distance(self, r2).")
 
     def block(self, X, Z):
         return self.of_squared_distance(squared_distance(X, Z, self.lengthscale))
@@ -169,6 +169,8 @@ class Standard(Kernel):
 
 class _Pointwise(Kernel):
     """Kernels that look at which row it is, not at what is in it: they take inputs of any kind."""
+
+    needs_all_columns = False
 
     variance: Positive = 1.0
 

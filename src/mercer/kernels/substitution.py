@@ -7,6 +7,7 @@ import operator
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -75,14 +76,17 @@ class Warp(Unary):
         if not is_traced((self, rows)) and not isinstance(rows, HostRows) and len(index):
             # The inner kernel prepares what phi returns, so if it works on the host, phi has to as well.
             with concretely():
-                seen = self.inner.prepare(np.asarray(self.phi(rows[:1])), index[:1])
-                if on_host(seen):
+                seen = np.ones(jax.eval_shape(self.phi, rows[:1]).shape)
+                if on_host(self.inner.prepare(seen, index[:1])):
                     rows = HostRows(np.asarray(self.phi(rows)))
         return rows, np.asarray(index)
 
     def _seen(self, X):
         rows, index = X
-        return self.inner.prepare(self.phi(rows), index)
+        values = self.phi(rows)
+        if not is_traced(values) and not np.isfinite(values).all():
+            raise DataError(f"the function {self.phi!r} returned values that are not finite.")
+        return self.inner.prepare(values, index)
 
     def block(self, X, Z):
         return self.inner.block(self._seen(X), self._seen(Z))
@@ -126,6 +130,10 @@ class On(Unary):
     @property
     def _selection(self):
         return slice(*self.columns) if isinstance(self.columns, Span) else self.columns
+
+    @property
+    def needs_all_columns(self):
+        return not isinstance(self.columns[0], str)
 
     def prepare(self, X, index):
         return self.inner.prepare(select_columns(X, self._selection), index)
@@ -174,16 +182,18 @@ def _checked_columns(columns):
         return columns
     if isinstance(columns, slice):
         return Span(columns.start, columns.stop, columns.step)
+    given = columns
     if isinstance(columns, str | int | np.integer) and not isinstance(columns, bool):
         columns = [columns]
     try:
         columns = tuple(c if isinstance(c, str) else operator.index(c) for c in columns)
     except TypeError:
-        columns = None
-    kinds = {type(c) for c in columns} if columns else set()
+        columns = ()
+    kinds = {type(c) for c in columns}
     if len(kinds) != 1 or bool in kinds:
         raise ParameterError(
-            f"on takes column indices, a slice, or column names of a frame, not a mixture; got {columns!r}."
+            f"on takes column indices, a slice, or the names of a frame's columns, at least one and all of one kind; "
+            f"got {given!r}."
         )
     return columns
 

@@ -86,10 +86,10 @@ def derive(rule: str, says: str, expression: str, premises: list[Validity], *, k
     if all(premises):
         return Validity(True, Proof(rule, says, expression, steps))
     if keeps_failure and len(premises) == 1:
-        return Validity(premises[0].valid, Proof(rule, f"{says}, were its part valid", expression, steps),
+        return Validity(premises[0].valid, Proof(rule, f"would be {says}; it is not one", expression, steps),
                         premises[0].conditional)  # fmt: skip
     orders = [p.conditional or 0 for p in premises if p or p.conditional is not None]
     if rule in ("6.17", "6.21") and len(orders) == len(premises):
         says = "a sum of conditionally valid kernels is so, of the highest order"
         return Validity(False, Proof(rule, says, expression, steps), max(orders))
-    return Validity(None, Proof(rule, f"{says}, which not all of them are known to be", expression, steps))
+    return Validity(None, Proof(rule, f"would be {says}; not all are known to be", expression, steps))

@@ -73,15 +73,14 @@ def root(K, scale: float | None = None) -> np.ndarray:
         _clear_upper(work)
         return work
     _restore(work, diagonal)
-    tolerance = n * np.finfo(float).eps * max(scale, np.finfo(float).tiny)
-    smallest = float(diagonal.min())
+    tolerance = n * np.finfo(float).eps * scale
     factored, pivots, rank, _ = lapack.dpstrf(work, tol=tolerance, lower=1, overwrite_a=1)
-    lower = np.tril(factored)[:, :rank]
     R = np.empty((n, rank))
-    R[pivots - 1] = lower
-    # What is left of an indefinite matrix is negative; of a semidefinite one, rounding.
-    left = diagonal - np.einsum("ij,ij->i", R, R)
-    if min(smallest, float(left.min())) < -100 * tolerance:
+    R[pivots - 1] = np.tril(factored)[:, :rank]
+    # pstrf stops where the diagonal of the remainder is rounding. So is the rest of it, if K is semidefinite.
+    remainder = np.triu(work, 1) - np.triu(R @ R.T, 1)
+    np.fill_diagonal(remainder, diagonal - np.einsum("ij,ij->i", R, R))
+    if np.abs(remainder).max() > 100 * tolerance:
         raise NotPositiveDefiniteError(_indefinite(n, scale))
     return R
 

@@ -1,14 +1,29 @@
-"""Axes to draw on."""
+"""Axes to draw on, and inputs to draw along."""
 
-from mercer.core.errors import MercerError
+import numpy as np
+
+from mercer.core.errors import DataError, MercerError
+from mercer.core.inputs import as_frame, as_matrix
 
 
-def new_axes(ax=None):
-    """``ax`` itself, or fresh axes when None."""
-    if ax is not None:
-        return ax
+def pyplot():
     try:
         import matplotlib.pyplot as plt
     except ImportError:
         raise MercerError('plots need matplotlib: pip install "mercer[plot]"') from None
-    return plt.subplots(figsize=(6, 4), layout="constrained")[1]
+    return plt
+
+
+def new_axes(ax=None):
+    """``ax`` itself, or fresh axes when None."""
+    return pyplot().subplots(figsize=(6, 4), layout="constrained")[1] if ax is None else ax
+
+
+def along(X):
+    """One scalar input in increasing order, as numbers for the axis and as the process takes it (a frame stays one)."""
+    values = as_matrix(X)
+    if values.shape[1] != 1:
+        raise DataError(f"this picture is drawn along one input; X has {values.shape[1]} columns. For two: plot.field.")
+    order = np.argsort(values[:, 0], kind="stable")
+    frame = as_frame(X)
+    return values[order, 0], values[order] if frame is None else frame[order.tolist()].to_native()

@@ -3,26 +3,28 @@
 import numpy as np
 
 from mercer.kernels.convert import as_kernel
-from mercer.plot.axes import new_axes
+from mercer.plot.axes import along, new_axes
 
 
-def gram(kernel, X, ax=None):
-    """The Gram matrix on X as an image, first row on top."""
+def gram(kernel, X, ax=None, colorbar: bool = True, **style):
+    """The Gram matrix on X as an image, first row on top; red and blue where there are negative values."""
     ax = new_axes(ax)
     K = np.asarray(as_kernel(kernel)(X))
-    low = -np.abs(K).max() if K.min() < 0 else 0.0
-    ax.imshow(K, cmap="RdBu_r" if low else "viridis", vmin=low, vmax=np.abs(K).max(), interpolation="nearest")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    high = np.abs(K).max()
+    signed = K.min() < 0
+    look = {"cmap": "RdBu_r" if signed else "viridis", "vmin": -high if signed else 0.0, "vmax": high}
+    image = ax.imshow(K, **{"interpolation": "nearest", **look, **style})
+    ax.set(xticks=[], yticks=[])
+    if colorbar:
+        ax.figure.colorbar(image, ax=ax, shrink=0.8)
     return ax
 
 
 def profile(kernel, X, at=0.0, ax=None, **style):
-    """k(x, at) as a function of a scalar x."""
+    """k(x, at) as a function of one scalar input x; the cross marks ``at``."""
     ax = new_axes(ax)
-    x = np.ravel(X)
+    x, _ = along(X)
     ax.plot(x, as_kernel(kernel)(x, np.array([at]))[:, 0], **style)
     ax.plot([at], [0], marker="x", color="tab:red", clip_on=False, zorder=3)
-    ax.set_xlabel("$x$")
-    ax.set_ylabel(f"$k(x, {at:g})$")
+    ax.set(xlabel="$x$", ylabel=f"$k(x, {at:g})$")
     return ax

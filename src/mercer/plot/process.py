@@ -2,45 +2,51 @@
 
 import numpy as np
 
-from mercer.plot.axes import new_axes
+from mercer.core.inputs import as_matrix
+from mercer.gp.process import GP
+from mercer.plot.axes import along, new_axes, pyplot
+
+
+def _as_process(process) -> GP:
+    return process if isinstance(process, GP) else GP(process)
 
 
 def samples(process, X, size: int = 5, seed=0, ax=None, **style):
-    """Functions drawn from a process over a scalar input."""
+    """Functions drawn from a process (or from the process of a kernel) along one input."""
     ax = new_axes(ax)
-    x = np.ravel(X)
-    ax.plot(x, process.sample(x, size=size, seed=seed).T, **{"lw": 1.2, **style})
-    ax.set_xlim(x.min(), x.max())
-    ax.set_xlabel("$x$")
+    x, inputs = along(X)
+    ax.plot(x, _as_process(process).sample(inputs, size=size, seed=seed).T, **{"lw": 1.2, **style})
+    ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
     return ax
 
 
-def posterior(process, X, ax=None):
-    """Mean and two standard deviations over a scalar input, with the data seen so far."""
+def posterior(process, X, ax=None, color="tab:red"):
+    """The mean, and two standard deviations of the function itself (not of new measurements) on either side of it."""
     ax = new_axes(ax)
-    x = np.ravel(X)
-    mean, deviation = process.mean(x), np.sqrt(process.variance(x))
-    ax.fill_between(x, mean - 2 * deviation, mean + 2 * deviation, color="tab:red", alpha=0.15, lw=0)
-    ax.plot(x, mean, color="tab:red")
+    x, inputs = along(X)
+    process = _as_process(process)
+    mean, deviation = process.mean(inputs), np.sqrt(process.variance(inputs))
+    ax.fill_between(
+        x, mean - 2 * deviation, mean + 2 * deviation, color=color, alpha=0.15, lw=0, label="± 2 standard deviations"
+    )
+    ax.plot(x, mean, color=color, label="mean")
     if process.observed is not None:
-        ax.plot(np.ravel(process.observed.X), process.observed.y, "o", color="tab:blue", ms=5)
-    ax.set_xlim(x.min(), x.max())
-    ax.set_xlabel("$x$")
+        ax.plot(as_matrix(process.observed.X)[:, 0], process.observed.y, "o", color="tab:blue", ms=5, label="data")
+    ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
+    ax.legend()
     return ax
 
 
 def field(process, x, y, seed=0, ax=None, **style):
-    """One sample of a process over two inputs, on the grid x by y, as a surface (or an image on flat axes)."""
-    from matplotlib import pyplot as plt
-
+    """One sample over two inputs, on the grid x by y: a surface on 3-D axes (the default), an image on flat ones."""
     if ax is None:
-        ax = plt.figure(figsize=(6, 5), layout="constrained").add_subplot(projection="3d")
+        ax = pyplot().figure(figsize=(6, 5), layout="constrained").add_subplot(projection="3d")
     A, B = np.meshgrid(x, y, indexing="ij")
-    values = process.sample(np.column_stack([A.ravel(), B.ravel()]), seed=seed).reshape(A.shape)
+    values = _as_process(process).sample(np.column_stack([A.ravel(), B.ravel()]), seed=seed).reshape(A.shape)
     if hasattr(ax, "plot_surface"):
         ax.plot_surface(A, B, values, **{"cmap": "viridis", "linewidth": 0.1, "rcount": 60, "ccount": 60, **style})
     else:
-        ax.pcolormesh(A, B, values, **{"cmap": "viridis", "shading": "nearest", **style})
-    ax.set_xlabel("$x_1$")
-    ax.set_ylabel("$x_2$")
+        image = ax.pcolormesh(A, B, values, **{"cmap": "viridis", "shading": "nearest", **style})
+        ax.figure.colorbar(image, ax=ax, label="$f(x)$")
+    ax.set(xlabel="$x_1$", ylabel="$x_2$")
     return ax
