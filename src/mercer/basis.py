@@ -16,8 +16,8 @@ import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix, check_width
-from mercer.core.parameters import Parametrized, Positive
-from mercer.core.precision import concretely, is_traced
+from mercer.core.parameters import Parametrized, PositivePerInput
+from mercer.core.precision import as_float, concretely, is_traced
 
 
 class Basis(Parametrized):
@@ -73,12 +73,12 @@ class _Centred(Basis):
     """One function per centre, all of one width."""
 
     centers: Any
-    width: Positive = 1.0
+    width: PositivePerInput = 1.0
 
     def __post_init__(self):
         super().__post_init__()
         if not is_traced(self.centers):
-            object.__setattr__(self, "centers", as_matrix(self.centers, what="centers"))
+            object.__setattr__(self, "centers", as_float(as_matrix(self.centers, what="centers")))
 
     def design(self, X):
         check_width(X, self.centers.shape[1], "centers")

@@ -9,6 +9,7 @@ lengthscale  1.0    positive  yes      LogNormal(mu=0.0, sigma=1.0)
 
 import dataclasses
 import math
+import numbers
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ class Prior:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, int | float) or not math.isfinite(value):
+            if not isinstance(value, numbers.Real) or not math.isfinite(value):
                 raise ParameterError(f"{type(self).__name__}.{field.name} must be a finite number; got {value!r}.")
             if field.name in ("sigma", "scale", "shape", "rate") and value <= 0:
                 raise ParameterError(f"{type(self).__name__}.{field.name} must be positive; got {value!r}.")

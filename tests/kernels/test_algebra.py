@@ -34,10 +34,15 @@ def trees():
             inner.map(lambda t: f"0.5 * ({t})"),
             inner.map(lambda t: f"({t}) / 3.0 + 2.0"),
             inner.map(lambda t: f"(0.1 * ({t})).exp()"),
+            inner.map(lambda t: f"({t}).warp(same).on([0, 1, 2])"),
             inner.map(lambda t: f"(0.1 * ({t})).polynomial([0.2, 0.0, 1.0])"),
         )
 
     return st.recursive(leaf, grow, max_leaves=5)
+
+
+def same(x):
+    return 1.0 * x
 
 
 class Matrix:
@@ -71,6 +76,9 @@ class Matrix:
     def on(self, columns):
         return self
 
+    def warp(self, phi):
+        return self
+
 
 class Matrices:
     """Stands for the kernels module: each leaf is its Gram matrix."""
@@ -100,13 +108,13 @@ class Matrices:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(trees())
 def test_the_gram_matrix_of_an_expression_is_that_expression_of_gram_matrices(text):
-    kernel = eval(text, {"k": k})
-    expected = eval(text, {"k": Matrices(X, Z)}).K
+    kernel = eval(text, {"k": k, "same": same})
+    expected = eval(text, {"k": Matrices(X, Z), "same": same}).K
     np.testing.assert_allclose(kernel(X, Z), expected, rtol=1e-12)
     assert kernel.validity.valid is True
     assert len(set(kernel.parameters)) == len(kernel.parameters)
     # Written down and read again it is the same kernel.
-    np.testing.assert_array_equal(eval(repr(kernel), vars(k))(X, Z), kernel(X, Z))
+    np.testing.assert_array_equal(eval(repr(kernel), {**vars(k), "same": same})(X, Z), kernel(X, Z))
 
 
 def test_precedence_is_that_of_arithmetic():

@@ -200,8 +200,11 @@ def test_distance_in_feature_space(kernel, d):
     X, Z = inputs(kernel, 4, d), inputs(kernel, 4, d, seed=1)
     with double():
         rows, columns = kernel.prepare(X, np.arange(4)), kernel.prepare(Z, np.arange(4, 8))
-        got = np.asarray(kernel.distance(rows, columns))
+        product, got, difference = (np.asarray(part) for part in kernel.geometry(rows, columns))
     naive = kernel.diag(X)[:, None] + kernel.diag(Z)[None, :] - 2 * kernel(X, Z)
     assert (got >= 0).all()
+    np.testing.assert_allclose(product, kernel(X, Z), rtol=1e-12, atol=1e-13)
+    lengths = kernel.diag(X)[:, None] - kernel.diag(Z)[None, :]
+    np.testing.assert_allclose(difference, lengths, rtol=1e-10, atol=1e-12)
     if kernel.validity.valid:
         np.testing.assert_allclose(got, naive, rtol=1e-9, atol=1e-11)

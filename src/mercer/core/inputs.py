@@ -5,6 +5,7 @@ column selection keeps frames as frames until then, so that names keep their mea
 """
 
 import jax
+import jax.numpy as jnp
 import narwhals.stable.v2 as nw
 import numpy as np
 
@@ -16,7 +17,10 @@ _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame
 
 def as_frame(X):
     """A narwhals frame if X is a pandas, polars or other eager frame, else None."""
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except Exception as error:  # duplicate column names, for one
+        raise DataError(f"this frame cannot be read: {error}") from None
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -32,7 +36,7 @@ def as_matrix(X, what: str = "X"):
     (3, 1)
     """
     if isinstance(X, jax.core.Tracer):
-        return _matrix_shape(X, what)
+        return _matrix_shape(X if jnp.issubdtype(X.dtype, jnp.floating) else X.astype(float), what)
     frame = as_frame(X)
     array = _matrix_shape(_numbers(X, what) if frame is None else _frame_values(frame, what), what)
     if not np.isfinite(array).all():
@@ -62,6 +66,8 @@ def check_width(X, d: int, what: str):
 def _numbers(X, what):
     if hasattr(X, "toarray"):  # scipy.sparse
         raise DataError(f"{what} is a sparse matrix; kernels on vectors take dense arrays. Try {what}.toarray().")
+    if isinstance(X, np.ma.MaskedArray):  # masked is missing
+        X = np.ma.filled(X.astype(float), np.nan)
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
@@ -77,7 +83,7 @@ def _numbers(X, what):
             if any(isinstance(v, str | bytes) for v in array.flat):
                 raise TypeError("it holds text")
             return array.astype(np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{what} cannot be read as numbers: {error}. {_HINT}") from None
     return np.ascontiguousarray(array, dtype=np.float64)
 
@@ -89,7 +95,7 @@ def _frame_values(frame, what):
             f"{what} has columns that are not numbers: {', '.join(bad)}. "
             "Encode or drop them, or let the kernel look at other columns with .on([...])."
         )
-    columns = [frame[name].cast(nw.Float64).to_numpy() for name in frame.columns]
+    columns = [column.cast(nw.Float64).to_numpy() for column in frame.iter_columns()]
     return np.column_stack(columns) if columns else np.empty((len(frame), 0))
 
 
@@ -123,11 +129,25 @@ def _refuse_non_finite(array, what, names):
     )
 
 
+def holds_numbers(X) -> bool:
+    """Whether the rows of X are numbers or vectors of numbers, rather than objects of another kind."""
+    frame = as_frame(X)
+    if frame is not None:
+        return all(is_numeric(dtype) for dtype in frame.schema.values())
+    if isinstance(X, jax.Array):
+        return True
+    try:
+        array = np.asarray(X)
+    except ValueError:  # ragged
+        return False
+    return array.dtype.kind in "fiub" and array.ndim <= 2
+
+
 def as_objects(X) -> np.ndarray:
     """The rows of X as they are, one Python object each: (n,). Rows of a frame with several columns are tuples."""
     frame = as_frame(X)
     if frame is not None:
-        rows = frame[frame.columns[0]].to_list() if frame.shape[1] == 1 else list(frame.iter_rows())
+        rows = next(iter(frame.iter_columns())).to_list() if frame.shape[1] == 1 else list(frame.iter_rows())
     else:
         rows = list(X)
     out = np.empty(len(rows), dtype=object)
@@ -165,18 +185,24 @@ def align_columns(X, Z, all_needed: bool = True):
     if all_needed and (missing or extra):
         told = [f"{word} {names}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
         raise DataError(f"the second frame has other columns than the first: {', '.join(told)}.")
-    return as_frame(Z).select([c for c in ours if c in theirs] + extra).to_native()
+    order = [c for c in ours if c in theirs] + extra
+    return as_frame(Z)[:, [theirs.index(c) for c in order]].to_native()
 
 
-def stack_rows(A, B):
-    """The rows of A followed by those of B, in A's kind of container."""
-    frame = as_frame(A)
-    if frame is not None:
-        other = as_frame(align_columns(A, B))
-        if other is None:
-            raise DataError("rows of a frame and rows of an array cannot be put together; give a frame both times.")
-        return nw.concat([frame, other]).to_native()
-    if isinstance(A, list | tuple) and isinstance(B, list | tuple):
+def stack_rows(A, B, all_needed: bool = True):
+    """The rows of A followed by those of B, in A's kind of container. Frames keep the columns that both have."""
+    if (as_frame(A) is None) != (as_frame(B) is None):
+        raise DataError("rows of a frame and rows of an array cannot be put together; give a frame both times.")
+    first, second = as_frame(A), as_frame(align_columns(A, B, all_needed))
+    if first is not None:
+        common = [name for name in first.columns if name in second.columns]
+        first, second = (F[:, [F.columns.index(name) for name in common]] for F in (first, second))
+        # polars does not put whole numbers under fractions by itself.
+        pairs = zip(first.iter_columns(), second.iter_columns(), strict=True)
+        mixed = [a.name for a, b in pairs if a.dtype != b.dtype and is_numeric(a.dtype) and is_numeric(b.dtype)]
+        casts = [nw.col(name).cast(nw.Float64) for name in mixed if isinstance(name, str)]
+        return nw.concat([first.with_columns(*casts), second.with_columns(*casts)]).to_native()
+    if not (holds_numbers(A) and holds_numbers(B)):
         return [*A, *B]
     A, B = np.asarray(A), np.asarray(B)
     if A.ndim != B.ndim and {A.ndim, B.ndim} == {1, 2}:  # (n,) means n scalar inputs
@@ -201,9 +227,9 @@ def select_columns(X, columns):
             raise DataError(f"X has no column {', '.join(map(repr, missing))}; it has {list(frame.columns)}.")
         return frame.select(list(columns)).to_native()
     if frame is not None:
-        names = frame.columns
-        picked = names[columns] if isinstance(columns, slice) else [names[_in_range(c, len(names))] for c in columns]
-        return frame.select(picked).to_native()
+        positions = range(frame.shape[1])
+        picked = positions[columns] if isinstance(columns, slice) else [_in_range(c, len(positions)) for c in columns]
+        return frame[:, list(picked)].to_native()
     if not isinstance(X, jax.core.Tracer):
         X = np.asarray(X)
     if X.ndim == 1:

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import functools
 import re
+import reprlib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
@@ -18,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.errors import ParameterError
+from mercer.core.errors import InvalidKernelError, ParameterError
 from mercer.core.precision import as_float, is_traced
 from mercer.core.text import number, table
 
@@ -31,6 +32,7 @@ class Constraint:
     holds: Callable[[np.ndarray], Any]
     to_free: Callable
     from_free: Callable
+    per_input: bool = False  # whether a vector is allowed where a number is
 
     def __repr__(self):
         return self.name
@@ -38,15 +40,19 @@ class Constraint:
 
 positive = Constraint("positive", lambda v: v > 0, jnp.log, jnp.exp)
 non_negative = Constraint("non-negative", lambda v: v >= 0, jnp.log, jnp.exp)
+positive_per_input = dataclasses.replace(positive, per_input=True)
+non_negative_list = dataclasses.replace(non_negative, per_input=True)
 real = Constraint("real", lambda v: v == v, lambda v: v, lambda u: u)
 
 Positive = Annotated[Any, positive]
+PositivePerInput = Annotated[Any, positive_per_input]  # one number, or one per input
 NonNegative = Annotated[Any, non_negative]  # exactly zero switches a term off: such a value is never learned
+NonNegativeList = Annotated[Any, non_negative_list]
 Real = Annotated[Any, real]
 
 
 @functools.cache
-def constraints(cls: type) -> dict[str, Constraint]:
+def constraints(cls: Any) -> dict[str, Constraint]:
     """The parameter fields of a class, in order."""
     hints = typing.get_type_hints(cls, include_extras=True)
     found = {}
@@ -80,10 +86,17 @@ class Slot:
         return dict(self.node.priors).get(self.field)
 
     @property
+    def moving(self) -> np.ndarray:
+        """Which entries learning may move: none if fixed, and no non-negative term switched off by an exact zero."""
+        if self.fixed:
+            return np.zeros(np.shape(self.value), bool)
+        if self.constraint.name == non_negative.name and not is_traced(self.value):
+            return np.asarray(self.value) != 0
+        return np.ones(np.shape(self.value), bool)
+
+    @property
     def free(self) -> bool:
-        """Whether learning may move it: not fixed, and not a non-negative term switched off by an exact zero."""
-        switched_off = self.constraint is non_negative and not is_traced(self.value) and np.any(self.value == 0)
-        return not self.fixed and not switched_off
+        return bool(np.any(self.moving))
 
 
 class Parameters(Mapping):
@@ -117,6 +130,8 @@ class Parametrized(eqx.Module):
 
     # Nodes that wrap one other and take its name in the names of parameters.
     _transparent: ClassVar[bool] = False
+    # Parameters whose range is part of a construction rule: field to rule.
+    _rules: ClassVar[dict[str, str]] = {}
 
     name: str | None = eqx.field(default=None, static=True, kw_only=True)
     fixed: frozenset = eqx.field(default=frozenset(), static=True, kw_only=True, repr=False)
@@ -135,13 +150,19 @@ class Parametrized(eqx.Module):
         try:
             value = as_float(value)
         except (TypeError, ValueError):
-            raise ParameterError(f"{where} must be a number or a vector of numbers; got {value!r}.") from None
+            raise ParameterError(
+                f"{where} must be a number or a vector of numbers; got {reprlib.repr(value)}."
+            ) from None
         if is_traced(value):
             return value
-        if value.ndim > 1 or value.size == 0:
-            raise ParameterError(f"{where} must be a number or a vector of numbers; got shape {value.shape}.")
+        if value.ndim > constraint.per_input or value.size == 0:
+            what = "a number or a vector of numbers" if constraint.per_input else "one number"
+            raise ParameterError(f"{where} must be {what}; got shape {value.shape}.")
         if not np.all(np.isfinite(value)) or not np.all(constraint.holds(value)):
-            raise ParameterError(f"{where} must be {constraint.name} and finite; got {number(value)}.")
+            message = f"{where} must be {constraint.name} and finite; got {number(value)}."
+            if field in self._rules:
+                raise InvalidKernelError(f"rule {self._rules[field]}: {message}")
+            raise ParameterError(message)
         return value
 
     # -- the tree ------------------------------------------------------------------------------------------------
@@ -193,23 +214,31 @@ class Parametrized(eqx.Module):
         """
         entries: list[tuple[str, tuple, tuple, Parametrized]] = []  # (label, group, path, node)
 
-        def visit(node, path, outer, given, label, pending):
-            given = given or node.name
+        holding: dict[int, bool] = {}  # whether there are parameters in the tree below a node
+
+        def holds(node: Parametrized) -> bool:
+            below = [holds(child) for _, child in node._children()]
+            holding[id(node)] = bool(constraints(type(node))) or any(below)
+            return holding[id(node)]
+
+        def visit(node: Parametrized, path, outer, given, label, pending):
+            given = [*given, node.name] if node.name else given
             label = label or (None if node._transparent else node._label)
             children = list(node._children())
             if len(children) > 1:
-                children = [(place, child) for place, child in children if child._holds_parameters()]
+                children = [(place, child) for place, child in children if holding[id(child)]]
             pending = [*pending, (path, node)]
             if len(children) == 1:
                 place, child = children[0]
                 return visit(child, (*path, place), outer, given, label, pending)
-            entries.extend(("_".join([*outer, given or label or node._label]), path, p, n) for p, n in pending)
+            full = "_".join([*outer, *(given or [label or node._label])])
+            entries.extend((full, path, p, n) for p, n in pending if constraints(type(n)))
             for place, child in children:
-                visit(child, (*path, place), [*outer, given] if given else outer, None, None, [])
+                visit(child, (*path, place), [*outer, *given], [], None, [])
             return None
 
-        visit(self, (), [], None, None, [])
-        entries = [e for e in entries if constraints(type(e[3]))]
+        holds(self)
+        visit(self, (), [], [], None, [])
         groups = {e[1] for e in entries}
         bare = len(groups) == 1 and not any(node.name for node in self._nodes())
         labels: dict[tuple, str] = {}
@@ -225,23 +254,27 @@ class Parametrized(eqx.Module):
                 slots.append(Slot(name, path, field, node, constraint))
         return slots
 
-    def _holds_parameters(self) -> bool:
-        return any(constraints(type(node)) for node in self._nodes())
-
     def _nodes(self) -> Iterator["Parametrized"]:
         yield self
         for _, child in self._children():
             yield from child._nodes()
 
-    def _slot(self, name: str) -> Slot:
+    def _changed(self, names, change):
+        """A copy in which ``change(slot, node)`` gives new fields for the node of each named parameter."""
         slots = {slot.name: slot for slot in self._slots()}
-        if name not in slots:
-            close = difflib.get_close_matches(name, slots, n=1)
-            raise ParameterError(
-                f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}."
-                + (f" Did you mean {close[0]!r}?" if close else "")
-            )
-        return slots[name]
+        new = self
+        for name in names:
+            if name not in slots:
+                close = difflib.get_close_matches(name, slots, n=1)
+                raise ParameterError(
+                    f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}."
+                    + (f" Did you mean {close[0]!r}?" if close else "")
+                )
+            path, node = slots[name].path, new
+            for field, index in path:
+                node = getattr(node, field) if index is None else getattr(node, field)[index]
+            new = new._evolve_at(path, **change(slots[name], node))
+        return new
 
     # -- what people call ----------------------------------------------------------------------------------------
 
@@ -252,46 +285,39 @@ class Parametrized(eqx.Module):
 
     def replace(self, **values):
         """A copy with other parameter values, by the names in `parameters`."""
-        new = self
-        for name, value in values.items():
-            slot = self._slot(name)
-            checked = slot.node._checked(slot.field, slot.constraint, value)
-            new = new._evolve_at(slot.path, **{slot.field: checked})
-        return new
+        return self._changed(
+            values, lambda slot, node: {slot.field: node._checked(slot.field, slot.constraint, values[slot.name])}
+        )
 
     def fix(self, *names: str):
         """A copy in which learning leaves these parameters alone (all of them if none is named)."""
-        return self._mark(names, lambda fixed, field: fixed | {field})
+        return self._changed(names or self.parameters, lambda slot, node: {"fixed": node.fixed | {slot.field}})
 
     def free(self, *names: str):
         """A copy in which learning may move these parameters again (all of them if none is named)."""
-        return self._mark(names, lambda fixed, field: fixed - {field})
-
-    def _mark(self, names, change):
-        new = self
-        for name in names or self.parameters:
-            slot = new._slot(name)
-            new = new._evolve_at(slot.path, fixed=frozenset(change(slot.node.fixed, slot.field)))
-        return new
+        return self._changed(names or self.parameters, lambda slot, node: {"fixed": node.fixed - {slot.field}})
 
     def with_priors(self, **priors):
         """A copy with a prior (from `mercer.priors`) on each named parameter; None removes one."""
-        new = self
         for name, prior in priors.items():
             if prior is not None and not callable(getattr(prior, "log_density", None)):
                 raise ParameterError(f"the prior of {name!r} must come from mercer.priors; got {prior!r}.")
-            slot = new._slot(name)
-            kept = {field: p for field, p in slot.node.priors if field != slot.field}
-            if prior is not None:
-                kept[slot.field] = prior
-            new = new._evolve_at(slot.path, priors=tuple(sorted(kept.items())))
-        return new
+
+        def change(slot, node):
+            kept = {**dict(node.priors), slot.field: priors[slot.name]}
+            return {"priors": tuple((field, prior) for field, prior in sorted(kept.items()) if prior is not None)}
+
+        return self._changed(priors, change)
 
     def named(self, name: str):
         """A copy that carries a name, which prefixes the names of its parameters."""
         new = self._evolve(name=name)
         Parametrized.__post_init__(new)
         return new
+
+    def __setstate__(self, state):
+        for name, value in state.items():  # arrays come out of a pickle writable
+            object.__setattr__(self, name, as_float(value) if isinstance(value, np.ndarray) else value)
 
     def __repr__(self):
         return f"{type(self).__name__}({', '.join(self._arguments())})"
@@ -338,8 +364,8 @@ def free_names(tree: Parametrized) -> list[str]:
     names = []
     for slot in tree._slots():
         if slot.free:
-            value = np.asarray(slot.value)
-            names += [slot.name] if value.ndim == 0 else [f"{slot.name}[{i}]" for i in range(value.size)]
+            entries = np.flatnonzero(slot.moving)
+            names += [slot.name] if np.ndim(slot.value) == 0 else [f"{slot.name}[{i}]" for i in entries]
     return names
 
 
@@ -350,7 +376,7 @@ def to_free(tree: Parametrized):
     >>> float(to_free(RBF(lengthscale=1.0))[0])
     0.0
     """
-    parts = [jnp.ravel(s.constraint.to_free(jnp.asarray(s.value))) for s in tree._slots() if s.free]
+    parts = [s.constraint.to_free(jnp.atleast_1d(s.value)[np.atleast_1d(s.moving)]) for s in tree._slots() if s.free]
     return jnp.concatenate(parts) if parts else jnp.zeros(0)
 
 
@@ -359,11 +385,11 @@ def from_free(tree: Parametrized, theta):
     start = 0
     for slot in tree._slots():
         if slot.free:
-            shape = np.shape(slot.value)
-            size = int(np.prod(shape))
-            value = slot.constraint.from_free(jnp.reshape(theta[start : start + size], shape))
+            moving = np.flatnonzero(slot.moving)
+            values = slot.constraint.from_free(theta[start : start + moving.size])
+            value = jnp.atleast_1d(jnp.asarray(slot.value)).at[moving].set(values).reshape(np.shape(slot.value))
             tree = tree._evolve_at(slot.path, **{slot.field: value})
-            start += size
+            start += moving.size
     return tree
 
 

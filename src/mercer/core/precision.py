@@ -32,6 +32,11 @@ def is_traced(tree) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
+def is_zero(value) -> bool:
+    """Whether a parameter is known to be exactly zero; a traced one is not."""
+    return not is_traced(value) and bool(np.all(np.asarray(value) == 0))
+
+
 def as_float(value):
     """``value`` as float64 (a read-only array, or a NumPy scalar when 0-d); tracers pass through."""
     if isinstance(value, jax.core.Tracer):

@@ -14,8 +14,10 @@ def as_key(seed):
     >>> bool((as_key(3) == as_key(3)).all())
     True
     """
-    if isinstance(seed, jax.Array):
+    if isinstance(seed, jax.Array) and (seed.ndim or jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)):
         return seed
+    if isinstance(seed, jax.Array) and seed.dtype.kind in "iu":
+        seed = int(seed)
     if seed is None:
         seed = int(np.random.default_rng().integers(2**63))
     elif isinstance(seed, np.random.Generator):

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import math
+import reprlib
 import warnings
 
 import jax
@@ -90,7 +91,11 @@ class GP:
 
     def _aligned(self, Z):
         """Z with the columns of a frame in the order of the data's, which is the order parameters refer to."""
-        return Z if self.observed is None else align_columns(self.observed.X, Z, self.kernel.needs_all_columns)
+        return Z if self.observed is None else align_columns(self.observed.X, Z, self._needs_all_columns)
+
+    @property
+    def _needs_all_columns(self) -> bool:
+        return self.kernel.needs_all_columns or self.prior_mean.function is not None
 
     def _whitened(self, observed: Observed, Z):
         """L^-1 k(X, Z): (n, s), which the data take off the prior covariance, squared."""
@@ -139,13 +144,14 @@ class GP:
             return self
         L = self._extend(X, n, noise)
         if self.observed is not None:
-            X = stack_rows(self.observed.X, X)
+            X = stack_rows(self.observed.X, X, self._needs_all_columns)
             y = np.concatenate([self.observed.y, y])
             noise = np.concatenate([self.observed.noise, noise])
         posterior = object.__new__(GP)
         posterior.__dict__.update(self.__dict__)
-        # A copy: what the caller does to the array later is not data.
-        posterior.observed = Observed(copy.copy(X), y, noise, L, L.solve(y - self.prior_mean(X)))
+        # Copies: what the caller does to the arrays later is not data.
+        X, y = copy.deepcopy(X), y.copy()
+        posterior.observed = Observed(X, y, noise, L, L.solve(y - self.prior_mean(X)))
         return posterior
 
     def _extend(self, X, n, noise) -> Cholesky:
@@ -185,11 +191,7 @@ class GP:
 
 def _noise(noise, n):
     """One variance per observation."""
-    values = (
-        np.full(n, noise, dtype=float)
-        if np.ndim(noise) == 0 and not isinstance(noise, str)
-        else as_vector(noise, n, "noise")
-    )
-    if not np.all(np.isfinite(values)) or np.any(values < 0):
-        raise DataError(f"noise is a variance: finite and not negative; got {noise!r}.")
+    values = as_vector(np.full(n, noise) if np.ndim(noise) == 0 else noise, n, "noise").copy()
+    if np.any(values < 0):
+        raise DataError(f"noise is a variance, which is not negative; got {reprlib.repr(noise)}.")
     return values

@@ -13,24 +13,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.errors import InvalidKernelError, ParameterError
-from mercer.core.parameters import NonNegative, Positive, positive, show
-from mercer.core.precision import is_traced
-from mercer.core.text import number
+from mercer.core.errors import InvalidKernelError
+from mercer.core.parameters import NonNegativeList, Positive, positive, show
+from mercer.core.precision import is_traced, is_zero
 from mercer.kernels import convert
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary, named
 from mercer.kernels.features import products, symmetric_power
+from mercer.kernels.geometry import Geometry
 from mercer.kernels.splines import NullSpace
 from mercer.kernels.stationary import Constant, White
 from mercer.kernels.substitution import On
 from mercer.kernels.validity import Validity, derive
 
 
-def _all(values):
-    """Three-valued and: False if any is False, None if any is None, else True."""
+def _jointly(values):
+    """What holds of a sum or product: True if of every part, False if of all parts but one, else not known."""
     values = list(values)
-    return False if False in values else (None if None in values else True)
+    if all(value is True for value in values):
+        return True
+    return False if values.count(True) == len(values) - 1 and values.count(False) == 1 else None
 
 
 class Nary(Kernel):
@@ -49,11 +51,11 @@ class Nary(Kernel):
 
     @property
     def stationary(self):
-        return _all(part.stationary for part in self.parts)
+        return _jointly(part.stationary for part in self.parts)
 
     @property
     def isotropic(self):
-        return _all(part.isotropic for part in self.parts)
+        return _jointly(part.isotropic for part in self.parts)
 
     def _premises(self) -> tuple[bool, list[Validity]]:
         """Whether some part looks at some of the inputs, and what is known of each part over what it looks at."""
@@ -77,8 +79,8 @@ class Sum(Nary):
     def block_diag(self, X):
         return functools.reduce(operator.add, self._each("block_diag", X))
 
-    def distance(self, X, Z):
-        return functools.reduce(operator.add, self._each("distance", X, Z))
+    def geometry(self, X, Z):
+        return functools.reduce(Geometry.plus, self._each("geometry", X, Z))
 
     def feature_block(self, X):
         return jnp.concatenate(self._each("feature_block", X), axis=1)
@@ -115,6 +117,9 @@ class Product(Nary):
     def block_diag(self, X):
         return functools.reduce(operator.mul, self._each("block_diag", X))
 
+    def geometry(self, X, Z):
+        return functools.reduce(Geometry.times, self._each("geometry", X, Z))
+
     def feature_block(self, X):
         return functools.reduce(products, self._each("feature_block", X))
 
@@ -129,6 +134,8 @@ class Scale(Unary):
 
     _strength: ClassVar[int] = 2
 
+    _rules: ClassVar[dict[str, str]] = {"variance": "6.13"}
+
     variance: Positive = 1.0
 
     def block(self, X, Z):
@@ -137,8 +144,8 @@ class Scale(Unary):
     def block_diag(self, X):
         return self.variance * self.inner.block_diag(X)
 
-    def distance(self, X, Z):
-        return self.variance * self.inner.distance(X, Z)
+    def geometry(self, X, Z):
+        return self.inner.geometry(X, Z).scaled(self.variance)
 
     def feature_block(self, X):
         return jnp.sqrt(jnp.asarray(self.variance)) * self.inner.feature_block(X)
@@ -168,6 +175,8 @@ class Scale(Unary):
 class Power(Unary):
     """k1 ** n for a positive integer n: a repeated product (PRML 6.18)."""
 
+    _strength: ClassVar[int] = 3
+
     exponent: int = eqx.field(static=True)
 
     def __check_init__(self):
@@ -183,6 +192,9 @@ class Power(Unary):
     def block_diag(self, X):
         return jax.lax.integer_pow(self.inner.block_diag(X), int(self.exponent))
 
+    def geometry(self, X, Z):
+        return self.inner.geometry(X, Z).power(int(self.exponent))
+
     def feature_block(self, X):
         return symmetric_power(self.inner.feature_block(X), int(self.exponent))
 
@@ -191,32 +203,30 @@ class Power(Unary):
         return derive("6.18", "a repeated product of a valid kernel", repr(self), [self.inner.validity])
 
     def __repr__(self):
-        inner = f"({self.inner!r})" if self.inner._strength < 3 or isinstance(self.inner, Power) else repr(self.inner)
+        inner = f"({self.inner!r})" if self.inner._strength < 4 else repr(self.inner)
         return named(self, f"{inner} ** {self.exponent}")
 
 
 class PolynomialOf(Unary):
     """q(k1) for a polynomial q with non-negative coefficients, lowest first (PRML 6.15)."""
 
-    coefficients: NonNegative
+    _rules: ClassVar[dict[str, str]] = {"coefficients": "6.15"}
 
-    def __post_init__(self):
-        if not is_traced(self.coefficients):
-            coefficients = np.asarray(self.coefficients, dtype=float)
-            if coefficients.ndim != 1 or coefficients.size == 0:
-                raise ParameterError(
-                    f"polynomial takes a list of coefficients [c0, c1, ...]; got {self.coefficients!r}."
-                )
-            if np.any(coefficients < 0):
-                raise InvalidKernelError(
-                    f"rule 6.15 needs a polynomial with non-negative coefficients; got {number(coefficients)}."
-                )
-        super().__post_init__()
+    coefficients: NonNegativeList
+
+    @property
+    def stationary(self):
+        return self.inner.stationary or None
+
+    @property
+    def isotropic(self):
+        return self.inner.isotropic or None
 
     def _at(self, k):
-        value = jnp.full_like(k, self.coefficients[-1])
-        for i in range(len(self.coefficients) - 2, -1, -1):
-            value = value * k + self.coefficients[i]
+        coefficients = jnp.atleast_1d(self.coefficients)
+        value = jnp.full_like(k, coefficients[-1])
+        for i in range(len(coefficients) - 2, -1, -1):
+            value = value * k + coefficients[i]
         return value
 
     def block(self, X, Z):
@@ -225,13 +235,21 @@ class PolynomialOf(Unary):
     def block_diag(self, X):
         return self._at(self.inner.block_diag(X))
 
+    def geometry(self, X, Z):
+        inner, coefficients = self.inner.geometry(X, Z), jnp.atleast_1d(self.coefficients)
+        zero = jnp.zeros_like(inner.product)
+        value = Geometry(zero + coefficients[-1], zero, zero)
+        for i in range(len(coefficients) - 2, -1, -1):
+            value = value.times(inner).shifted(coefficients[i])
+        return value
+
     def feature_block(self, X):
         P = self.inner.feature_block(X)
-        roots = jnp.sqrt(jnp.asarray(self.coefficients))
+        roots = jnp.sqrt(jnp.atleast_1d(self.coefficients))
         columns = [jnp.broadcast_to(roots[0], (P.shape[0], 1))]
         columns += [roots[i] * symmetric_power(P, i) for i in range(1, len(roots))]
         # A coefficient that is exactly zero has no features.
-        kept = [c for i, c in enumerate(columns) if is_traced(self.coefficients) or self.coefficients[i] != 0]
+        kept = [c for c, root in zip(columns, roots, strict=True) if not is_zero(root)]
         return jnp.concatenate(kept or [jnp.zeros((P.shape[0], 1))], axis=1)
 
     @property
@@ -251,6 +269,9 @@ class Exp(Unary):
 
     def block_diag(self, X):
         return jnp.exp(self.inner.block_diag(X))
+
+    def geometry(self, X, Z):
+        return self.inner.geometry(X, Z).exponential()
 
     @property
     def validity(self) -> Validity:

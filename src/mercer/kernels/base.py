@@ -2,7 +2,7 @@
 
 To write a kernel, subclass one of the families (`Isotropic`, `DotProduct`) or `Kernel` itself, and give the formula
 on prepared rows in `block`. `prepare` turns inputs into arrays once, with no parameters involved; `block`,
-`block_diag`, `distance` and `feature_block` are differentiable functions of parameters and prepared rows.
+`block_diag`, `geometry` and `feature_block` are differentiable functions of parameters and prepared rows.
 """
 
 from typing import ClassVar
@@ -14,6 +14,7 @@ from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.inputs import as_matrix
 from mercer.core.parameters import Parametrized
 from mercer.kernels import evaluate
+from mercer.kernels.geometry import Geometry
 from mercer.kernels.validity import Proof, Validity
 
 
@@ -25,8 +26,8 @@ class Kernel(Parametrized):
 
     # A NumPy number times a kernel is the kernel's business.
     __array_ufunc__: ClassVar = None
-    # Binding strength of the expression that `repr` writes: 3 an atom, 2 a product, 1 a sum.
-    _strength: ClassVar[int] = 3
+    # Binding strength of the expression that `repr` writes: 4 an atom, 3 a power, 2 a product, 1 a sum.
+    _strength: ClassVar[int] = 4
 
     # -- what a kernel must say ----------------------------------------------------------------------------------
 
@@ -47,10 +48,10 @@ class Kernel(Parametrized):
 
         return jax.vmap(one)(X)
 
-    def distance(self, X, Z):
-        """Squared distance in feature space, k(x,x) + k(z,z) - 2 k(x,z), on prepared rows; never negative."""
-        raw = self.block_diag(X)[:, None] + self.block_diag(Z)[None, :] - 2 * self.block(X, Z)
-        return jnp.maximum(raw, 0.0)
+    def geometry(self, X, Z) -> Geometry:
+        """Scalar product, squared distance (never negative) and difference of squared lengths, in feature space."""
+        a, b, c = self.block_diag(X)[:, None], self.block_diag(Z)[None, :], self.block(X, Z)
+        return Geometry(c, jnp.maximum(a + b - 2 * c, 0.0), a - b)
 
     def feature_block(self, X):
         """Finite features on prepared rows: (n, M), with feature_block(X) @ feature_block(Z).T == block(X, Z)."""
@@ -93,12 +94,12 @@ class Kernel(Parametrized):
 
     @property
     def distance_is_stationary(self) -> bool:
-        """Whether `distance` depends on x - x' alone: true of stationary kernels, and of the linear one."""
+        """Whether distance in feature space depends on x - x' alone, as it does for stationary and linear kernels."""
         return bool(self.stationary)
 
     @property
     def distance_is_isotropic(self) -> bool:
-        """Whether `distance` depends on |x - x'| alone."""
+        """Whether distance in feature space depends on |x - x'| alone."""
         return bool(self.isotropic)
 
     # -- what people call ----------------------------------------------------------------------------------------

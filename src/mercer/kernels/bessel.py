@@ -24,12 +24,12 @@ DROP = 40.0  # the integrand is cut where it has fallen by exp(-DROP)
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def matern(nu: float, t):
-    """M_nu at s = sqrt(t); 1 at t = 0. Closed form for nu = 1/2, 3/2, ... 21/2, quadrature otherwise."""
+    """M_nu at s = sqrt(t); 1 at t = 0. Closed form for half-integers (up to 81/2), quadrature otherwise."""
     p = nu - 0.5
-    if p == int(p) and p <= 10:
+    if p == int(p) and p <= 40:
         return _half_integer(int(p), safe_sqrt(t))
     log_c = (1 - nu) * math.log(2) - math.lgamma(nu)
-    return jnp.where(t > 0, jnp.exp(_log_bessel(nu, t) + 0.5 * nu * _log(t) + log_c), 1.0)
+    return jnp.where(t == 0, 1.0, jnp.exp(_log_bessel(nu, t) + 0.5 * nu * _log(t) + log_c))
 
 
 @matern.defjvp
@@ -42,10 +42,10 @@ def _matern_jvp(nu, primals, tangents):
 def _rough_slope(nu, t):
     log_c = -nu * math.log(2) - math.lgamma(nu)
     if nu == 0.5:  # K_1/2(s) = sqrt(pi / 2s) exp(-s)
-        inside = jnp.where(t > 0, t, 1.0)
-        return jnp.where(t > 0, -0.5 * jnp.exp(-jnp.sqrt(inside)) / jnp.sqrt(inside), 0.0)
+        inside = jnp.where(t == 0, 1.0, t)
+        return jnp.where(t == 0, 0.0, -0.5 * jnp.exp(-jnp.sqrt(inside)) / jnp.sqrt(inside))
     slope = -jnp.exp(_log_bessel(1 - nu, t) + 0.5 * (nu - 1) * _log(t) + log_c)
-    return jnp.where(t > 0, slope, 0.0)
+    return jnp.where(t == 0, 0.0, slope)
 
 
 def _half_integer(p: int, s):
@@ -59,7 +59,7 @@ def _half_integer(p: int, s):
 
 
 def _log(t):
-    return jnp.log(jnp.where(t > 0, t, 1.0))
+    return jnp.log(jnp.where(t == 0, 1.0, t))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -68,16 +68,17 @@ def _log_bessel(nu: float, t):
 
     The trapezoidal rule converges geometrically here. The integrand peaks at sinh u = nu/s and is cut on both sides
     where it has fallen by exp(-DROP): on the right by the double exponential, on the left by that too or by exp(nu u),
-    whichever comes first. NODES points reach 12 digits for s > 1e-20 and every order.
+    whichever comes first. NODES points reach 12 digits for s > 1e-20; orders in
+    the thousands lose some to the size of the logarithms, 1e-16 nu ln nu.
     """
-    s = jnp.sqrt(jnp.where(t > 0, t, 1.0))
+    s = jnp.sqrt(jnp.where(t == 0, 1.0, t))
     width = jnp.sqrt(s * s + nu * nu)  # minus the second derivative of the exponent at its peak
     peak = jnp.arcsinh(nu / s)
     top = nu * peak - width
     right = peak + jnp.arccosh(1 + DROP / width)
     # With u = peak - v the exponent falls by width (cosh v - 1) - nu (sinh v - v), which is at least each of these:
     by_curvature = peak - jnp.arccosh(1 + DROP * (width + nu) / (s * s))  # (width - nu) (cosh v - 1)
-    by_order = peak - (DROP / nu + 1 if nu else np.inf)  # nu (exp(-v) - 1 + v)
+    by_order = peak - _reach(nu)  # nu (exp(-v) - 1 + v)
     by_cosh = -jnp.arccosh(1 + jnp.maximum(DROP - top, 0.0) / s)  # s cosh u + top
     left = jnp.maximum(jnp.maximum(by_curvature, by_order), by_cosh)
     h = (right - left) / (NODES - 1)
@@ -90,12 +91,18 @@ def _log_bessel(nu: float, t):
     return top + jnp.log(0.5 * h * total)
 
 
+def _reach(nu):
+    """v with nu (exp(-v) - 1 + v) >= DROP: the bracket is at least v - 1, and at least v^2/4 up to v = 3/2."""
+    if nu == 0:
+        return np.inf
+    return 2 * math.sqrt(DROP / nu) if DROP / nu < 0.75**2 else DROP / nu + 1
+
+
 @_log_bessel.defjvp
 def _log_bessel_jvp(nu, primals, tangents):
     # K_nu' = -K_|nu-1| - (nu/s) K_nu, and ds/dt = 1/2s.
     (t,), (dt,) = primals, tangents
     value = _log_bessel(nu, t)
-    inside = jnp.where(t > 0, t, 1.0)
-    s = jnp.sqrt(inside)
+    s = jnp.sqrt(jnp.where(t == 0, 1.0, t))
     slope = -(jnp.exp(_log_bessel(abs(nu - 1), t) - value) + nu / s) / (2 * s)
-    return value, jnp.where(t > 0, slope, 0.0) * dt
+    return value, jnp.where(t == 0, 0.0, slope) * dt

@@ -1,5 +1,6 @@
 """Looking at a kernel on data: is it positive semidefinite there, and what are its eigenfunctions."""
 
+import copy
 import dataclasses
 import textwrap
 
@@ -88,7 +89,7 @@ def check_kernel(kernel, X) -> KernelReport:
     K = (K + K.T) / 2
     P = np.empty((n, 0))
     if kernel.null_space is not None:
-        P = scipy.linalg.orth(kernel.null_space(X))
+        P = scipy.linalg.orth(kernel.null_space(X, standardized=True))
         Q = scipy.linalg.null_space(P.T)
         K = Q.T @ K @ Q
     else:
@@ -165,4 +166,4 @@ def mercer_expansion(kernel, X, n: int, weights=None) -> MercerExpansion:
         )
     # A sign that does not depend on the eigensolver: the largest component is positive.
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(n)])
-    return MercerExpansion(kernel, values, X, root[:, None] * vectors / values)
+    return MercerExpansion(kernel, values, copy.deepcopy(X), root[:, None] * vectors / values)

@@ -29,7 +29,7 @@ class Unary(Kernel):
         return self.inner.isotropic
 
     def _method(self, call):
-        return named(self, f"({self.inner!r}).{call}" if self.inner._strength < 3 else f"{self.inner!r}.{call}")
+        return named(self, f"({self.inner!r}).{call}" if self.inner._strength < 4 else f"{self.inner!r}.{call}")
 
 
 def named(kernel, expression: str) -> str:

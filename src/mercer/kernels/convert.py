@@ -91,7 +91,8 @@ def _pairwise(k):
             f"scikit-learn's PairwiseKernel(metric={k.metric!r}) has no counterpart in mercer; these metrics have: "
             f"{', '.join(made)}. Any function of two inputs becomes a kernel with kernels.Custom(f)."
         )
-    return made[k.metric]()
+    ours = made[k.metric]()
+    return ours.fix() if isinstance(k.gamma_bounds, str) and len(ours.parameters) else ours
 
 
 _COUNTERPARTS = {

@@ -10,9 +10,10 @@ from mercer.core.inputs import as_matrix
 from mercer.core.parameters import Positive
 from mercer.core.precision import as_float, is_traced
 from mercer.kernels.base import Kernel
-from mercer.kernels.distance import squared_distance
+from mercer.kernels.distance import difference_of_squares, squared_distance
 from mercer.kernels.evaluate import HostRows
 from mercer.kernels.functions import PairFunction, RowFunction
+from mercer.kernels.geometry import Geometry
 from mercer.kernels.validity import Proof, Validity, proved
 
 
@@ -46,8 +47,9 @@ class FeatureMap(Kernel):
     def block_diag(self, X):
         return jnp.sum(self.phi(X) ** 2, axis=1) / self.alpha
 
-    def distance(self, X, Z):
-        return squared_distance(self.phi(X), self.phi(Z)) / self.alpha
+    def geometry(self, X, Z):
+        P, Q = self.phi(X), self.phi(Z)
+        return Geometry(P @ Q.T, squared_distance(P, Q), difference_of_squares(P, Q)).scaled(1 / self.alpha)
 
     stationary = isotropic = None  # cannot be known
 
@@ -132,7 +134,8 @@ class Precomputed(Kernel):
             raise DataError("inputs of a precomputed kernel are row numbers of K: one integer per row.")
         n = self.K.shape[0]
         if rows.size and (rows.min() < 0 or rows.max() >= n):
-            raise DataError(f"inputs of a precomputed kernel are row numbers from 0 to {n - 1}; got {rows.max():.0f}.")
+            bad = rows[(rows < 0) | (rows >= n)][0]
+            raise DataError(f"inputs of a precomputed kernel are row numbers from 0 to {n - 1}; got {bad:.0f}.")
         return rows[:, 0].astype(int)
 
     def block(self, X, Z):
@@ -151,6 +154,8 @@ class Precomputed(Kernel):
 
     @property
     def validity(self) -> Validity:
+        if is_traced(self.K):
+            return Validity(None, Proof("?", "a traced matrix, whose values are not known yet", "Precomputed"))
         K = np.asarray(self.K)
         values = np.linalg.eigvalsh(K)
         valid = bool(values[0] >= -len(K) * np.finfo(float).eps * max(abs(values[0]), abs(values[-1])))

@@ -1,6 +1,7 @@
 """Kernels of the scalar product of inputs."""
 
-from typing import Any
+import reprlib
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,10 +11,11 @@ import numpy as np
 from mercer.core.errors import InvalidKernelError, ParameterError
 from mercer.core.inputs import check_width
 from mercer.core.parameters import NonNegative, Real
-from mercer.core.precision import as_float, is_traced
+from mercer.core.precision import as_float, is_traced, is_zero
 from mercer.kernels.base import Kernel
-from mercer.kernels.distance import squared_distance
+from mercer.kernels.distance import difference_of_squares, squared_distance
 from mercer.kernels.features import symmetric_power
+from mercer.kernels.geometry import Geometry
 from mercer.kernels.validity import Proof, Validity, derive, proved
 
 
@@ -44,13 +46,13 @@ class Linear(Kernel):
         check_width(X, self.A.shape[0], "A")
         return jnp.sum((X @ self.A) * X, axis=1)
 
-    def distance(self, X, Z):
+    def geometry(self, X, Z):
         if self.A is None:
-            return squared_distance(X, Z)
-        check_width(X, self.A.shape[0], "A")
+            return Geometry(X @ Z.T, squared_distance(X, Z), difference_of_squares(X, Z))
         # Centred first: rows mapped by A would lose the digits of a common shift.
         centre, R = jax.lax.stop_gradient(X[:1]), self._root()
-        return squared_distance((X - centre) @ R, (Z - centre) @ R)
+        distance = squared_distance((X - centre) @ R, (Z - centre) @ R)
+        return super().geometry(X, Z)._replace(distance=distance)
 
     def feature_block(self, X):
         if self.A is None:
@@ -73,7 +75,10 @@ class Linear(Kernel):
 
 
 def _checked_psd(A):
-    A = as_float(A)
+    try:
+        A = as_float(A)
+    except (TypeError, ValueError):
+        raise ParameterError(f"A must be a square matrix of numbers; got {reprlib.repr(A)}.") from None
     if A.ndim != 2 or A.shape[0] != A.shape[1] or not np.isfinite(A).all():
         raise ParameterError(f"A must be a square matrix of finite numbers; got shape {A.shape}.")
     scale = np.abs(A).max(initial=0.0)
@@ -91,6 +96,8 @@ def _checked_psd(A):
 class Polynomial(Kernel):
     """(x^T x' + offset)^degree (PRML 6.11 and after): all monomials of that degree if offset = 0, else up to it."""
 
+    _rules: ClassVar[dict[str, str]] = {"offset": "6.15"}
+
     degree: int = eqx.field(static=True)
     offset: NonNegative = 0.0
 
@@ -107,9 +114,12 @@ class Polynomial(Kernel):
     def block_diag(self, X):
         return jax.lax.integer_pow(jnp.sum(X * X, axis=1) + self.offset, int(self.degree))
 
+    def geometry(self, X, Z):
+        return Linear().geometry(X, Z).shifted(self.offset).power(int(self.degree))
+
     def feature_block(self, X):
         constant = jnp.sqrt(jnp.asarray(self.offset))
-        if not is_traced(self.offset) and np.all(np.asarray(self.offset) == 0):
+        if is_zero(self.offset):
             return symmetric_power(X, int(self.degree))
         return symmetric_power(jnp.column_stack([X, jnp.broadcast_to(constant, X.shape[:1])]), int(self.degree))
 
@@ -135,4 +145,6 @@ class Sigmoid(Kernel):
 
     @property
     def validity(self) -> Validity:
+        if is_zero(self.a) and not is_traced(self.b) and self.b >= 0:
+            return proved("6.1", "with a = 0, the constant tanh(b)", repr(self))
         return Validity(False, Proof("6.37", "tanh: some Gram matrices have negative eigenvalues", repr(self)))

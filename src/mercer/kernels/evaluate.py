@@ -64,6 +64,8 @@ def rowwise(kernel, method: str, X, compiled: bool = True):
     rows = kernel.prepare(X, np.arange(n))
     if is_traced((kernel, rows)):
         return getattr(kernel, method)(rows)
+    if n == 0 and method == "block_diag":
+        return np.empty(0)
     if n == 0:
         raise DataError("X has no rows; at least one is needed.")
     host = on_host(rows) or not compiled

@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import InfiniteFeaturesError
@@ -30,13 +29,12 @@ def symmetric_power(P, degree: int):
     _refuse_too_many(math.comb(M + degree - 1, degree))
     combinations = np.array(list(itertools.combinations_with_replacement(range(M), degree)), dtype=int)
     # The multinomial coefficient from run lengths: combinations are sorted, so equal indices stand together.
-    run, weight = np.ones(len(combinations)), np.full(len(combinations), float(math.factorial(degree)))
+    # It is the product of (t + 1) / run over t, multiplied in one by one so that no factorial overflows by itself.
+    run = np.ones(len(combinations))
+    out = P[:, combinations[:, 0]]
     for t in range(1, degree):
         run = np.where(combinations[:, t] == combinations[:, t - 1], run + 1, 1)
-        weight /= run
-    out = jnp.broadcast_to(jnp.sqrt(weight), (P.shape[0], len(combinations)))
-    for t in range(degree):
-        out = out * P[:, combinations[:, t]]
+        out = out * P[:, combinations[:, t]] * np.sqrt((t + 1) / run)
     return out
 
 

@@ -7,6 +7,7 @@ input column, a function that only works on plain numbers gets plain numbers; a 
 """
 
 import functools
+import reprlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from mercer.basis import Basis
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_frame, as_matrix, as_objects, is_numeric
+from mercer.core.inputs import as_matrix, as_objects, holds_numbers
 from mercer.core.parameters import Parametrized
 from mercer.core.precision import concretely, double
 from mercer.kernels.evaluate import HostRows
@@ -28,8 +29,8 @@ class RowFunction(Parametrized):
 
     _transparent: ClassVar[bool] = True
 
-    module: Any  # a pytree with parameters of its own (a basis, an equinox module), or None
-    function: Callable | None = eqx.field(static=True)
+    module: Any  # a basis, or the arrays of an equinox module; None for a plain function
+    function: Any = eqx.field(static=True)  # a plain function, or what is left of an equinox module; None for a basis
 
     @staticmethod
     def of(f) -> "RowFunction":
@@ -37,17 +38,27 @@ class RowFunction(Parametrized):
             return f
         if not callable(f):
             raise ParameterError(f"a function of one input was expected; got {f!r} ({type(f).__name__}).")
-        return RowFunction(f, None) if isinstance(f, eqx.Module) else RowFunction(None, f)
+        if isinstance(f, Basis):
+            return RowFunction(f, None)
+        if isinstance(f, eqx.Module):
+            return RowFunction(*eqx.partition(f, eqx.is_inexact_array))
+        return RowFunction(None, hashable(f))
 
     @property
     def call(self) -> Callable:
-        return self.module if self.function is None else self.function
+        if self.module is None or self.function is None:
+            return self.module if self.function is None else self.function
+        return eqx.combine(self.module, self.function)
 
     def prepare(self, X):
         """Rows for `__call__`: the inputs themselves, or the finished values where only the host can compute them."""
-        X = as_matrix(X)
-        if isinstance(X, jax.core.Tracer) or self._mode(X.shape[1]) != "host":
-            return X
+        numbers = holds_numbers(X)
+        if numbers:
+            X = as_matrix(X)
+            if isinstance(X, jax.core.Tracer) or self._mode(X.shape[1]) != "host":
+                return X
+        else:
+            X = as_objects(X)
         values = _host_values(self.call, X)
         bad = ~np.isfinite(values).all(axis=1)
         if bad.any():
@@ -77,7 +88,7 @@ class RowFunction(Parametrized):
     def _mode(self, d: int) -> str:
         if isinstance(self.module, Basis):
             return "batch"
-        return _row_mode(self.function, d) if self.function is not None else _find_row_mode(self.module, d)
+        return _row_mode(self.function, d) if self.module is None else _find_row_mode(self.call, d)
 
     def __repr__(self):
         return getattr(self.call, "__name__", None) or repr(self.call)
@@ -86,21 +97,21 @@ class RowFunction(Parametrized):
 class PairFunction(eqx.Module):
     """A user's function of a pair of inputs, applied to all pairs: (n, d), (m, d) -> (n, m)."""
 
-    function: Callable = eqx.field(static=True)
+    function: Callable = eqx.field(static=True, converter=lambda f: hashable(f))
 
     def __check_init__(self):
         if not callable(self.function):
             raise ParameterError(f"a function of two inputs was expected; got {self.function!r}.")
 
     def prepare(self, X):
-        if not _numeric(X):
+        if not holds_numbers(X):
             return HostRows(as_objects(X))
         X = as_matrix(X)
         return X if isinstance(X, jax.core.Tracer) or _pair_mode(self.function, X.shape[1]) != "host" else HostRows(X)
 
     def __call__(self, X, Z):
-        if isinstance(X, HostRows):
-            return jnp.asarray(_host_pairs(self.function, X.rows, Z.rows))
+        if isinstance(X, HostRows) or isinstance(Z, HostRows):
+            return jnp.asarray(_host_pairs(self.function, *(getattr(side, "rows", side) for side in (X, Z))))
         mode = _pair_mode(self.function, X.shape[1])
         if mode == "host":
             raise DataError(
@@ -112,6 +123,25 @@ class PairFunction(eqx.Module):
 
     def __repr__(self):
         return getattr(self.function, "__name__", None) or repr(self.function)
+
+
+class _ByIdentity:
+    """A callable that cannot be hashed, told apart by which object it is."""
+
+    def __init__(self, f):
+        self.f, self.__name__ = f, getattr(f, "__name__", repr(f))
+
+    def __call__(self, *args):
+        return self.f(*args)
+
+
+def hashable(f):
+    """``f`` itself, or wrapped so that compiled code can be kept for it."""
+    try:
+        hash(f)
+    except TypeError:
+        return _ByIdentity(f)
+    return f
 
 
 # -- which way a function wants to be called ------------------------------------------------------------------------
@@ -175,44 +205,42 @@ def _as_columns(value, n):
 def _host_values(f, X):
     """Row by row in plain Python; whole-array functions get the whole array."""
     calls: list[Callable] = [lambda: [np.ravel(np.asarray(f(x), dtype=float)) for x in X]]
-    if X.shape[1] == 1:
-        calls.append(lambda: [np.ravel(np.asarray(f(float(x[0])), dtype=float)) for x in X])
-    calls.append(lambda: _as_columns(np.asarray(f(X), dtype=float), len(X)))
+    if X.ndim == 2:
+        if X.shape[1] == 1:
+            calls.append(lambda: [np.ravel(np.asarray(f(float(x[0])), dtype=float)) for x in X])
+        calls.append(lambda: _as_columns(np.asarray(f(X), dtype=float), len(X)))
     failure = None
     for call in calls:
         try:
             return np.stack(call())
         except Exception as error:
             failure = failure or error
-    raise DataError(
-        f"the function {getattr(f, '__name__', f)!r} failed on an input of {X.shape[1]} columns: {failure}"
-    ) from failure
+    what = f"an input of {X.shape[1]} columns" if X.ndim == 2 else f"an input such as {reprlib.repr(X[0])}"
+    raise DataError(f"the function {getattr(f, '__name__', f)!r} failed on {what}: {failure}") from failure
 
 
 def _host_pairs(f, X, Z):
-    scalars = X.ndim == 2 and X.shape[1] == 1
+    scalars = X.ndim == 2 and Z.ndim == 2 and X.shape[1] == 1
     out = np.empty((len(X), len(Z)))
     for i, x in enumerate(X):
         for j, z in enumerate(Z):
             try:
-                value = f(x, z)
+                value = _one_value(f, x, z, scalars)
             except Exception as error:
-                if not scalars:
-                    raise DataError(f"the kernel function failed on a pair of inputs: {error}") from error
-                value = f(float(x[0]), float(z[0]))
-            if np.size(value) != 1:
-                raise DataError(f"the kernel function must return one number per pair; got shape {np.shape(value)}.")
+                raise DataError(f"the kernel function failed on a pair of inputs: {error}") from error
+            if np.size(value) != 1 or np.asarray(value).dtype.kind not in "fiub":
+                raise DataError(
+                    f"the kernel function must return one number per pair; got {reprlib.repr(value)} "
+                    f"of shape {np.shape(value)}."
+                )
             out[i, j] = np.reshape(value, ())
     return out
 
 
-def _numeric(X) -> bool:
-    frame = as_frame(X)
-    if frame is not None:
-        return all(is_numeric(dtype) for dtype in frame.schema.values())
-    if isinstance(X, jax.Array):
-        return True
+def _one_value(f, x, z, scalars):
     try:
-        return np.asarray(X).dtype.kind in "fiub"
-    except ValueError:  # ragged
-        return False
+        return f(x, z)
+    except Exception:
+        if not scalars:
+            raise
+        return f(float(x[0]), float(z[0]))

@@ -4,11 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.inputs import check_width
-from mercer.core.parameters import Positive
+from mercer.core.parameters import Positive, PositivePerInput
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import squared_distance
-from mercer.kernels.stationary import RBF
-from mercer.kernels.validity import Validity, derive, proved
+from mercer.kernels.validity import Validity, derive, gaussian_proof, proved
 
 
 class ArcSine(Kernel):
@@ -21,7 +20,7 @@ class ArcSine(Kernel):
     """
 
     bias: Positive = 1.0
-    weight: Positive = 1.0
+    weight: PositivePerInput = 1.0
 
     def _size(self, X):
         if np.size(self.weight) > 1:
@@ -33,12 +32,14 @@ class ArcSine(Kernel):
         c = self.bias + (self.weight * X) @ Z.T
         # arcsin loses half the digits near 1, where inputs far from the origin live. With numerator N = 2c and
         # denominator D, arcsin(N/D) = arctan(N / sqrt(D^2 - N^2)), and D^2 - N^2 = 1 + 2a + 2b + 4 (ab - c^2), where
-        # ab - c^2 = |u|^2 |v|^2 - (u.v)^2 is unchanged when v is replaced by v - u or v + u: we take the shorter.
+        # ab - c^2 = |u|^2 |v|^2 - (u.v)^2 is unchanged when the longer of u and v is replaced by its difference from
+        # the shorter (or their sum): that keeps the digits.
         scale = 1 / jnp.sqrt(jnp.asarray(self.weight))
         near = squared_distance(X, Z, scale, what="weight")
         far = 4 * self.bias + squared_distance(X, -Z, scale, what="weight")
-        w2, uw = jnp.where(c > 0, near, far), jnp.where(c > 0, c - a, c + a)
-        determinant = jnp.maximum(a * w2 - uw**2, 0.0)
+        short = jnp.minimum(a, b)
+        w2, uw = jnp.where(c > 0, near, far), jnp.where(c > 0, c - short, c + short)
+        determinant = jnp.maximum(short * w2 - uw**2, 0.0)
         return 2 / jnp.pi * jnp.arctan2(2 * c, jnp.sqrt(1 + 2 * a + 2 * b + 4 * determinant))
 
     def block_diag(self, X):
@@ -76,5 +77,5 @@ class GaussianNetwork(Kernel):
 
     @property
     def validity(self) -> Validity:
-        gaussian = RBF(lengthscale=jnp.sqrt(self._constants(1)[1])).validity
+        gaussian = gaussian_proof("exp(-|x-x'|^2 / 2 q^2)")
         return derive("6.14", "a Gaussian kernel between two equal factors (Williams 1998, 13)", repr(self), [gaussian])

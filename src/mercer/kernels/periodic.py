@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.inputs import check_width
-from mercer.core.parameters import Positive
+from mercer.core.parameters import Positive, PositivePerInput
 from mercer.kernels.distance import safe_sqrt, squared_distance
-from mercer.kernels.stationary import RBF, Isotropic, Stationary
-from mercer.kernels.validity import Proof, Validity, derive
+from mercer.kernels.stationary import Isotropic, Stationary
+from mercer.kernels.validity import Proof, Validity, derive, gaussian_proof
 
 
 class Periodic(Stationary):
@@ -19,18 +19,25 @@ class Periodic(Stationary):
     |u - u'|^2 = 4 sin^2(pi (x - x')/p): 2 n d sines instead of n^2 d, and a proof.
     """
 
-    period: Positive = 1.0
-    lengthscale: Positive = 1.0
+    period: PositivePerInput = 1.0
+    lengthscale: PositivePerInput = 1.0
 
     def _circle(self, X):
         # The remainder is exact in floating point, so inputs far from zero lose nothing.
         angle = 2 * jnp.pi * jnp.fmod(X, self.period) / self.period
         return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
 
-    def block(self, X, Z):
+    def _check(self, X):
         for name in ("period", "lengthscale"):
             if np.size(getattr(self, name)) > 1:
                 check_width(X, np.size(getattr(self, name)), name)
+
+    def block_diag(self, X):
+        self._check(X)
+        return super().block_diag(X)
+
+    def block(self, X, Z):
+        self._check(X)
         lengthscale = jnp.asarray(self.lengthscale)
         if lengthscale.ndim:
             lengthscale = jnp.tile(jnp.broadcast_to(lengthscale, X.shape[1:]), 2)
@@ -38,7 +45,7 @@ class Periodic(Stationary):
 
     @property
     def validity(self) -> Validity:
-        gaussian = RBF(lengthscale=self.lengthscale).validity
+        gaussian = gaussian_proof("exp(-|u-u'|^2 / 2 l^2)")
         return derive("6.19", "a Gaussian kernel of (cos 2 pi x/p, sin 2 pi x/p)", repr(self), [gaussian])
 
 
@@ -48,6 +55,7 @@ class RadialPeriodic(Isotropic):
     For one input it is `Periodic`. For several it is not a valid kernel in general, so nothing is claimed of it.
     """
 
+    lengthscale: Positive = 1.0
     period: Positive = 1.0
 
     def block(self, X, Z):

@@ -1,6 +1,7 @@
 """Green's functions of regularising differential operators (PRML 6.3): thin-plate and polyharmonic splines."""
 
 import dataclasses
+import functools
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 
 from mercer.basis import Polynomial
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import select_columns
+from mercer.core.inputs import as_matrix, select_columns
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import safe_sqrt, squared_distance
 from mercer.kernels.validity import Proof, Validity
@@ -18,7 +19,8 @@ from mercer.kernels.validity import Proof, Validity
 class NullSpace:
     """The polynomials that a conditionally valid kernel leaves unpenalised.
 
-    ``parts`` lists (degree, columns): all polynomials up to that degree in those columns (None for all of them).
+    ``parts`` lists (degree, selections): all polynomials up to that degree in the columns that remain after the
+    selections, one after the other.
     """
 
     parts: tuple
@@ -27,11 +29,19 @@ class NullSpace:
     def degree(self) -> int:
         return max(degree for degree, _ in self.parts)
 
-    def __call__(self, X):
-        """Functions that span it, at the inputs: (n, number of functions)."""
-        return np.column_stack(
-            [Polynomial(degree)(X if columns is None else select_columns(X, columns)) for degree, columns in self.parts]
-        )
+    def __call__(self, X, standardized: bool = False):
+        """Functions that span it, at the inputs: (n, number of functions).
+
+        ``standardized`` gives other functions of the same space, well-conditioned on these very inputs.
+        """
+        columns = []
+        for degree, selections in self.parts:
+            seen = as_matrix(functools.reduce(select_columns, selections, X))
+            if standardized:
+                spread = seen.std(axis=0)
+                seen = (seen - seen.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+            columns.append(Polynomial(degree)(seen))
+        return np.column_stack(columns)
 
 
 class ThinPlate(Kernel):
@@ -66,15 +76,15 @@ class ThinPlate(Kernel):
 
     @property
     def null_space(self) -> NullSpace:
-        return NullSpace(((self.order - 1, None),))
+        return NullSpace(((self.order - 1, ()),))
 
     def block(self, X, Z):
         r2, half = squared_distance(X, Z), self.power // 2
         sign = 1.0 if self.order % 2 == 0 else -1.0
         if self.power % 2:
             return sign * safe_sqrt(r2) * r2**half
-        inside = jnp.where(r2 > 0, r2, 1.0)
-        return jnp.where(r2 > 0, sign * inside**half * 0.5 * jnp.log(inside), 0.0)
+        inside = jnp.where(r2 == 0, 1.0, r2)
+        return jnp.where(r2 == 0, 0.0, sign * inside**half * 0.5 * jnp.log(inside))
 
     def block_diag(self, X):
         return jnp.zeros_like(X[:, 0])

@@ -8,12 +8,14 @@ import numpy as np
 
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import check_width
-from mercer.core.parameters import NonNegative, Positive
+from mercer.core.parameters import NonNegative, Positive, PositivePerInput
+from mercer.core.precision import is_zero
 from mercer.kernels.base import Kernel
 from mercer.kernels.bessel import matern
 from mercer.kernels.distance import safe_sqrt, squared_distance
 from mercer.kernels.dot import Linear
-from mercer.kernels.validity import Validity, derive, proved
+from mercer.kernels.geometry import Geometry, gaussian_of, unit_lengths
+from mercer.kernels.validity import Validity, derive, gaussian_proof, proved
 
 
 class Stationary(Kernel):
@@ -24,6 +26,9 @@ class Stationary(Kernel):
     def block_diag(self, X):
         return jnp.ones_like(X[:, 0])
 
+    def geometry(self, X, Z):
+        return unit_lengths(self.block(X, Z))
+
 
 class Isotropic(Stationary):
     """A function of |x - x'| / l. One lengthscale per input makes it anisotropic (ARD) and keeps it stationary.
@@ -31,7 +36,7 @@ class Isotropic(Stationary):
     Subclasses give `of_squared_distance`; the distance comes divided by the lengthscale, from distance.py, once.
     """
 
-    lengthscale: Positive = 1.0
+    lengthscale: PositivePerInput = 1.0
 
     def of_squared_distance(self, r2):
         """k as a function of |x - x'|^2 / l^2, elementwise."""
@@ -47,7 +52,7 @@ class Isotropic(Stationary):
 
     @property
     def isotropic(self):
-        return np.ndim(self.lengthscale) == 0
+        return np.size(self.lengthscale) == 1
 
 
 class RBF(Isotropic):
@@ -59,12 +64,12 @@ class RBF(Isotropic):
     def of_squared_distance(self, r2):
         return jnp.exp(-0.5 * r2)
 
-    def distance(self, X, Z):
-        return -2 * jnp.expm1(-0.5 * squared_distance(X, Z, self.lengthscale))
+    def geometry(self, X, Z):
+        return gaussian_of(squared_distance(X, Z, self.lengthscale))
 
     @property
     def validity(self) -> Validity:
-        return proved("6.23", "Gaussian: 6.14 and 6.16 applied to a linear kernel, as in 6.25", repr(self))
+        return gaussian_proof(repr(self))
 
 
 class Exponential(Isotropic):
@@ -113,7 +118,7 @@ class RationalQuadratic(Isotropic):
 
     @property
     def validity(self) -> Validity:
-        gaussian = RBF(lengthscale=self.lengthscale).validity
+        gaussian = gaussian_proof("exp(-|x-x'|^2 / 2 s^2)")
         return derive("6.17", "an integral of Gaussian kernels over their width", repr(self), [gaussian])
 
 
@@ -125,7 +130,7 @@ class Standard(Kernel):
     """
 
     theta0: Positive = 1.0
-    theta1: Positive = 1.0
+    theta1: PositivePerInput = 1.0
     theta2: NonNegative = 1.0
     theta3: NonNegative = 1.0
 
@@ -136,27 +141,29 @@ class Standard(Kernel):
     def block_diag(self, X):
         return self.theta0 + self.theta2 + self.theta3 * jnp.sum(X * X, axis=1)
 
-    def distance(self, X, Z):
+    def geometry(self, X, Z):
         r2 = squared_distance(X, Z, 1 / jnp.sqrt(jnp.asarray(self.theta1)), what="theta1")
-        return -2 * self.theta0 * jnp.expm1(-0.5 * r2) + self.theta3 * squared_distance(X, Z)
+        return (
+            gaussian_of(r2).scaled(self.theta0).plus(Linear().geometry(X, Z).scaled(self.theta3)).shifted(self.theta2)
+        )
 
     @property
     def validity(self) -> Validity:
-        gaussian = RBF(lengthscale=1 / jnp.sqrt(jnp.asarray(self.theta1))).validity
-        parts = [derive("6.13", "a positive multiple", "theta0 exp(...)", [gaussian])]
-        if np.any(self.theta2 != 0):
-            parts.append(Constant(1.0).validity)
-        if np.any(self.theta3 != 0):
+        gaussian = gaussian_proof("exp(-theta1/2 |x-x'|^2)")
+        parts = [derive("6.13", "a positive multiple", "theta0 exp(-theta1/2 |x-x'|^2)", [gaussian])]
+        if not is_zero(self.theta2):
+            parts.append(proved("6.1", "one constant feature", "theta2"))
+        if not is_zero(self.theta3):
             parts.append(derive("6.13", "a positive multiple", "theta3 x.x'", [Linear().validity]))
         return derive("6.17", "a sum of valid kernels", repr(self), parts) if len(parts) > 1 else parts[0]
 
     @property
     def stationary(self):
-        return bool(np.all(self.theta3 == 0))
+        return is_zero(self.theta3)
 
     @property
     def isotropic(self):
-        return self.stationary and np.ndim(self.theta1) == 0
+        return self.stationary and np.size(self.theta1) == 1
 
     @property
     def distance_is_stationary(self):
@@ -164,7 +171,7 @@ class Standard(Kernel):
 
     @property
     def distance_is_isotropic(self):
-        return np.ndim(self.theta1) == 0
+        return np.size(self.theta1) == 1
 
 
 class _Pointwise(Kernel):
@@ -175,7 +182,7 @@ class _Pointwise(Kernel):
     variance: Positive = 1.0
 
     def prepare(self, X, index):
-        return np.asarray(index)
+        return index
 
     stationary = isotropic = True
 
@@ -189,8 +196,9 @@ class Constant(_Pointwise):
     def block(self, X, Z):
         return jnp.broadcast_to(jnp.asarray(self.variance), (X.shape[0], Z.shape[0]))
 
-    def distance(self, X, Z):
-        return jnp.zeros((X.shape[0], Z.shape[0]))
+    def geometry(self, X, Z):
+        zero = jnp.zeros((X.shape[0], Z.shape[0]))
+        return Geometry(self.block(X, Z), zero, zero)
 
     def feature_block(self, X):
         return jnp.sqrt(self.block_diag(X))[:, None]

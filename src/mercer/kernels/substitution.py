@@ -18,8 +18,8 @@ from mercer.core.precision import concretely, is_traced
 from mercer.kernels.composite import Unary
 from mercer.kernels.evaluate import HostRows, on_host
 from mercer.kernels.functions import RowFunction
+from mercer.kernels.geometry import Geometry, gaussian_of
 from mercer.kernels.splines import NullSpace
-from mercer.kernels.stationary import Constant, White
 from mercer.kernels.validity import Validity, derive
 
 
@@ -48,6 +48,11 @@ class Modulate(Unary):
 
     def block_diag(self, X):
         return self._factor(X[0]) ** 2 * self.inner.block_diag(X[1])
+
+    def geometry(self, X, Z):
+        f, g = self._factor(X[0])[:, None], self._factor(Z[0])[None, :]
+        factor = Geometry(f * g, (f - g) ** 2, (f - g) * (f + g))  # f(x) f(x') is a kernel with one feature
+        return factor.times(self.inner.geometry(X[1], Z[1]))
 
     def feature_block(self, X):
         return self._factor(X[0])[:, None] * self.inner.feature_block(X[1])
@@ -79,7 +84,7 @@ class Warp(Unary):
                 seen = np.ones(jax.eval_shape(self.phi, rows[:1]).shape)
                 if on_host(self.inner.prepare(seen, index[:1])):
                     rows = HostRows(np.asarray(self.phi(rows)))
-        return rows, np.asarray(index)
+        return rows, index
 
     def _seen(self, X):
         rows, index = X
@@ -94,8 +99,8 @@ class Warp(Unary):
     def block_diag(self, X):
         return self.inner.block_diag(self._seen(X))
 
-    def distance(self, X, Z):
-        return self.inner.distance(self._seen(X), self._seen(Z))
+    def geometry(self, X, Z):
+        return self.inner.geometry(self._seen(X), self._seen(Z))
 
     def feature_block(self, X):
         return self.inner.feature_block(self._seen(X))
@@ -144,8 +149,8 @@ class On(Unary):
     def block_diag(self, X):
         return self.inner.block_diag(X)
 
-    def distance(self, X, Z):
-        return self.inner.distance(X, Z)
+    def geometry(self, X, Z):
+        return self.inner.geometry(X, Z)
 
     def feature_block(self, X):
         return self.inner.feature_block(X)
@@ -156,13 +161,13 @@ class On(Unary):
 
     @property
     def isotropic(self):
-        # Of all inputs only a constant (or white noise) can be, whatever the selection.
-        return isinstance(self.inner, Constant | White)
+        # Where there are other inputs, only a constant (or white noise) can be.
+        return self.inner.isotropic and (self.columns == Span(None, None, None) or not self.inner.needs_all_columns)
 
     @property
     def null_space(self):
         parts = self.inner.null_space and self.inner.null_space.parts
-        return NullSpace(tuple((degree, self._selection) for degree, _ in parts)) if parts else None
+        return NullSpace(tuple((degree, (self._selection, *inner)) for degree, inner in parts)) if parts else None
 
     @property
     def validity(self) -> Validity:
@@ -181,7 +186,10 @@ def _checked_columns(columns):
     if isinstance(columns, Span):
         return columns
     if isinstance(columns, slice):
-        return Span(columns.start, columns.stop, columns.step)
+        parts = (columns.start, columns.stop, columns.step)
+        if not all(part is None or isinstance(part, int | np.integer) for part in parts):
+            raise ParameterError(f"on takes slices of column indices; got {columns!r}. Columns by name go in a list.")
+        return Span(*parts)
     given = columns
     if isinstance(columns, str | int | np.integer) and not isinstance(columns, bool):
         columns = [columns]
@@ -204,7 +212,10 @@ class GaussianOf(Unary):
     sigma: Positive = 1.0
 
     def block(self, X, Z):
-        return jnp.exp(-0.5 * self.inner.distance(X, Z) / jnp.square(self.sigma))
+        return self.geometry(X, Z).product
+
+    def geometry(self, X, Z):
+        return gaussian_of(self.inner.geometry(X, Z).distance / jnp.square(self.sigma))
 
     def block_diag(self, X):
         return jnp.ones_like(self.inner.block_diag(X))
@@ -229,6 +240,14 @@ class GaussianOf(Unary):
 class Normalize(Unary):
     """k1(x, x') / sqrt(k1(x,x) k1(x',x')) (PRML 6.14 with f(x) = k1(x,x)^-1/2); zero where k1(x,x) = 0."""
 
+    @property
+    def stationary(self):
+        return self.inner.stationary or None  # of exp(x.x') it makes the Gaussian kernel
+
+    @property
+    def isotropic(self):
+        return self.inner.isotropic or None
+
     def _factor(self, X):
         diagonal = self.inner.block_diag(X)
         inside = jnp.where(diagonal > 0, diagonal, 1.0)
@@ -239,6 +258,17 @@ class Normalize(Unary):
 
     def block_diag(self, X):
         return jnp.where(self.inner.block_diag(X) > 0, 1.0, 0.0)
+
+    def geometry(self, X, Z):
+        # With lengths s and t: 2 - 2c/st = (distance - (s - t)^2) / st, and s - t = difference / (s + t).
+        s, t = (jnp.sqrt(jnp.maximum(self.inner.block_diag(rows), 0.0)) for rows in (X, Z))
+        s, t = s[:, None], t[None, :]
+        there = (s > 0) & (t > 0)
+        sum_, product = jnp.where(there, s + t, 1.0), jnp.where(there, s * t, 1.0)
+        _, distance, difference = self.inner.geometry(X, Z)
+        exact = jnp.maximum(distance - (difference / sum_) ** 2, 0.0) / product
+        plain = super().geometry(X, Z)
+        return plain._replace(distance=jnp.where(there, exact, plain.distance))
 
     def feature_block(self, X):
         return self._factor(X)[:, None] * self.inner.feature_block(X)

@@ -76,6 +76,10 @@ def proved(rule: str, says: str, expression: str, *premises: Proof) -> Validity:
     return Validity(True, Proof(rule, says, expression, premises))
 
 
+def gaussian_proof(expression: str) -> Validity:
+    return proved("6.23", "Gaussian: 6.14 and 6.16 applied to a linear kernel, as in 6.25", expression)
+
+
 def derive(rule: str, says: str, expression: str, premises: list[Validity], *, keeps_failure: bool = False) -> Validity:
     """What a construction knows from the validity of its parts.
 

@@ -81,7 +81,10 @@ def root(K, scale: float | None = None) -> np.ndarray:
     remainder = np.triu(work, 1) - np.triu(R @ R.T, 1)
     np.fill_diagonal(remainder, diagonal - np.einsum("ij,ij->i", R, R))
     if np.abs(remainder).max() > 100 * tolerance:
-        raise NotPositiveDefiniteError(_indefinite(n, scale))
+        raise NotPositiveDefiniteError(
+            f"a covariance matrix of {n} points has negative eigenvalues beyond what rounding explains, so nothing can "
+            "be drawn from it. Look at the kernel with mercer.check_kernel(kernel, X)."
+        )
     return R
 
 

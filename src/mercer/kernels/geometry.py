@@ -1,0 +1,60 @@
+"""Two inputs in feature space: their scalar product, their squared distance, the difference of their squared lengths.
+
+With a = k(x,x), b = k(z,z) and c = k(x,z) these are c, a + b - 2c and a - b. Subtracting large numbers loses the
+distance of near points, so each kernel states the three as exactly as it can, and the rules below carry them through
+the algebra without subtracting: a - c = (distance + difference)/2 and b - c = (distance - difference)/2.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+
+class Geometry(NamedTuple):
+    """(n, m) arrays for all pairs of rows."""
+
+    product: jnp.ndarray
+    distance: jnp.ndarray
+    difference: jnp.ndarray
+
+    def plus(self, other: "Geometry") -> "Geometry":
+        """Of k1 + k2."""
+        return Geometry(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def scaled(self, c) -> "Geometry":
+        """Of c k1."""
+        return Geometry(*(c * mine for mine in self))
+
+    def shifted(self, c) -> "Geometry":
+        """Of k1 + c."""
+        return self._replace(product=self.product + c)
+
+    def times(self, other: "Geometry") -> "Geometry":
+        """Of k1 k2."""
+        (c1, d1, e1), (c2, d2, e2) = self, other
+        distance = 0.5 * d1 * d2 + c1 * d2 + c2 * d1 + 0.5 * e1 * e2
+        difference = 0.5 * ((d1 + 2 * c1) * e2 + (d2 + 2 * c2) * e1)
+        return Geometry(c1 * c2, jnp.maximum(distance, 0.0), difference)
+
+    def power(self, n: int) -> "Geometry":
+        """Of k1^n."""
+        result = self
+        for _ in range(n - 1):
+            result = result.times(self)
+        return result
+
+    def exponential(self) -> "Geometry":
+        """Of exp(k1)."""
+        height = jnp.exp(self.product)
+        up, down = (jnp.expm1(0.5 * (self.distance + sign * self.difference)) for sign in (1, -1))
+        return Geometry(height, jnp.maximum(height * (up + down), 0.0), height * (up - down))
+
+
+def unit_lengths(product) -> Geometry:
+    """Of a kernel with k(x, x) = 1."""
+    return Geometry(product, 2 * (1 - product), jnp.zeros_like(product))
+
+
+def gaussian_of(r2) -> Geometry:
+    """Of exp(-r2 / 2), whose small distances are exact."""
+    return Geometry(jnp.exp(-0.5 * r2), -2 * jnp.expm1(-0.5 * r2), jnp.zeros_like(r2))
