@@ -25,6 +25,7 @@ def test_generators_advance_and_none_is_fresh():
     assert data(as_key(None)) != data(as_key(None))
     key = jax.random.key(3)
     assert as_key(key) is key
+    assert data(as_key(jax.numpy.array(7))) == data(as_key(7))
 
 
 @pytest.mark.parametrize("bad", [-1, 2**63, 1.5, "seed", True])

@@ -162,17 +162,37 @@ def test_frames_with_named_columns(Frame):
 
 
 def test_the_posterior_keeps_its_own_data_and_its_precision():
-    mine = X.copy()
-    g = mc.GP(k.RBF()).condition(mine, y, noise=0.1)
-    before = g.mean(Z)
-    mine[:] = 0.0
+    mine, targets, noise = X.copy(), y.copy(), NOISE.copy()
+    g = mc.GP(k.RBF()).condition(mine, targets, noise=noise)
+    before, further = g.mean(Z), g.condition(Z, y[:5], noise=0.1).mean(Z)
+    mine[:] = targets[:] = noise[:] = 7.0
     np.testing.assert_array_equal(g.mean(Z), before)
+    np.testing.assert_array_equal(g.condition(Z, y[:5], noise=0.1).mean(Z), further)
+    rows = [[0.0], [1.0]]
+    g = mc.GP(k.RBF()).condition(rows, [1.0, 2.0], noise=0.1)
+    before = g.mean([0.5])
+    rows[0][0] = 9.0
+    np.testing.assert_array_equal(g.mean([0.5]), before)
     x = np.linspace(0, 1, 4, dtype=np.float32)
     on_device = mc.GP(k.RBF()).condition(jnp.asarray(x), y[:4], noise=0.1)
     plain = mc.GP(k.RBF()).condition(x, y[:4], noise=0.1)
     assert on_device.mean(jnp.asarray(x)).dtype == np.float64
     np.testing.assert_array_equal(on_device.mean(jnp.asarray(x)), plain.mean(x))
     np.testing.assert_array_equal(on_device.sample(jnp.asarray(x)), plain.sample(x))
+
+
+@pytest.mark.parametrize("Frame", [pd.DataFrame, pl.DataFrame])
+def test_columns_nobody_asks_for(Frame):
+    frame = Frame({"other": [0.5, 100.0], "a": [1.0, 2.0]})
+    g = mc.GP(k.RBF().on("a")).condition(frame, [0.0, 1.0], noise=0.1)
+    np.testing.assert_array_equal(g.mean(frame), g.mean(frame[["a"]]))
+    more = g.condition(Frame({"a": [3]}), [2.0], noise=0.1)  # whole numbers under fractions
+    np.testing.assert_allclose(more.mean(Frame({"a": [1.5]})), mc.GP(k.RBF()).condition(
+        [1.0, 2.0, 3.0], [0.0, 1.0, 2.0], noise=0.1).mean([1.5]))  # fmt: skip
+    # A mean function looks at columns by position: then all must be there.
+    g = mc.GP(k.RBF().on("a"), mean=lambda x: x[0]).condition(frame, [0.0, 0.0], noise=0.1)
+    with pytest.raises(mc.DataError, match="missing"):
+        g.mean(frame[["a"]])
 
 
 def test_inputs_of_any_kind():

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import mercer as mc
 from mercer import kernels as k
 from mercer.core.precision import double
 from mercer.kernels.bessel import matern
@@ -117,3 +118,64 @@ def test_matern_limits():
     np.testing.assert_allclose(k.RationalQuadratic(0.9, alpha=1e9)(X), k.RBF(0.9)(X), rtol=1e-7)
     np.testing.assert_allclose(k.Standard(1.5, [4.0, 0.25], 0.0, 0.0)(X), (1.5 * k.RBF([0.5, 2.0]))(X), rtol=1e-14)
     np.testing.assert_allclose(k.Periodic(2.0, 0.7)(X[:, :1]), k.RadialPeriodic(0.7, period=2.0)(X[:, :1]), rtol=1e-13)
+
+
+@pytest.mark.parametrize("d", [1, 2, 20])
+def test_gradients_keep_their_digits_where_the_distances_do(d):
+    """Near points, a tiny lengthscale, an outlier far away, all at once: what matrix products alone would lose."""
+    X = np.random.default_rng(0).normal(size=(5, d))
+    X[1] = X[0] + 1e-6 / np.sqrt(d)
+    X[4] = 1e6
+    lengthscale = np.linspace(2e-6, 4e-6, d)
+    difference = (X[0] - X[1]) / lengthscale
+    value = np.exp(-0.5 * difference @ difference)
+    with double():
+        one = lambda x, s: k.RBF(s)(x)[0, 1]
+        for take in (jax.grad, jax.jacfwd):
+            dX, ds = take(one, argnums=(0, 1))(jnp.asarray(X), jnp.asarray(lengthscale))
+            np.testing.assert_allclose(dX[0], -value * difference / lengthscale, rtol=1e-9)
+            np.testing.assert_allclose(ds, value * difference**2 / lengthscale, rtol=1e-9)
+            assert (np.asarray(dX)[2:] == 0).all()
+
+
+def test_nan_is_not_taken_for_distance_zero():
+    for kernel in (k.Exponential(), k.Matern(nu=1.5), k.Matern(nu=0.7), k.ThinPlate(), k.RationalQuadratic()):
+        K = np.asarray(jax.jit(kernel)(jnp.array([0.0, jnp.nan])))
+        assert np.isnan(K[0, 1])
+        with pytest.raises(mc.DataError, match="not finite"):
+            kernel.warp(jnp.log)([[1.0], [-2.0]])
+
+
+@pytest.mark.parametrize("nu", [60.3, 1e3, 1e4])
+def test_matern_of_very_high_order(nu):
+    import mpmath as mp
+
+    s = mp.sqrt(2 * mp.mpf(nu))
+    exact = 2 ** (1 - mp.mpf(nu)) / mp.gamma(nu) * s**nu * mp.besselk(nu, s)
+    assert k.Matern(nu=nu)([0.0, 1.0])[0, 1] == pytest.approx(float(exact), rel=1e-10)
+    assert k.Matern(nu=1e6)([0.0, 1.0])[0, 1] == pytest.approx(np.exp(-0.5), rel=1e-5)
+
+
+def test_arc_sine_of_inputs_of_very_different_size():
+    x, z = [[1e6, 3.0], [1.0, -2.0], [2e6, 6.5]], [[1.0, 0.0], [-1e8, 2.0], [1e-3, 1e-3]]
+    np.testing.assert_allclose(k.ArcSine()(x, z), reference.gram(k.ArcSine(), x, z), rtol=1e-11)
+    np.testing.assert_array_equal(k.ArcSine()(x, z), k.ArcSine()(z, x).T)
+    assert mc.check_kernel(k.ArcSine(), np.linspace(0, 1e4, 300)).passed
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        k.Polynomial(3, 1.0).gaussian(1e7),
+        (k.Linear() * k.RBF()).gaussian(1e3),
+        ((k.Linear() + 1.0) ** 2).gaussian(1e7),
+        (1e-12 * k.Linear()).exp().gaussian(1e-3),
+        k.Linear().polynomial([1.0, 2.0, 0.5]).gaussian(1e7),
+        k.Polynomial(2, 1.0).normalize().gaussian(1e-7),
+    ],
+    ids=repr,
+)
+def test_distances_in_feature_space_keep_their_digits(kernel):
+    X = 1e6 + np.random.default_rng(0).normal(size=(4, 2))
+    X[1] = X[0] + 1e-6
+    np.testing.assert_allclose(kernel(X), reference.gram(kernel, X), rtol=1e-6, atol=1e-9)

@@ -279,3 +279,79 @@ class TestUserFunctions:
         np.testing.assert_array_equal(kernel(["ab", "bc"]), [[2, 1], [1, 2]])
         np.testing.assert_array_equal(kernel([{1, 2}, {2}, {3}], [{2, 3}]), [[1], [1], [1]])
         np.testing.assert_array_equal((kernel + k.White(0.5))(["ab", "bc"]), [[2.5, 1], [1, 2.5]])
+
+    def test_text_goes_through_functions_of_one_input_too(self):
+        words = ["a", "bb", "dddd"]
+        np.testing.assert_allclose(k.RBF().warp(len)(words), k.RBF()([1.0, 2.0, 4.0]))
+        np.testing.assert_allclose(k.FeatureMap(len)(words), np.outer([1, 2, 4], [1, 2, 4]))
+        np.testing.assert_allclose(mc.GP(k.RBF().warp(len), mean=len).mean(words), [1, 2, 4])
+        matrices = [np.eye(2), 2 * np.eye(2)]
+        np.testing.assert_allclose(k.Custom(lambda a, b: np.trace(a @ b))(matrices), [[2, 4], [4, 8]])
+
+    def test_networks_and_callables_that_cannot_be_hashed(self):
+        import dataclasses
+
+        import equinox as eqx
+        import jax
+
+        network = eqx.nn.MLP(2, 3, 8, 1, key=jax.random.key(0))
+        kernel = k.RBF().warp(network)
+        np.testing.assert_allclose(kernel(self.X), k.RBF()(np.array([network(x) for x in self.X])), rtol=1e-4)
+        gradient = jax.grad(lambda q: q(self.X.astype(np.float32)).sum())(kernel)
+        assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient.phi))
+
+        @dataclasses.dataclass
+        class Power:
+            n: int
+
+            def __call__(self, x):
+                return x**self.n
+
+        np.testing.assert_allclose(k.RBF().warp(Power(2))(self.X), k.RBF()(self.X**2), rtol=1e-13)
+
+    @pytest.mark.parametrize("f", [lambda x, z: None, lambda x, z: "near", lambda x, z: 1j, lambda x, z: 1 / 0])
+    @pytest.mark.parametrize("d", [1, 2])
+    def test_functions_of_pairs_that_return_no_number(self, f, d):
+        with pytest.raises(mc.DataError, match="kernel function"):
+            k.Custom(f)(self.X[:, :d])
+
+
+def test_warps_of_warps_and_of_noise():
+    X = rng.normal(size=(4, 2))
+    double = lambda x: 2 * x
+    np.testing.assert_allclose(k.RBF().warp(double).warp(double)(X), k.RBF()(4 * X), rtol=1e-13)
+    kernel = (k.RBF() + k.White() + 1.0).warp(double)
+    np.testing.assert_allclose(kernel(X), k.RBF()(2 * X) + np.eye(4) + 1, rtol=1e-13)
+    np.testing.assert_allclose(kernel.diag(X), 3.0)
+
+
+def test_whole_numbers_inside_the_callers_jit():
+    import jax
+
+    assert jax.jit(k.Linear())(jnp.array([100_000, 2]))[0, 0] == pytest.approx(1e10)
+    np.testing.assert_allclose(jax.jit(k.RBF(20.0))(jnp.array([0, 20], dtype=jnp.uint8))[0, 1], np.exp(-0.5), rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(k.RBF())(jnp.array([True, False]))[0, 1], np.exp(-0.5), rtol=1e-6)
+    assert jax.jit(k.RBF().diag)(jnp.arange(3)).dtype == jnp.float32
+
+
+def test_frames_with_odd_column_names():
+    frame = pd.DataFrame(MATRIX)
+    np.testing.assert_array_equal(k.RBF()(frame), k.RBF()(MATRIX))
+    np.testing.assert_array_equal(k.RBF().on(1, 2)(frame), k.RBF()(MATRIX[:, 1:3]))
+    np.testing.assert_array_equal(k.RBF()(frame, frame[[3, 2, 1, 0]]), k.RBF()(MATRIX, MATRIX))
+    with pytest.raises(mc.DataError, match="cannot be read"):
+        k.RBF()(pd.DataFrame(MATRIX[:, :2], columns=["a", "a"]))
+
+
+def test_masked_values_are_missing():
+    with pytest.raises(mc.DataError, match="1 missing"):
+        k.RBF()(np.ma.masked_array([1.0, 2.0, 999.0], [0, 0, 1]))
+
+
+def test_numbers_too_large_to_be_numbers_and_other_nonsense():
+    for call in (lambda: k.RBF()([10**400, 1]), lambda: k.Linear("abc"), lambda: k.Linear([[1.0], [1.0, 2.0]]),
+                 lambda: k.RBF().polynomial(["a"]), lambda: k.RBF().on(slice("a", "b"))):  # fmt: skip
+        with pytest.raises(mc.MercerError):
+            call()
+    np.testing.assert_allclose((k.Linear() ** 200).features([[1.0]]), [[1.0]])
+    assert k.RBF().diag(np.empty((0, 2))).shape == (0,)

@@ -139,3 +139,59 @@ def test_equality_and_use_as_a_key():
     assert k.RBF(2.0) != k.Exponential(2.0)
     assert k.RBF() != k.RBF().fix()
     assert {k.RBF(2.0): 1}[k.RBF(2.0)] == 1
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: k.Constant([1.0, 2.0]),
+        lambda: k.White([1.0, 2.0]),
+        lambda: (2 * k.RBF()).replace(variance=[1.0, 2.0]),
+        lambda: k.RationalQuadratic(alpha=[1.0, 2.0]),
+        lambda: k.Standard(theta0=[1.0, 2.0]),
+        lambda: k.Polynomial(2, offset=[1.0, 2.0]),
+        lambda: k.FeatureMap(lambda x: x, alpha=[1.0, 2.0]),
+        lambda: k.RBF().gaussian([1.0, 2.0]),
+        lambda: k.RadialPeriodic([1.0, 2.0]),
+        lambda: k.Sigmoid([1.0, 2.0]),
+    ],
+)
+def test_one_number_means_one_number(build):
+    with pytest.raises(mc.ParameterError, match="one number"):
+        build()
+
+
+def test_a_zero_coefficient_is_off_and_the_others_are_learned():
+    kernel = k.RBF().polynomial([1.0, 0.0, 2.0])
+    assert free_names(kernel) == ["coefficients[0]", "coefficients[2]", "lengthscale"]
+    with double():
+        moved = from_free(kernel, to_free(kernel) + jnp.log(2.0))
+    np.testing.assert_allclose(moved.coefficients, [2.0, 0.0, 4.0], rtol=1e-15)
+    assert kernel.replace(coefficients=3.0)([0.0, 1.0])[0, 1] == 3.0
+    for build in (lambda: kernel.replace(coefficients=[-1.0, 2.0]), lambda: k.Polynomial(2, offset=-1.0)):
+        with pytest.raises(mc.InvalidKernelError, match="6.15"):
+            build()
+
+
+def test_names_inside_named_things_are_kept():
+    inner = k.RBF(name="inner")
+    assert list((inner + k.Linear()).named("outer").parameters) == ["outer_inner_lengthscale"]
+    assert list((2 * inner).named("outer").parameters) == ["outer_inner_variance", "outer_inner_lengthscale"]
+
+
+def test_large_expressions_stay_quick():
+    many = sum(k.RBF(float(i + 1)) for i in range(200))
+    assert len(many.fix().parameters) == 200
+    deep = k.RBF()
+    for _ in range(40):
+        deep = (deep + 1.0) * k.RBF()
+    assert len(deep.parameters) == 81
+    assert deep.validity
+
+
+def test_parameters_stay_read_only_in_a_pickle():
+    import pickle
+
+    again = pickle.loads(pickle.dumps(k.RBF([1.0, 2.0])))
+    with pytest.raises(ValueError, match="read-only"):
+        again.lengthscale[0] = 5.0

@@ -142,3 +142,42 @@ def test_precomputed_is_judged_by_its_matrix():
     for bad in ([2], [-1], [0.5], [[0, 1]]):
         with pytest.raises(mc.DataError, match="row numbers"):
             k.Precomputed(np.eye(2))(bad)
+
+
+@pytest.mark.parametrize("power", [2, 4, 6])
+def test_splines_far_from_zero(power):
+    X = np.random.default_rng(0).normal(size=(40, 2)) + 1e6
+    report = mc.check_kernel(k.ThinPlate(power=power), X)
+    assert report.passed, report
+    assert report.polynomials == (power // 2 + 1) * (power // 2 + 2) // 2
+
+
+def test_null_space_of_a_selection_of_a_selection():
+    X = np.random.default_rng(0).normal(size=(9, 3))
+    kernel = k.ThinPlate().on([0]).on([1, 2])
+    np.testing.assert_allclose(kernel.null_space(X), np.column_stack([np.ones(9), X[:, 1]]))
+
+
+def test_what_cannot_be_known_is_not_denied():
+    gaussian = k.Linear().exp().normalize()  # (6.25): this is the Gaussian kernel
+    X = np.random.default_rng(0).normal(size=(5, 2))
+    np.testing.assert_allclose(gaussian(X), k.RBF()(X), rtol=1e-12)
+    for kernel in (gaussian, k.Linear().polynomial([1.0]), k.Linear() + k.Polynomial(2), k.Linear() * k.Linear()):
+        assert kernel.stationary is None
+    assert (k.Linear() + k.RBF()).stationary is False
+    assert k.RBF([2.0]).isotropic is True
+    assert k.RBF().on(slice(None)).isotropic is True
+    assert k.RBF().on(0).isotropic is False
+    assert k.Sigmoid(0.0, 1.0).validity.valid is True
+
+
+def test_proofs_of_extreme_and_of_traced_parameters():
+    import jax
+
+    assert k.Standard(theta1=1e39).validity
+    assert k.Standard(theta1=1e-46).validity
+    assert k.GaussianNetwork(width=1e-25).validity
+    seen = []
+    jax.jit(lambda q: seen.append(q.validity.valid) or q(np.zeros(2)))(k.Standard() + k.GaussianNetwork())
+    jax.jit(lambda q: seen.append(q.validity.valid) or q(np.arange(2)))(k.Precomputed(np.eye(2)))
+    assert seen == [True, None]

@@ -218,7 +218,7 @@ class Parametrized(eqx.Module):
 
         def holds(node: Parametrized) -> bool:
             below = [holds(child) for _, child in node._children()]
-            holding[id(node)] = bool(constraints(type(node))) or any(below)
+            holding[id(node)] = node._has_parameters() or any(below)
             return holding[id(node)]
 
         def visit(node: Parametrized, path, outer, given, label, pending):
@@ -232,7 +232,7 @@ class Parametrized(eqx.Module):
                 place, child = children[0]
                 return visit(child, (*path, place), outer, given, label, pending)
             full = "_".join([*outer, *(given or [label or node._label])])
-            entries.extend((full, path, p, n) for p, n in pending if constraints(type(n)))
+            entries.extend((full, path, p, n) for p, n in pending if n._has_parameters())
             for place, child in children:
                 visit(child, (*path, place), [*outer, *given], [], None, [])
             return None
@@ -253,6 +253,10 @@ class Parametrized(eqx.Module):
                 taken.add(name)
                 slots.append(Slot(name, path, field, node, constraint))
         return slots
+
+    @classmethod
+    def _has_parameters(cls) -> bool:
+        return bool(constraints(cls))
 
     def _nodes(self) -> Iterator["Parametrized"]:
         yield self

@@ -17,6 +17,7 @@ import numpy as np
 from mercer.core.errors import DataError
 from mercer.core.inputs import align_columns, count_rows
 from mercer.core.precision import concretely, is_traced
+from mercer.kernels.distance import optimistically
 
 # The larger is no power of two: a transposed copy with a stride of 4096 bytes is six times slower.
 TILES = (128, 504)
@@ -91,7 +92,12 @@ def _strip_body(kernel, rows, method):
     return getattr(kernel, method)(rows)
 
 
-_block = jax.jit(lambda kernel, rows, columns: kernel.block(rows, columns))
+def _block_body(kernel, rows, columns, hopeful):
+    with optimistically(hopeful):
+        return kernel.block(rows, columns)
+
+
+_block = jax.jit(_block_body, static_argnames="hopeful")
 _strip = jax.jit(_strip_body, static_argnames="method")
 
 
@@ -106,14 +112,19 @@ def _fill(out, kernel, rows, columns, mirrored):
 
     def work(corner):
         i, j = corner
+        hopeful = True
         last_i, last_j = min(i + height, n), min(j + width, m)
         with concretely():  # the setting is per thread
             if host:
                 tile = np.asarray(kernel.block(_take(rows, i, last_i), _take(columns, j, last_j)))
             else:
-                tile = np.asarray(_block(kernel, _take(rows, i, last_i, height), _take(columns, j, last_j, width)))
+                sides = _take(rows, i, last_i, height), _take(columns, j, last_j, width)
+                tile = np.asarray(_block(kernel, *sides, hopeful=True))
+                if not _finite(tile[: last_i - i, : last_j - j]):
+                    tile, hopeful = np.asarray(_block(kernel, *sides, hopeful=False)), False
         tile = tile[: last_i - i, : last_j - j]
-        _check_finite(tile, kernel)
+        if host or not hopeful:
+            _check_finite(tile, kernel)
         out[i:last_i, j:last_j] = tile
         if mirrored and i != j:
             out[j:last_j, i:last_i] = tile.T
@@ -123,7 +134,7 @@ def _fill(out, kernel, rows, columns, mirrored):
         for corner in corners:
             work(corner)
     elif corners:
-        with ThreadPoolExecutor(_cores()) as pool:
+        with ThreadPoolExecutor(_cores() + 1) as pool:  # one more, to copy a tile while others compute
             try:
                 for _ in pool.map(work, corners):
                     pass
@@ -173,8 +184,12 @@ def _check_widths(rows, columns):
             raise DataError(f"both sets of inputs must have equal width; got {widths} columns.")
 
 
+def _finite(values) -> bool:
+    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is quick, and seldom overflows
+
+
 def _check_finite(values, kernel):
-    if not np.isfinite(values.sum()) and not np.isfinite(values).all():
+    if not _finite(values):
         raise DataError(
             f"{kernel!r} is not finite at these inputs: its formula overflows, or a function in it returned NaN. "
             "Bring the inputs to a smaller scale."

@@ -22,8 +22,8 @@ def symmetric_power(P, degree: int):
     (sum_i p_i q_i)^M = sum over exponents e of M!/(e1! e2! ...) p^e q^e, so each monomial carries the square root of
     its multinomial coefficient. C(M_P + degree - 1, degree) columns instead of M_P^degree.
 
-    >>> symmetric_power(jnp.array([[1.0, 2.0]]), 2).round(3)  # x1^2, sqrt(2) x1 x2, x2^2
-    Array([[1.   , 2.828, 4.   ]], dtype=float32)
+    >>> symmetric_power(np.array([[1.0, 2.0]]), 2).round(3)  # x1^2, sqrt(2) x1 x2, x2^2
+    array([[1.   , 2.828, 4.   ]])
     """
     M = P.shape[1]
     _refuse_too_many(math.comb(M + degree - 1, degree))

@@ -2,8 +2,8 @@
 
 The convention is the book's: phi(x), f(x) and k(x, x') take single inputs, rows of length d. A function that JAX can
 trace is traced (and compiled and differentiated); any other Python function runs on the host, row by row. For one
-input column, a function that only works on plain numbers gets plain numbers; a function that only works on the whole
-(n, d) array gets that.
+input column, a function that only works on plain numbers gets plain numbers; a function that only works on arrays of
+many rows gets those, in pieces. Functions are taken to be pure: what a call returned may be kept.
 """
 
 import functools
@@ -181,7 +181,10 @@ _row_mode = functools.lru_cache(maxsize=1024)(_find_row_mode)
 
 @functools.lru_cache(maxsize=1024)
 def _pair_mode(f, d: int) -> str:
-    one_number = lambda out: np.size(out) == 1
+
+    def one_number(out) -> bool:
+        return isinstance(out, jax.ShapeDtypeStruct) and out.size == 1 and out.dtype.kind in "fiub"
+
     if _traces(f, _row(d), _row(d), accept=one_number):
         return "row"
     scalar = jax.ShapeDtypeStruct((), np.float64)
@@ -192,7 +195,10 @@ def _pair_mode(f, d: int) -> str:
 
 def _flat(value):
     """Whatever a function of one input returned, as one vector."""
-    return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, dtype=float)) for leaf in jax.tree.leaves(value)])
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(value)]
+    if any(leaf.dtype.kind == "c" for leaf in leaves):
+        raise TypeError("complex numbers")
+    return jnp.concatenate([jnp.ravel(leaf).astype(float) for leaf in leaves])
 
 
 def _as_columns(value, n):
