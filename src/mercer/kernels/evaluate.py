@@ -110,21 +110,23 @@ def _fill(out, kernel, rows, columns, mirrored):
         if not host:
             kernel = jax.device_put(kernel)
 
+    def tile_at(i, last_i, j, last_j):
+        if host:
+            tile = np.asarray(kernel.block(_take(rows, i, last_i), _take(columns, j, last_j)))
+            _check_finite(tile, kernel)
+            return tile
+        sides = _take(rows, i, last_i, height), _take(columns, j, last_j, width)
+        tile = np.asarray(_block(kernel, *sides, hopeful=True))[: last_i - i, : last_j - j]
+        if not _finite(tile):  # digits may have been lost: do it carefully
+            tile = np.asarray(_block(kernel, *sides, hopeful=False))[: last_i - i, : last_j - j]
+            _check_finite(tile, kernel)
+        return tile
+
     def work(corner):
         i, j = corner
-        hopeful = True
         last_i, last_j = min(i + height, n), min(j + width, m)
         with concretely():  # the setting is per thread
-            if host:
-                tile = np.asarray(kernel.block(_take(rows, i, last_i), _take(columns, j, last_j)))
-            else:
-                sides = _take(rows, i, last_i, height), _take(columns, j, last_j, width)
-                tile = np.asarray(_block(kernel, *sides, hopeful=True))
-                if not _finite(tile[: last_i - i, : last_j - j]):
-                    tile, hopeful = np.asarray(_block(kernel, *sides, hopeful=False)), False
-        tile = tile[: last_i - i, : last_j - j]
-        if host or not hopeful:
-            _check_finite(tile, kernel)
+            tile = tile_at(i, last_i, j, last_j)
         out[i:last_i, j:last_j] = tile
         if mirrored and i != j:
             out[j:last_j, i:last_i] = tile.T
