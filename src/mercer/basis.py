@@ -16,7 +16,7 @@ import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix, check_width
-from mercer.core.parameters import Parametrized, PositivePerInput
+from mercer.core.parameters import Parametrized, PositivePerInput, plain
 from mercer.core.precision import as_float, concretely, is_traced
 
 
@@ -52,7 +52,7 @@ def monomials(d: int, degree: int) -> np.ndarray:
 class Polynomial(Basis):
     """All monomials up to a degree; 1, x, x^2, ... for one input (PRML Figure 6.1, left)."""
 
-    degree: int = eqx.field(static=True)
+    degree: int = eqx.field(static=True, converter=plain)
 
     def __check_init__(self):
         if not isinstance(self.degree, int | np.integer) or self.degree < 0:

@@ -123,6 +123,8 @@ def test_precedence_is_that_of_arithmetic():
     np.testing.assert_allclose(((a + b) * c)(X), (a(X) + b(X)) * c(X), rtol=1e-14)
     np.testing.assert_allclose((a + 2 * b**2 * c)(X), a(X) + 2 * b(X) ** 2 * c(X), rtol=1e-13)
     assert repr(a + b * c) == "RBF(lengthscale=0.5) + Linear() * Exponential(lengthscale=2.0)"
+    twice = a * (2.0 * c)
+    assert dict(eval(repr(twice), vars(k)).parameters) == dict(twice.parameters)
     assert repr((a + b) * c) == "(RBF(lengthscale=0.5) + Linear()) * Exponential(lengthscale=2.0)"
 
 

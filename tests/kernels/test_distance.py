@@ -10,6 +10,7 @@ from mercer import kernels as k
 from mercer.core.precision import double
 from mercer.kernels.bessel import matern
 from mercer.kernels.distance import FEW, squared_distance
+from mercer.kernels.stationary import Isotropic
 from reference import kernels as reference
 
 rng = np.random.default_rng(0)
@@ -179,3 +180,56 @@ def test_distances_in_feature_space_keep_their_digits(kernel):
     X = 1e6 + np.random.default_rng(0).normal(size=(4, 2))
     X[1] = X[0] + 1e-6
     np.testing.assert_allclose(kernel(X), reference.gram(kernel, X), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        (k.RBF(1.0) * k.RBF(2.0)).gaussian(),
+        (k.RBF() ** 3).gaussian(),
+        k.RBF().polynomial([1.0, 2.0, 1.0]).gaussian(),
+        (k.Linear() * k.RBF()).gaussian(),
+        k.Polynomial(2, 1.0).gaussian(),
+        (0.5 * k.Linear()).exp().gaussian(),
+        k.Polynomial(2, 1.0).normalize().gaussian(),
+        k.RBF().modulate(lambda x: 1 + x[0] ** 2).gaussian(),
+        k.GaussianNetwork().gaussian(),
+        k.ArcSine(),
+        k.ArcSine().gaussian(),
+        k.RadialPeriodic(1.0, period=2.0),
+        k.Periodic(2.0, 1.3),
+        k.Standard(),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("z", [(0.7, -0.4), (-0.4, 0.7), (0.2, 0.9)])
+def test_mixed_second_derivatives_also_where_formulas_have_a_tie(kernel, z):
+    x, z = np.array([0.7, -0.4]), np.array(z)
+    with double():
+        one = lambda a, b: kernel(a[None], b[None])[0, 0]
+        mixed = np.asarray(jax.jacfwd(jax.grad(one, argnums=0), argnums=1)(jnp.asarray(x), jnp.asarray(z)))
+    # Central differences of values, which have no ties: error h^2.
+    h, steps = 1e-3, np.eye(2)
+
+    def value(a, b):
+        return kernel(a[None], b[None])[0, 0]
+
+    numeric = np.array([[
+        sum(s * t * value(x + s * h * u, z + t * h * v) for s in (1, -1) for t in (1, -1)) / (4 * h * h)
+        for v in steps] for u in steps])  # fmt: skip
+    np.testing.assert_allclose(mixed, numeric, rtol=2e-4, atol=2e-5)
+
+
+def test_formulas_from_outside_are_not_trusted_to_keep_nan():
+    class Compact(Isotropic):
+        def of_squared_distance(self, r2):
+            return jnp.where(r2 < 1, (1 - r2) ** 4, 0.0)
+
+    X = rng.normal(size=(6, 20))
+    X[1] = X[0] + 1e-6
+    assert Compact(3.0)(X)[0, 1] == pytest.approx(1.0, abs=1e-9)
+    landmarks = X[:5] + 1e-3
+    inner = k.RBF(3.0)
+    K = k.FeatureMap(jax.jit(lambda x: inner(x[None], landmarks)[0]))(X)
+    P = inner(X, landmarks)
+    np.testing.assert_allclose(K, P @ P.T, rtol=1e-12)

@@ -355,3 +355,48 @@ def test_numbers_too_large_to_be_numbers_and_other_nonsense():
             call()
     np.testing.assert_allclose((k.Linear() ** 200).features([[1.0]]), [[1.0]])
     assert k.RBF().diag(np.empty((0, 2))).shape == (0,)
+
+
+@frames
+def test_functions_see_every_column(Frame):
+    frame = Frame(VALUES)
+    other = Frame({"a": VALUES["a"], "n": VALUES["n"], "b": VALUES["b"], "e": VALUES["b"]})
+    for kernel in (k.RBF().on("a").modulate(lambda x: x[1]), k.RBF().warp(lambda x: x[1:])):
+        with pytest.raises(mc.DataError, match="other columns"):
+            kernel(frame, other)
+
+
+@frames
+def test_a_column_twice(Frame):
+    np.testing.assert_array_equal(k.RBF().on("b", "a", "b")(Frame(VALUES)), k.RBF()(MATRIX[:, [1, 0, 1]]))
+    np.testing.assert_array_equal(k.RBF().on(0, 0)(Frame(VALUES)), k.RBF()(MATRIX[:, [0, 0]]))
+
+
+def test_more_that_is_refused_in_words():
+    X = rng.normal(size=(3, 2))
+    for call in (
+        lambda: k.RBF().on([True, False]),
+        lambda: k.RBF().on(np.array([True, False])),
+        lambda: k.RBF().on(slice(0, 2, 0)),
+        lambda: k.RBF().on(0)([[1, 2], [3]]),
+        lambda: k.RBF().fix(1),
+        lambda: k.RBF().warp(lambda x: x * (1 + 1j))(X),
+        lambda: mc.GP(k.RBF()).condition(pd.DataFrame(X), [1, 2, 3], 0.1).condition(pl.DataFrame(X), [1, 2, 3], 0.1),
+    ):
+        with pytest.raises(mc.MercerError):
+            call()
+
+
+def test_a_warp_is_tried_on_real_inputs():
+    import math
+
+    kernel = k.RBF().warp(lambda x: math.log(1 - float(x[0]))).warp(lambda x: x * 0.5)
+    x = np.linspace(0.1, 0.9, 5)
+    np.testing.assert_allclose(kernel(x), k.RBF()(np.log(1 - x / 2)), rtol=1e-12)
+
+
+def test_settings_given_as_numpy_numbers():
+    X = rng.normal(size=(3, 2))
+    np.testing.assert_array_equal((k.RBF() ** np.int64(3))(X), (k.RBF() ** 3)(X))
+    np.testing.assert_array_equal(k.Matern(1.0, nu=np.float64(1.5))(X), k.Matern(1.0, nu=1.5)(X))
+    np.testing.assert_array_equal(k.Polynomial(np.int64(2))(X), k.Polynomial(2)(X))

@@ -102,6 +102,12 @@ def test_fixing_survives_arithmetic():
     assert (3 * fixed).parameters["variance_2"] == 2.0  # a fixed variance is not changed by another factor
 
 
+def test_coordinates_are_double_whoever_asks():
+    kernel = k.RBF(0.1234567890123456)
+    assert to_free(kernel).dtype == np.float64
+    assert from_free(kernel, to_free(kernel)).lengthscale == pytest.approx(0.1234567890123456, rel=1e-15)
+
+
 def test_the_optimisers_coordinates():
     kernel = (2 * k.RBF([1.0, 3.0]) + k.Sigmoid(-0.5, 0.25)).fix("rbf_variance")
     with double():

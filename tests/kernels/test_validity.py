@@ -165,6 +165,10 @@ def test_what_cannot_be_known_is_not_denied():
     for kernel in (gaussian, k.Linear().polynomial([1.0]), k.Linear() + k.Polynomial(2), k.Linear() * k.Linear()):
         assert kernel.stationary is None
     assert (k.Linear() + k.RBF()).stationary is False
+    assert (k.Linear() * k.RBF()).stationary is False
+    assert (k.Linear() * k.White()).stationary is None
+    assert k.Polynomial(1).gaussian().stationary is None  # which is the Gaussian kernel
+    assert k.RBF([1.0, 1.0]).isotropic is True
     assert k.RBF([2.0]).isotropic is True
     assert k.RBF().on(slice(None)).isotropic is True
     assert k.RBF().on(0).isotropic is False

@@ -47,6 +47,11 @@ def test_frames_with_a_named_column():
     frame = pd.DataFrame({"age": shuffled})
     np.testing.assert_allclose(mc.plot.posterior(g, frame).get_lines()[0].get_xdata(), x)
     assert len(mc.plot.samples(g, frame).get_lines()) == 5
+    wide = pd.DataFrame({"other": [100.0, 200.0], "age": [0.2, 0.5]})
+    g = mc.GP(k.RBF(0.3).on("age")).condition(wide, [1.0, -1.0], noise=0.1)
+    np.testing.assert_allclose(mc.plot.posterior(g, frame).get_lines()[1].get_xdata(), [0.2, 0.5])
+    curve = mc.plot.profile(k.RBF().on("age"), frame, at=0.5).get_lines()[0]
+    np.testing.assert_allclose(curve.get_ydata(), k.RBF()(x, [0.5])[:, 0])
 
 
 def test_fields_gram_matrices_and_profiles():

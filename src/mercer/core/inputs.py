@@ -201,7 +201,13 @@ def stack_rows(A, B, all_needed: bool = True):
         pairs = zip(first.iter_columns(), second.iter_columns(), strict=True)
         mixed = [a.name for a, b in pairs if a.dtype != b.dtype and is_numeric(a.dtype) and is_numeric(b.dtype)]
         casts = [nw.col(name).cast(nw.Float64) for name in mixed if isinstance(name, str)]
-        return nw.concat([first.with_columns(*casts), second.with_columns(*casts)]).to_native()
+        try:
+            return nw.concat([first.with_columns(*casts), second.with_columns(*casts)]).to_native()
+        except Exception as error:
+            raise DataError(
+                f"these two frames cannot be put together: {error}. Give frames of one kind, and the same types in "
+                "columns of the same name."
+            ) from None
     if not (holds_numbers(A) and holds_numbers(B)):
         return [*A, *B]
     A, B = np.asarray(A), np.asarray(B)
@@ -225,13 +231,20 @@ def select_columns(X, columns):
         missing = [c for c in columns if c not in frame.columns]
         if missing:
             raise DataError(f"X has no column {', '.join(map(repr, missing))}; it has {list(frame.columns)}.")
-        return frame.select(list(columns)).to_native()
+        columns = [frame.columns.index(c) for c in columns]
     if frame is not None:
         positions = range(frame.shape[1])
         picked = positions[columns] if isinstance(columns, slice) else [_in_range(c, len(positions)) for c in columns]
+        if len(set(picked)) < len(picked):  # frames do not hold a column twice
+            return as_matrix(frame[:, sorted(set(picked))].to_native())[
+                :, [sorted(set(picked)).index(c) for c in picked]
+            ]
         return frame[:, list(picked)].to_native()
     if not isinstance(X, jax.core.Tracer):
-        X = np.asarray(X)
+        try:
+            X = np.asarray(X)
+        except ValueError as error:
+            raise DataError(f"X is not a rectangular array ({error}). {_HINT}") from None
     if X.ndim == 1:
         X = X[:, None]
     if isinstance(columns, slice):

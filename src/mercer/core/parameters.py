@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import InvalidKernelError, ParameterError
-from mercer.core.precision import as_float, is_traced
+from mercer.core.precision import as_float, concretely, is_traced
 from mercer.core.text import number, table
 
 
@@ -254,6 +254,11 @@ class Parametrized(eqx.Module):
                 slots.append(Slot(name, path, field, node, constraint))
         return slots
 
+    @property
+    def _runs_user_code(self) -> bool:
+        """Whether a formula or function from outside the package takes part in it, in this node itself."""
+        return not type(self).__module__.startswith("mercer.")
+
     @classmethod
     def _has_parameters(cls) -> bool:
         return bool(constraints(cls))
@@ -269,7 +274,7 @@ class Parametrized(eqx.Module):
         new = self
         for name in names:
             if name not in slots:
-                close = difflib.get_close_matches(name, slots, n=1)
+                close = difflib.get_close_matches(str(name), slots, n=1)
                 raise ParameterError(
                     f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}."
                     + (f" Did you mean {close[0]!r}?" if close else "")
@@ -343,6 +348,11 @@ class Parametrized(eqx.Module):
         return hash(jax.tree.structure(self))
 
 
+def plain(value):
+    """A NumPy number as Python's own, for settings that are not parameters."""
+    return value.item() if isinstance(value, np.number) else value
+
+
 def show(value) -> str:
     """A field as `repr` writes it."""
     if is_traced(value):
@@ -380,12 +390,26 @@ def to_free(tree: Parametrized):
     >>> float(to_free(RBF(lengthscale=1.0))[0])
     0.0
     """
+    if not is_traced(tree):
+        with concretely():
+            return _to_free(tree)
+    return _to_free(tree)
+
+
+def _to_free(tree):
     parts = [s.constraint.to_free(jnp.atleast_1d(s.value)[np.atleast_1d(s.moving)]) for s in tree._slots() if s.free]
     return jnp.concatenate(parts) if parts else jnp.zeros(0)
 
 
 def from_free(tree: Parametrized, theta):
     """The tree with its free parameters read from ``theta``; differentiable in ``theta``."""
+    if not is_traced((tree, theta)):
+        with concretely():
+            return _from_free(tree, theta)
+    return _from_free(tree, theta)
+
+
+def _from_free(tree, theta):
     start = 0
     for slot in tree._slots():
         if slot.free:

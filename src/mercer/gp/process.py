@@ -89,8 +89,13 @@ class GP:
             K -= V.T @ V
         return K
 
-    def _aligned(self, Z):
+    def _aligned(self, Z, *others):
         """Z with the columns of a frame in the order of the data's, which is the order parameters refer to."""
+        if is_traced((self.kernel, Z, others)):
+            raise ParameterError(
+                "a GP works on plain numbers, outside jax.jit and jax.grad: its factorisations are LAPACK's. "
+                "Kernels themselves can be traced."
+            )
         return Z if self.observed is None else align_columns(self.observed.X, Z, self._needs_all_columns)
 
     @property
@@ -107,7 +112,7 @@ class GP:
         """Functions drawn from the process, at the rows of X: (size, n). The same seed gives the same functions."""
         if not isinstance(size, int | np.integer) or size < 0:
             raise ParameterError(f"size must be a non-negative integer; got {size!r}.")
-        n = count_rows(X)
+        X, n = self._aligned(X), count_rows(X)
         scale = float(np.max(gram.diagonal(self.kernel, X))) if n else 0.0
         # What rounding leaves of a posterior covariance is relative to the prior's.
         R = root(self.covariance(X), scale=scale) if n else np.zeros((0, 0))
@@ -119,7 +124,7 @@ class GP:
 
     def log_likelihood(self, X, y, noise=0.0) -> float:
         """ln p(y | X) with independent Gaussian noise of the given variance (PRML 6.69); given the data seen so far."""
-        X, n = self._aligned(X), count_rows(X)
+        X, n = self._aligned(X, y, noise), count_rows(X)
         y, noise = as_vector(y, n), _noise(noise, n)
         if n == 0:
             return 0.0
@@ -138,7 +143,7 @@ class GP:
 
         Conditioning twice is conditioning once on both: the factor is extended, not started again.
         """
-        X, n = self._aligned(X), count_rows(X)
+        X, n = self._aligned(X, y, noise), count_rows(X)
         y, noise = as_vector(y, n), _noise(noise, n)
         if n == 0:
             return self
@@ -156,11 +161,6 @@ class GP:
 
     def _extend(self, X, n, noise) -> Cholesky:
         """The factor of the covariance of everything seen so far and of new observations."""
-        if is_traced((self.kernel, X)):
-            raise ParameterError(
-                "a GP works on plain numbers, outside jax.jit and jax.grad: its factorisations are LAPACK's. "
-                "Kernels themselves can be traced."
-            )
         if self.observed is None:
             L = gram.factored(self.kernel, X, noise)
         else:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import InvalidKernelError
-from mercer.core.parameters import NonNegativeList, Positive, positive, show
+from mercer.core.parameters import NonNegativeList, Positive, plain, positive, show
 from mercer.core.precision import is_traced, is_zero
 from mercer.kernels import convert
 from mercer.kernels.base import Kernel
@@ -63,7 +63,12 @@ class Nary(Kernel):
         return any(isinstance(node, On) for part in self.parts for node in part._nodes()), premises
 
     def __repr__(self):
-        shown = [f"({part!r})" if part._strength < self._strength else repr(part) for part in self.parts]
+        # A variance inside a product keeps its place only in brackets.
+        bracketed = [
+            part._strength < self._strength or (i > 0 and isinstance(part, Scale) and isinstance(self, Product))
+            for i, part in enumerate(self.parts)
+        ]
+        shown = [f"({part!r})" if b else repr(part) for part, b in zip(self.parts, bracketed, strict=True)]
         return named(self, self._word.join(shown))
 
 
@@ -110,6 +115,18 @@ class Product(Nary):
 
     _strength: ClassVar[int] = 2
     _word: ClassVar[str] = " * "
+
+    @property
+    def stationary(self):
+        return self._beside_noise(super().stationary)
+
+    @property
+    def isotropic(self):
+        return self._beside_noise(super().isotropic)
+
+    def _beside_noise(self, fact):
+        # White noise is zero almost everywhere, which hides what the others are.
+        return None if fact is False and any(isinstance(node, White) for node in self._nodes()) else fact
 
     def block(self, X, Z):
         return functools.reduce(operator.mul, self._each("block", X, Z))
@@ -168,7 +185,7 @@ class Scale(Unary):
                       keeps_failure=True)  # fmt: skip
 
     def __repr__(self):
-        inner = f"({self.inner!r})" if self.inner._strength < 2 else repr(self.inner)
+        inner = f"({self.inner!r})" if self.inner._strength < 3 else repr(self.inner)
         return named(self, f"{show(self.variance)} * {inner}")
 
 
@@ -177,7 +194,7 @@ class Power(Unary):
 
     _strength: ClassVar[int] = 3
 
-    exponent: int = eqx.field(static=True)
+    exponent: int = eqx.field(static=True, converter=plain)
 
     def __check_init__(self):
         if isinstance(self.exponent, bool) or not isinstance(self.exponent, int | np.integer) or self.exponent < 1:

@@ -8,13 +8,12 @@ on prepared rows in `block`. `prepare` turns inputs into arrays once, with no pa
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.inputs import as_matrix
 from mercer.core.parameters import Parametrized
 from mercer.kernels import evaluate
-from mercer.kernels.geometry import Geometry
+from mercer.kernels.geometry import Geometry, not_negative
 from mercer.kernels.validity import Proof, Validity
 
 
@@ -51,7 +50,7 @@ class Kernel(Parametrized):
     def geometry(self, X, Z) -> Geometry:
         """Scalar product, squared distance (never negative) and difference of squared lengths, in feature space."""
         a, b, c = self.block_diag(X)[:, None], self.block_diag(Z)[None, :], self.block(X, Z)
-        return Geometry(c, jnp.maximum(a + b - 2 * c, 0.0), a - b)
+        return Geometry(c, not_negative(a + b - 2 * c), a - b)
 
     def feature_block(self, X):
         """Finite features on prepared rows: (n, M), with feature_block(X) @ feature_block(Z).T == block(X, Z)."""

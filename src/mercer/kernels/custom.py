@@ -70,6 +70,8 @@ class Custom(Kernel):
            [0., 0., 3.]])
     """
 
+    _runs_user_code = True
+
     f: PairFunction
 
     def __post_init__(self):

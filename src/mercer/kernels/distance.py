@@ -72,9 +72,7 @@ def _distances_jvp(primals, tangents):
     if _optimistic.get():
         return r2, 2 * _tangent_by_products(primals, tangents, centre) * jnp.where(near | far, jnp.nan, 1.0)
     careful = jnp.any(near) | far
-    # Recomputed in the reverse pass: a branch not taken would otherwise still fill its saved arrays with zeros.
-    ways = [jax.checkpoint(way) for way in (_tangent_by_differences, _tangent_by_products)]
-    tangent = jax.lax.cond(careful, *ways, primals, tangents, centre)
+    tangent = jax.lax.cond(careful, _tangent_by_differences, _tangent_by_products, primals, tangents, centre)
     return r2, 2 * tangent
 
 
@@ -88,6 +86,7 @@ def _tangent_by_products(primals, tangents, centre):
 def _tangent_by_differences(primals, tangents, centre):
     (X, Z, precision), (dX, dZ, dprecision) = primals, tangents
 
+    @jax.checkpoint  # differences are made again in the reverse pass, not kept for every column
     def column(total, given):
         x, z, p, dx, dz, dp = given
         difference = x[:, None] - z[None, :]

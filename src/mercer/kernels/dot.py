@@ -10,7 +10,7 @@ import numpy as np
 
 from mercer.core.errors import InvalidKernelError, ParameterError
 from mercer.core.inputs import check_width
-from mercer.core.parameters import NonNegative, Real
+from mercer.core.parameters import NonNegative, Real, plain
 from mercer.core.precision import as_float, is_traced, is_zero
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import difference_of_squares, squared_distance
@@ -98,7 +98,7 @@ class Polynomial(Kernel):
 
     _rules: ClassVar[dict[str, str]] = {"offset": "6.15"}
 
-    degree: int = eqx.field(static=True)
+    degree: int = eqx.field(static=True, converter=plain)
     offset: NonNegative = 0.0
 
     def __check_init__(self):

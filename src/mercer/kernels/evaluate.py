@@ -104,6 +104,8 @@ _strip = jax.jit(_strip_body, static_argnames="method")
 def _fill(out, kernel, rows, columns, mirrored):
     n, m = out.shape
     host = on_host((rows, columns))
+    # A formula from outside may turn NaN into a number, so it is never evaluated in the hope that NaN shows.
+    hopeful = not any(node._runs_user_code for node in kernel._nodes())
     kernel = kernel._bare()
     height, width = _tile_size(n), _tile_size(m)
     with concretely():
@@ -116,7 +118,7 @@ def _fill(out, kernel, rows, columns, mirrored):
             _check_finite(tile, kernel)
             return tile
         sides = _take(rows, i, last_i, height), _take(columns, j, last_j, width)
-        tile = np.asarray(_block(kernel, *sides, hopeful=True))[: last_i - i, : last_j - j]
+        tile = np.asarray(_block(kernel, *sides, hopeful=hopeful))[: last_i - i, : last_j - j]
         if not _finite(tile):  # digits may have been lost: do it carefully
             tile = np.asarray(_block(kernel, *sides, hopeful=False))[: last_i - i, : last_j - j]
             _check_finite(tile, kernel)

@@ -45,6 +45,10 @@ class RowFunction(Parametrized):
         return RowFunction(None, hashable(f))
 
     @property
+    def _runs_user_code(self) -> bool:
+        return self.function is not None
+
+    @property
     def call(self) -> Callable:
         if self.module is None or self.function is None:
             return self.module if self.function is None else self.function
@@ -79,7 +83,7 @@ class RowFunction(Parametrized):
         if mode == "scalar":
             return jax.vmap(lambda x: _flat(self.call(x[0])))(rows)
         if mode == "batch":
-            return _as_columns(jnp.asarray(self.call(rows), dtype=float), rows.shape[0])
+            return _as_columns(_floats(self.call(rows)), rows.shape[0])
         raise DataError(
             f"{self!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
             "Write it with jax.numpy, or call the kernel on NumPy arrays."
@@ -171,7 +175,7 @@ def _find_row_mode(f, d: int) -> str:
         return "row"
     if d == 1 and _traces(lambda x: _flat(f(x)), jax.ShapeDtypeStruct((), np.float64)):
         return "scalar"
-    if _traces(lambda X: _as_columns(jnp.asarray(f(X)), 3), jax.ShapeDtypeStruct((3, d), np.float64)):
+    if _traces(lambda X: _as_columns(_floats(f(X)), 3), jax.ShapeDtypeStruct((3, d), np.float64)):
         return "batch"
     return "host"
 
@@ -195,10 +199,14 @@ def _pair_mode(f, d: int) -> str:
 
 def _flat(value):
     """Whatever a function of one input returned, as one vector."""
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(value)]
-    if any(leaf.dtype.kind == "c" for leaf in leaves):
-        raise TypeError("complex numbers")
-    return jnp.concatenate([jnp.ravel(leaf).astype(float) for leaf in leaves])
+    return jnp.concatenate([jnp.ravel(_floats(leaf)) for leaf in jax.tree.leaves(value)])
+
+
+def _floats(value):
+    value = jnp.asarray(value)
+    if value.dtype.kind == "c":
+        raise TypeError("it returned complex numbers")
+    return value.astype(float)
 
 
 def _as_columns(value, n):
@@ -210,11 +218,11 @@ def _as_columns(value, n):
 
 def _host_values(f, X):
     """Row by row in plain Python; whole-array functions get the whole array."""
-    calls: list[Callable] = [lambda: [np.ravel(np.asarray(f(x), dtype=float)) for x in X]]
+    calls: list[Callable] = [lambda: [np.ravel(_real(f(x))) for x in X]]
     if X.ndim == 2:
         if X.shape[1] == 1:
-            calls.append(lambda: [np.ravel(np.asarray(f(float(x[0])), dtype=float)) for x in X])
-        calls.append(lambda: _as_columns(np.asarray(f(X), dtype=float), len(X)))
+            calls.append(lambda: [np.ravel(_real(f(float(x[0])))) for x in X])
+        calls.append(lambda: _as_columns(_real(f(X)), len(X)))
     failure = None
     for call in calls:
         try:
@@ -223,6 +231,12 @@ def _host_values(f, X):
             failure = failure or error
     what = f"an input of {X.shape[1]} columns" if X.ndim == 2 else f"an input such as {reprlib.repr(X[0])}"
     raise DataError(f"the function {getattr(f, '__name__', f)!r} failed on {what}: {failure}") from failure
+
+
+def _real(value) -> np.ndarray:
+    if np.asarray(value).dtype.kind == "c":
+        raise TypeError("it returned complex numbers")
+    return np.asarray(value, dtype=float)
 
 
 def _host_pairs(f, X, Z):

@@ -34,7 +34,7 @@ class Geometry(NamedTuple):
         (c1, d1, e1), (c2, d2, e2) = self, other
         distance = 0.5 * d1 * d2 + c1 * d2 + c2 * d1 + 0.5 * e1 * e2
         difference = 0.5 * ((d1 + 2 * c1) * e2 + (d2 + 2 * c2) * e1)
-        return Geometry(c1 * c2, jnp.maximum(distance, 0.0), difference)
+        return Geometry(c1 * c2, not_negative(distance), difference)
 
     def power(self, n: int) -> "Geometry":
         """Of k1^n."""
@@ -47,7 +47,12 @@ class Geometry(NamedTuple):
         """Of exp(k1)."""
         height = jnp.exp(self.product)
         up, down = (jnp.expm1(0.5 * (self.distance + sign * self.difference)) for sign in (1, -1))
-        return Geometry(height, jnp.maximum(height * (up + down), 0.0), height * (up - down))
+        return Geometry(height, not_negative(height * (up + down)), height * (up - down))
+
+
+def not_negative(distance):
+    """Zero where rounding made a distance negative. Unlike `maximum` it keeps the whole derivative at zero itself."""
+    return jnp.where(distance < 0, 0.0, distance)
 
 
 def unit_lengths(product) -> Geometry:

@@ -7,6 +7,7 @@ from mercer.core.inputs import check_width
 from mercer.core.parameters import Positive, PositivePerInput
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import squared_distance
+from mercer.kernels.geometry import not_negative
 from mercer.kernels.validity import Validity, derive, gaussian_proof, proved
 
 
@@ -37,9 +38,9 @@ class ArcSine(Kernel):
         scale = 1 / jnp.sqrt(jnp.asarray(self.weight))
         near = squared_distance(X, Z, scale, what="weight")
         far = 4 * self.bias + squared_distance(X, -Z, scale, what="weight")
-        short = jnp.minimum(a, b)
+        short = jnp.where(a <= b, a, b)  # not `minimum`, whose derivative at a tie is of neither
         w2, uw = jnp.where(c > 0, near, far), jnp.where(c > 0, c - short, c + short)
-        determinant = jnp.maximum(short * w2 - uw**2, 0.0)
+        determinant = not_negative(short * w2 - uw**2)
         return 2 / jnp.pi * jnp.arctan2(2 * c, jnp.sqrt(1 + 2 * a + 2 * b + 4 * determinant))
 
     def block_diag(self, X):

@@ -62,7 +62,9 @@ class RadialPeriodic(Isotropic):
         return self.of_squared_distance(squared_distance(X, Z))
 
     def of_squared_distance(self, r2):
-        return jnp.exp(-2 * (jnp.sin(jnp.pi * safe_sqrt(r2) / self.period) / self.lengthscale) ** 2)
+        # sin^2(pi r/p) as r^2 (pi/p)^2 sinc^2(r/p), which is smooth in r^2 at zero.
+        sine2 = r2 * (jnp.pi / self.period * jnp.sinc(safe_sqrt(r2) / self.period)) ** 2
+        return jnp.exp(-2 * sine2 / jnp.square(self.lengthscale))
 
     @property
     def validity(self) -> Validity:

@@ -10,6 +10,7 @@ import numpy as np
 from mercer.basis import Polynomial
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import as_matrix, select_columns
+from mercer.core.parameters import plain
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import safe_sqrt, squared_distance
 from mercer.kernels.validity import Proof, Validity
@@ -52,7 +53,7 @@ class ThinPlate(Kernel):
     is non-negative on coefficients that annihilate the polynomials in `null_space`, so it needs that polynomial part.
     """
 
-    power: int = eqx.field(default=2, static=True)
+    power: int = eqx.field(default=2, static=True, converter=plain)
 
     def __check_init__(self):
         if isinstance(self.power, bool) or not isinstance(self.power, int | np.integer) or self.power < 1:

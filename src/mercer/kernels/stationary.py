@@ -8,8 +8,8 @@ import numpy as np
 
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import check_width
-from mercer.core.parameters import NonNegative, Positive, PositivePerInput
-from mercer.core.precision import is_zero
+from mercer.core.parameters import NonNegative, Positive, PositivePerInput, plain
+from mercer.core.precision import is_traced, is_zero
 from mercer.kernels.base import Kernel
 from mercer.kernels.bessel import matern
 from mercer.kernels.distance import safe_sqrt, squared_distance
@@ -52,7 +52,8 @@ class Isotropic(Stationary):
 
     @property
     def isotropic(self):
-        return np.size(self.lengthscale) == 1
+        same = not is_traced(self.lengthscale) and np.ptp(self.lengthscale) == 0
+        return bool(same or np.size(self.lengthscale) == 1)
 
 
 class RBF(Isotropic):
@@ -90,7 +91,7 @@ class Matern(Isotropic):
     closed form; other orders integrate the Bessel function numerically, about a hundred times slower.
     """
 
-    nu: float = eqx.field(default=2.5, static=True)
+    nu: float = eqx.field(default=2.5, static=True, converter=plain)
 
     def __check_init__(self):
         if isinstance(self.nu, bool) or not isinstance(self.nu, int | float | np.number) or not self.nu > 0:

@@ -7,7 +7,6 @@ import operator
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,7 +17,7 @@ from mercer.core.precision import concretely, is_traced
 from mercer.kernels.composite import Unary
 from mercer.kernels.evaluate import HostRows, on_host
 from mercer.kernels.functions import RowFunction
-from mercer.kernels.geometry import Geometry, gaussian_of
+from mercer.kernels.geometry import Geometry, gaussian_of, not_negative
 from mercer.kernels.splines import NullSpace
 from mercer.kernels.validity import Validity, derive
 
@@ -34,6 +33,8 @@ class Modulate(Unary):
 
     def prepare(self, X, index):
         return self.f.prepare(X), self.inner.prepare(X, index)
+
+    needs_all_columns = True  # f sees them all
 
     def _factor(self, rows):
         values = self.f(rows)
@@ -81,10 +82,11 @@ class Warp(Unary):
         if not is_traced((self, rows)) and not isinstance(rows, HostRows) and len(index):
             # The inner kernel prepares what phi returns, so if it works on the host, phi has to as well.
             with concretely():
-                seen = np.ones(jax.eval_shape(self.phi, rows[:1]).shape)
-                if on_host(self.inner.prepare(seen, index[:1])):
+                if on_host(self._seen((rows[:1], index[:1]))):
                     rows = HostRows(np.asarray(self.phi(rows)))
         return rows, index
+
+    needs_all_columns = True  # phi sees them all
 
     def _seen(self, X):
         rows, index = X
@@ -187,18 +189,20 @@ def _checked_columns(columns):
         return columns
     if isinstance(columns, slice):
         parts = (columns.start, columns.stop, columns.step)
-        if not all(part is None or isinstance(part, int | np.integer) for part in parts):
+        whole = all(part is None or isinstance(part, int | np.integer) for part in parts)
+        if not whole or columns.step == 0:
             raise ParameterError(f"on takes slices of column indices; got {columns!r}. Columns by name go in a list.")
         return Span(*parts)
     given = columns
     if isinstance(columns, str | int | np.integer) and not isinstance(columns, bool):
         columns = [columns]
     try:
-        columns = tuple(c if isinstance(c, str) else operator.index(c) for c in columns)
+        columns = tuple(columns)
+        masked = any(isinstance(c, bool | np.bool_) for c in columns)
+        columns = tuple(c if isinstance(c, str) else operator.index(c) for c in columns) if not masked else ()
     except TypeError:
         columns = ()
-    kinds = {type(c) for c in columns}
-    if len(kinds) != 1 or bool in kinds:
+    if len({type(c) for c in columns}) != 1:
         raise ParameterError(
             f"on takes column indices, a slice, or the names of a frame's columns, at least one and all of one kind; "
             f"got {given!r}."
@@ -222,11 +226,11 @@ class GaussianOf(Unary):
 
     @property
     def stationary(self):
-        return True if self.inner.distance_is_stationary else self.inner.stationary
+        return self.inner.distance_is_stationary or None
 
     @property
     def isotropic(self):
-        return True if self.inner.distance_is_isotropic else self.inner.isotropic
+        return self.inner.distance_is_isotropic or None
 
     @property
     def validity(self) -> Validity:
@@ -266,7 +270,7 @@ class Normalize(Unary):
         there = (s > 0) & (t > 0)
         sum_, product = jnp.where(there, s + t, 1.0), jnp.where(there, s * t, 1.0)
         _, distance, difference = self.inner.geometry(X, Z)
-        exact = jnp.maximum(distance - (difference / sum_) ** 2, 0.0) / product
+        exact = not_negative(distance - (difference / sum_) ** 2) / product
         plain = super().geometry(X, Z)
         return plain._replace(distance=jnp.where(there, exact, plain.distance))
 

@@ -19,11 +19,11 @@ def new_axes(ax=None):
     return pyplot().subplots(figsize=(6, 4), layout="constrained")[1] if ax is None else ax
 
 
-def along(X):
+def along(X, ordered: bool = True):
     """One scalar input in increasing order, as numbers for the axis and as the process takes it (a frame stays one)."""
     values = as_matrix(X)
     if values.shape[1] != 1:
         raise DataError(f"this picture is drawn along one input; X has {values.shape[1]} columns. For two: plot.field.")
-    order = np.argsort(values[:, 0], kind="stable")
+    order = np.argsort(values[:, 0], kind="stable") if ordered else np.arange(len(values))
     frame = as_frame(X)
     return values[order, 0], values[order] if frame is None else frame[order.tolist()].to_native()

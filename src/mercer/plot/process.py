@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mercer.core.inputs import as_matrix
+from mercer.core.inputs import column_names, select_columns
 from mercer.gp.process import GP
 from mercer.plot.axes import along, new_axes, pyplot
 
@@ -31,10 +31,16 @@ def posterior(process, X, ax=None, color="tab:red"):
     )
     ax.plot(x, mean, color=color, label="mean")
     if process.observed is not None:
-        ax.plot(as_matrix(process.observed.X)[:, 0], process.observed.y, "o", color="tab:blue", ms=5, label="data")
+        ax.plot(_seen_along(process.observed.X, X), process.observed.y, "o", color="tab:blue", ms=5, label="data")
     ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
     ax.legend()
     return ax
+
+
+def _seen_along(seen, X):
+    """The data's values of the input that X runs along: of the column of that name, where both are frames."""
+    names = column_names(X)
+    return along(select_columns(seen, tuple(names)) if names and column_names(seen) else seen, ordered=False)[0]
 
 
 def field(process, x, y, seed=0, ax=None, **style):
