@@ -13,8 +13,8 @@ import examples as examples_module
 import mercer as mc
 from examples import every_class, examples, inputs
 from mercer import kernels as k
+from mercer.core.coordinates import from_free, to_free
 from mercer.core.errors import InfiniteFeaturesError
-from mercer.core.parameters import from_free, to_free
 from mercer.core.precision import double
 from reference import kernels as reference
 

@@ -8,7 +8,7 @@ import pytest
 import mercer as mc
 from mercer import kernels as k
 from mercer import priors
-from mercer.core.parameters import free_names, from_free, log_prior, to_free
+from mercer.core.coordinates import free_names, from_free, log_prior, to_free
 from mercer.core.precision import double
 
 

@@ -10,7 +10,7 @@ from sklearn.svm import SVC, SVR
 
 import mercer as mc
 from mercer import kernels as k
-from mercer.core.parameters import free_names
+from mercer.core.coordinates import free_names
 from mercer.kernels.convert import as_kernel
 
 rng = np.random.default_rng(0)

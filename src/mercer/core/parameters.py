@@ -2,7 +2,7 @@
 
 A `Parametrized` object is an immutable pytree. A field annotated `Positive`, `NonNegative` or `Real` is a
 parameter: it is converted to float64 and checked when the object is built, it is a leaf of the pytree, and it
-appears in `parameters` under a readable, unique name. The map between the two scales lives here and nowhere else.
+appears in `parameters` under a readable, unique name. The map between the two scales belongs to the constraint.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import InvalidKernelError, ParameterError
-from mercer.core.precision import as_float, concretely, is_traced
+from mercer.core.precision import as_float, is_traced
 from mercer.core.text import number, table
 
 
@@ -368,59 +368,3 @@ def _unique(wanted: str, taken: set[str]) -> str:
         count += 1
         name = f"{wanted}_{count}"
     return name
-
-
-# -- the optimiser's side ------------------------------------------------------------------------------------------
-
-
-def free_names(tree: Parametrized) -> list[str]:
-    """One name per coordinate of the free vector; entries of a vector parameter carry their index."""
-    names = []
-    for slot in tree._slots():
-        if slot.free:
-            entries = np.flatnonzero(slot.moving)
-            names += [slot.name] if np.ndim(slot.value) == 0 else [f"{slot.name}[{i}]" for i in entries]
-    return names
-
-
-def to_free(tree: Parametrized):
-    """The free parameters in the optimiser's coordinates: logarithms of positive ones, fixed ones left out.
-
-    >>> from mercer.kernels import RBF
-    >>> float(to_free(RBF(lengthscale=1.0))[0])
-    0.0
-    """
-    if not is_traced(tree):
-        with concretely():
-            return _to_free(tree)
-    return _to_free(tree)
-
-
-def _to_free(tree):
-    parts = [s.constraint.to_free(jnp.atleast_1d(s.value)[np.atleast_1d(s.moving)]) for s in tree._slots() if s.free]
-    return jnp.concatenate(parts) if parts else jnp.zeros(0)
-
-
-def from_free(tree: Parametrized, theta):
-    """The tree with its free parameters read from ``theta``; differentiable in ``theta``."""
-    if not is_traced((tree, theta)):
-        with concretely():
-            return _from_free(tree, theta)
-    return _from_free(tree, theta)
-
-
-def _from_free(tree, theta):
-    start = 0
-    for slot in tree._slots():
-        if slot.free:
-            moving = np.flatnonzero(slot.moving)
-            values = slot.constraint.from_free(theta[start : start + moving.size])
-            value = jnp.atleast_1d(jnp.asarray(slot.value)).at[moving].set(values).reshape(np.shape(slot.value))
-            tree = tree._evolve_at(slot.path, **{slot.field: value})
-            start += moving.size
-    return tree
-
-
-def log_prior(tree: Parametrized):
-    """Sum of the log densities of all priors at the present values, on the natural scale."""
-    return sum((jnp.sum(s.prior.log_density(s.value)) for s in tree._slots() if s.prior is not None), jnp.zeros(()))
