@@ -15,7 +15,7 @@ from examples import every_class, examples, inputs
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
 from mercer.core.errors import InfiniteFeaturesError
-from mercer.core.precision import double
+from mercer.core.precision import concretely, double
 from reference import kernels as reference
 
 CASES = [pytest.param(kernel, d, id=f"d{d}-{kernel!r}"[:90]) for d in (1, 5) for kernel in examples(d)]
@@ -54,6 +54,20 @@ def test_keeps_its_digits_far_from_zero_and_for_near_duplicates(kernel, d):
         # Kernels of scalar products grow with the shift; their digits are counted from their largest value.
         scale = max(1.0, np.abs(expected).max())
         np.testing.assert_allclose(kernel(X + shift), expected, rtol=1e-9, atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("kernel", [pytest.param(q, id=repr(q)[:90]) for q in examples(20)])
+def test_with_many_columns_near_points_are_as_exact_as_alone(kernel):
+    """Tiles with many columns mark lost digits by NaN and are done again: no kernel may turn that NaN into a number."""
+    X = inputs(kernel, 6, 20)
+    if not has(kernel, k.Precomputed):
+        X[1] = X[0] + 1e-6 / np.sqrt(20)
+        X[2] = X[3]
+    Z = X.copy()  # other rows, of the same values
+    with concretely():
+        rows, columns = kernel.prepare(X, np.arange(6)), kernel.prepare(Z, np.arange(6, 12))
+        careful = np.asarray(kernel.block(rows, columns))  # not optimistic: looks at every pair
+    np.testing.assert_allclose(kernel(X, Z), careful, rtol=1e-11, atol=1e-12)
 
 
 @battery
