@@ -1,9 +1,22 @@
 """The bridge between kernels and linear algebra: a kernel met with data becomes an operator that solvers know."""
 
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from mercer.core.coordinates import Layout, to_free
+from mercer.core.errors import InfiniteFeaturesError
+from mercer.core.inputs import count_rows
+from mercer.core.machine import cores
+from mercer.core.precision import concretely, double
 from mercer.kernels import evaluate
+from mercer.kernels.distance import optimistically
 from mercer.linalg.cholesky import Cholesky, factor
+
 
 
 def between(kernel, X, Z) -> np.ndarray:
@@ -31,3 +44,204 @@ def covariance(kernel, X, noise) -> np.ndarray:
 def factored(kernel, X, noise) -> Cholesky:
     """The Cholesky factor of K + diag(noise)."""
     return factor(covariance(kernel, X, noise))
+
+
+# -- one set of rows, many parameter values ------------------------------------------------------------------------
+
+
+class Triangle:
+    """K(theta) on fixed rows, one triangle of it, for as many values of theta as learning asks for.
+
+    Rows are prepared, cut into padded tiles and given to JAX once. ``fill`` writes K; ``contract`` sums
+    W_ij dK_ij/dtheta over both triangles without forming any derivative matrix: O(n^2) time, a few tiles of memory,
+    whatever the number of parameters. Programs are kept per kernel structure and tile size, so another number of rows
+    compiles nothing. Use it in a ``with`` block: it holds threads.
+    """
+
+    def __init__(self, kernel, X):
+        self.layout = Layout.of(kernel)
+        n = self.n = count_rows(X)
+        rows = kernel.prepare(X, np.arange(n))
+        self._host = evaluate.on_host(rows)
+        self._hopeful = evaluate.may_hope(kernel)
+        self._kernel = kernel
+        size = n if self._host else evaluate.tile_size(n)
+        starts = range(0, n, size)
+        with concretely():
+            self._leaves = jax.tree.leaves(kernel._bare())
+            self._strips = [_columns_first(evaluate.take(rows, i, min(i + size, n), size)) for i in starts]
+            if not self._host:
+                self._leaves, self._strips = jax.device_put((self._leaves, self._strips))
+        self._corners = [(i, j) for i in range(len(starts)) for j in range(i, len(starts))]
+        self._size = size
+        self._pool: ThreadPoolExecutor | None = None
+        self._local = threading.local()
+
+    def __enter__(self):
+        if len(self._corners) > 1:
+            # One more than there are cores, to copy a tile while others compute. JAX's precision is a setting per thread.
+            self._pool = ThreadPoolExecutor(cores() + 1, initializer=lambda: double().__enter__())
+        return self
+
+    def __exit__(self, *_):
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def fill(self, theta, out, careful: bool = False):
+        """Write K into the upper triangle of ``out`` (n, n), row by row in memory; what is below becomes anything.
+
+        Where digits may have been lost there is NaN, unless it is done carefully.
+        """
+
+        def work(corner):
+            tile = self._run("block", theta, *corner, careful=careful)
+            (i, last_i), (j, last_j) = map(self._span, corner)
+            out[i:last_i, j:last_j] = tile[: last_i - i, : last_j - j]
+
+        self._each(work)
+
+    def contract(self, theta, inverse, a) -> np.ndarray:
+        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). ``inverse`` is read where `fill` wrote."""
+
+        def work(corner):
+            (i, last_i), (j, last_j) = map(self._span, corner)
+            part = self._buffer()
+            part[: last_i - i, : last_j - j] = inverse[i:last_i, j:last_j]
+            part[:, last_j - j :] = 0.0
+            part[last_i - i :] = 0.0
+            weights = part, _padded(a[i:last_i], self._size), _padded(a[j:last_j], self._size), i, j
+            gradient = self._run("pull", theta, *corner, *weights)
+            if not np.isfinite(gradient).all():
+                gradient = self._run("pull", theta, *corner, *weights, careful=True)
+            return gradient
+
+        return sum(self._each(work), np.zeros(self.layout.size))
+
+    def _buffer(self):
+        """A tile of this thread's own to write in: a fresh one would be paged in every time."""
+        if not hasattr(self._local, "buffer"):
+            self._local.buffer = np.empty((self._size, self._size))
+        return self._local.buffer
+
+    def _span(self, k):
+        return k * self._size, min((k + 1) * self._size, self.n)
+
+    def _each(self, work):
+        if self._pool is None:
+            with double():
+                return [work(corner) for corner in self._corners]
+        return list(self._pool.map(work, self._corners))
+
+    def _run(self, what, theta, i, j, *more, careful=False):
+        program = _programs(self.layout, self._hopeful and not careful, not self._host)[what]
+        return np.asarray(program(theta, self._leaves, self._strips[i], self._strips[j], *more))
+
+
+@functools.lru_cache(maxsize=256)
+def _programs(layout: Layout, hopeful: bool, compiled: bool):
+    """What is computed for one tile: its values, and its share of the gradient."""
+
+    def block(theta, leaves, rows, columns):
+        with optimistically(hopeful):
+            return layout.tree(theta, leaves).block(_rows_first(rows), _rows_first(columns))
+
+    def pull(theta, leaves, rows, columns, inverse, a, b, i, j):
+        # Both triangles are counted by this one, the diagonal by half of twice itself.
+        order = (j + jnp.arange(b.size))[None, :] - (i + jnp.arange(a.size))[:, None]
+        weights = (a[:, None] * b[None, :] - inverse) * jnp.where(order > 0, 2.0, jnp.where(order == 0, 1.0, 0.0))
+        # What pads a tile has a = 0 and inverse = 0.
+        return jax.grad(lambda theta: jnp.vdot(weights, block(theta, leaves, rows, columns)))(theta)
+
+    if not compiled:
+
+        def on_host(program):
+            def run(*args):
+                with concretely():
+                    return program(*args)
+
+            return run
+
+        return {"block": on_host(block), "pull": on_host(pull)}
+    return {"block": jax.jit(block), "pull": jax.jit(pull)}
+
+
+def _columns_first(rows):
+    """Matrices turned on their side, so that a loop over pairs reads neighbours in memory: nearly twice as fast."""
+    return jax.tree.map(lambda leaf: np.ascontiguousarray(leaf.T) if np.ndim(leaf) == 2 else leaf, rows)
+
+
+def _rows_first(rows):
+    return jax.tree.map(lambda leaf: leaf.T if jnp.ndim(leaf) == 2 else leaf, rows)
+
+
+def _padded(a, size):
+    return a if len(a) == size else np.concatenate([a, np.zeros(size - len(a))])
+
+
+# -- explicit features -----------------------------------------------------------------------------------------------
+
+
+def count_features(kernel, X) -> int | None:
+    """How many features the kernel has on these inputs; None if not finitely many (or only the host knows)."""
+    rows = kernel.prepare(X, np.arange(count_rows(X)))
+    if evaluate.on_host(rows):
+        return None
+    try:
+        with double():
+            return jax.eval_shape(lambda r: kernel.feature_block(r), evaluate.take(rows, 0, 1)).shape[1]
+    except InfiniteFeaturesError:
+        return None
+
+
+def features(kernel, X) -> np.ndarray:
+    """Phi (n, M) with Phi Phi^T = K, every feature there whatever the values of parameters."""
+    with Features(kernel, X) as phi:
+        return phi.fill(np.asarray(to_free(kernel)))
+
+
+class Features:
+    """Phi(theta) on fixed rows, for as many values of theta as learning asks for: the weight-space twin of `Triangle`."""
+
+    def __init__(self, kernel, X):
+        self.layout = Layout.of(kernel)
+        n = self.n = count_rows(X)
+        rows = kernel.prepare(X, np.arange(n))
+        self._hopeful = evaluate.may_hope(kernel)
+        size = self._size = evaluate.tile_size(n)
+        with concretely():
+            strips = [_columns_first(evaluate.take(rows, i, min(i + size, n), size)) for i in range(0, n, size)]
+            self._leaves, self._strips = jax.device_put((jax.tree.leaves(kernel._bare()), strips))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def fill(self, theta) -> np.ndarray:
+        """Phi (n, M)."""
+        program = _feature_programs(self.layout)["features"]
+        with double():
+            return np.concatenate([np.asarray(program(theta, self._leaves, strip)) for strip in self._strips])[: self.n]
+
+    def contract(self, theta, G) -> np.ndarray:
+        """sum_ij G_ij dPhi_ij/dtheta: (p,)."""
+        program, total = _feature_programs(self.layout)["pull"], np.zeros(self.layout.size)
+        padded = np.zeros((len(self._strips) * self._size, G.shape[1]))
+        padded[: self.n] = G
+        with double():
+            for strip, part in zip(self._strips, np.split(padded, len(self._strips)), strict=True):
+                total += np.asarray(program(theta, self._leaves, strip, part))
+        return total
+
+
+@functools.lru_cache(maxsize=256)
+def _feature_programs(layout: Layout):
+    def features(theta, leaves, rows):
+        return layout.tree(theta, leaves).feature_block(_rows_first(rows))
+
+    def pull(theta, leaves, rows, G):
+        return jax.grad(lambda theta: jnp.vdot(G, features(theta, leaves, rows)))(theta)
+
+    return {"features": jax.jit(features), "pull": jax.jit(pull)}

@@ -3,11 +3,70 @@
 Positive parameters are logarithms here; fixed ones, and terms switched off by an exact zero, are left out.
 """
 
+import dataclasses
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.parameters import Parametrized
+from mercer.core.parameters import Constraint, Parametrized
 from mercer.core.precision import concretely, is_traced
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where one moving parameter sits in a tree, and which of its entries move."""
+
+    path: tuple
+    field: str
+    constraint: Constraint
+    shape: tuple
+    entries: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The way from a vector to a tree, without any numbers in it: hashable, so compiled programs can be kept for it."""
+
+    structure: Any  # of the bare tree: names, fixing and priors make no difference to what is computed
+    places: tuple[Place, ...]
+
+    @staticmethod
+    def of(tree: Parametrized) -> "Layout":
+        places = (
+            Place(s.path, s.field, s.constraint, np.shape(s.value), tuple(np.flatnonzero(s.moving).tolist()))
+            for s in tree._slots()
+            if s.free
+        )
+        return Layout(jax.tree.structure(tree._bare()), tuple(places))
+
+    @property
+    def size(self) -> int:
+        return sum(len(place.entries) for place in self.places)
+
+    def tree(self, theta, leaves):
+        """The tree with its moving parameters read from ``theta`` and all else from ``leaves``."""
+        return self.placed(jax.tree.unflatten(self.structure, leaves), theta)
+
+    def placed(self, tree, theta):
+        """``tree`` with its moving parameters read from ``theta``; differentiable in ``theta``."""
+        start = 0
+        for place in self.places:
+            values = place.constraint.from_free(theta[start : start + len(place.entries)])
+            start += len(place.entries)
+            if len(place.entries) == int(np.prod(place.shape)):
+                value = values.reshape(place.shape)
+            else:
+                value = jnp.asarray(_at(tree, place)).at[np.array(place.entries)].set(values)
+            tree = tree._evolve_at(place.path, **{place.field: value})
+        return tree
+
+
+def _at(tree, place):
+    for field, index in place.path:
+        tree = getattr(tree, field) if index is None else getattr(tree, field)[index]
+    return getattr(tree, place.field)
 
 
 def free_names(tree: Parametrized) -> list[str]:
@@ -42,20 +101,8 @@ def from_free(tree: Parametrized, theta):
     """The tree with its free parameters read from ``theta``; differentiable in ``theta``."""
     if not is_traced((tree, theta)):
         with concretely():
-            return _from_free(tree, theta)
-    return _from_free(tree, theta)
-
-
-def _from_free(tree, theta):
-    start = 0
-    for slot in tree._slots():
-        if slot.free:
-            moving = np.flatnonzero(slot.moving)
-            values = slot.constraint.from_free(theta[start : start + moving.size])
-            value = jnp.atleast_1d(jnp.asarray(slot.value)).at[moving].set(values).reshape(np.shape(slot.value))
-            tree = tree._evolve_at(slot.path, **{slot.field: value})
-            start += moving.size
-    return tree
+            return Layout.of(tree).placed(tree, jnp.asarray(theta))
+    return Layout.of(tree).placed(tree, theta)
 
 
 def log_prior(tree: Parametrized):

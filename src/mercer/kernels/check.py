@@ -5,8 +5,8 @@ import dataclasses
 import textwrap
 
 import numpy as np
-import scipy.linalg
 
+from mercer.core.lapack import linalg
 from mercer.core.errors import DataError, InvalidKernelError, ParameterError
 from mercer.core.inputs import as_vector, count_rows
 from mercer.core.text import table
@@ -89,14 +89,14 @@ def check_kernel(kernel, X) -> KernelReport:
     K = (K + K.T) / 2
     P = np.empty((n, 0))
     if kernel.null_space is not None:
-        P = scipy.linalg.orth(kernel.null_space(X, standardized=True))
-        Q = scipy.linalg.null_space(P.T)
+        P = linalg.orth(kernel.null_space(X, standardized=True))
+        Q = linalg.null_space(P.T)
         K = Q.T @ K @ Q
     else:
         Q = np.eye(n)
     if K.size == 0:
         raise DataError(f"{n} inputs leave nothing to test once {P.shape[1]} polynomials are removed; give more.")
-    values, vectors = scipy.linalg.eigh(K)
+    values, vectors = linalg.eigh(K)
     tolerance = 11 * n * np.finfo(float).eps * max(abs(values[0]), abs(values[-1]), scale if P.size else 0.0)
     witness = Q @ vectors[:, 0] if values[0] < -tolerance else None
     return KernelReport(
@@ -156,7 +156,7 @@ def mercer_expansion(kernel, X, n: int, weights=None) -> MercerExpansion:
     root = np.sqrt(w)
     K = np.array(kernel(X))
     K *= root[:, None] * root[None, :]
-    values, vectors = scipy.linalg.eigh(K, subset_by_index=(N - n, N - 1))
+    values, vectors = linalg.eigh(K, subset_by_index=(N - n, N - 1))
     values, vectors = values[::-1], vectors[:, ::-1]
     floor = N * np.finfo(float).eps * values[0]
     if values[-1] <= floor:

@@ -70,7 +70,7 @@ def _distances_jvp(primals, tangents):
     near = (r2 < NEAR_SLOPE * (a2[:, None] + b2[None, :])) & (r2 > 0)
     far = jnp.max(a2) + jnp.max(b2) > FAR
     if _optimistic.get():
-        return r2, 2 * _tangent_by_products(primals, tangents, centre) * jnp.where(near | far, jnp.nan, 1.0)
+        return r2, 2 * _tangent_by_products(primals, tangents, centre) * jnp.where(jnp.any(near) | far, jnp.nan, 1.0)
     careful = jnp.any(near) | far
     tangent = jax.lax.cond(careful, _tangent_by_differences, _tangent_by_products, primals, tangents, centre)
     return r2, 2 * tangent

@@ -7,7 +7,6 @@ memory is the result and a few tiles; tiles run on all cores; a symmetric matrix
 Inside the caller's own ``jit``, ``grad`` or ``vmap`` nothing of this happens: the formula is traced as it stands.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -16,6 +15,7 @@ import numpy as np
 
 from mercer.core.errors import DataError
 from mercer.core.inputs import align_columns, count_rows
+from mercer.core.machine import available_memory, cores, in_words
 from mercer.core.precision import concretely, is_traced
 from mercer.kernels.distance import optimistically
 
@@ -72,10 +72,10 @@ def rowwise(kernel, method: str, X, compiled: bool = True):
     host = on_host(rows) or not compiled
     kernel = kernel._bare()
     with concretely():
-        size = _tile_size(n)
+        size = tile_size(n)
         strips = []
         for i in range(0, n, size):
-            strip = _take(rows, i, min(i + size, n), None if host else size)
+            strip = take(rows, i, min(i + size, n), None if host else size)
             result = getattr(kernel, method)(strip) if host else _strip(kernel, strip, method)
             strips.append(np.asarray(result)[: min(size, n - i)])
     out = np.concatenate(strips)
@@ -104,22 +104,21 @@ _strip = jax.jit(_strip_body, static_argnames="method")
 def _fill(out, kernel, rows, columns, mirrored):
     n, m = out.shape
     host = on_host((rows, columns))
-    # A formula from outside may turn NaN into a number, so it is never evaluated in the hope that NaN shows.
-    hopeful = not any(node._runs_user_code for node in kernel._nodes())
+    hopeful = may_hope(kernel)
     kernel = kernel._bare()
-    height, width = _tile_size(n), _tile_size(m)
+    height, width = tile_size(n), tile_size(m)
     with concretely():
         if not host:
             kernel = jax.device_put(kernel)
 
     def tile_at(i, last_i, j, last_j):
         if host:
-            tile = np.asarray(kernel.block(_take(rows, i, last_i), _take(columns, j, last_j)))
+            tile = np.asarray(kernel.block(take(rows, i, last_i), take(columns, j, last_j)))
             _check_finite(tile, kernel)
             return tile
-        sides = _take(rows, i, last_i, height), _take(columns, j, last_j, width)
+        sides = take(rows, i, last_i, height), take(columns, j, last_j, width)
         tile = np.asarray(_block(kernel, *sides, hopeful=hopeful))[: last_i - i, : last_j - j]
-        if not _finite(tile):  # digits may have been lost: do it carefully
+        if not finite(tile):  # digits may have been lost: do it carefully
             tile = np.asarray(_block(kernel, *sides, hopeful=False))[: last_i - i, : last_j - j]
             _check_finite(tile, kernel)
         return tile
@@ -138,7 +137,7 @@ def _fill(out, kernel, rows, columns, mirrored):
         for corner in corners:
             work(corner)
     elif corners:
-        with ThreadPoolExecutor(_cores() + 1) as pool:  # one more, to copy a tile while others compute
+        with ThreadPoolExecutor(cores() + 1) as pool:  # one more, to copy a tile while others compute
             try:
                 for _ in pool.map(work, corners):
                     pass
@@ -147,38 +146,40 @@ def _fill(out, kernel, rows, columns, mirrored):
                 raise
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-
-
 def _allocate(n: int, m: int) -> np.ndarray:
-    needed, there = 8 * n * m, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed, there = 8 * n * m, available_memory()
     if needed > there:
         raise DataError(
-            f"a Gram matrix of {n:,} by {m:,} needs {needed / 2**30:,.1f} GiB; this machine has {there / 2**30:,.1f}. "
+            f"a Gram matrix of {n:,} by {m:,} needs {in_words(needed)}; this machine has {in_words(there)} to spare. "
             "Use fewer rows, or ask for it in pieces: kernel(X[:1000], Z)."
         )
     return np.empty((n, m))
 
 
-def _tile_size(n: int) -> int:
+def tile_size(n: int) -> int:
     return next((size for size in TILES if n <= size), TILES[-1])
 
 
-def _take(rows, start, stop, size=None):
+def take(rows, start, stop, size=None):
     """Rows start:stop of every array, padded to ``size`` by repeating the last row."""
     padding = 0 if size is None else size - (stop - start)
 
-    def take(array):
+    def part_of(array):
         part = array[start:stop]
         return np.concatenate([part, np.repeat(part[-1:], padding, axis=0)]) if padding else part
 
-    return jax.tree.map(take, rows)
+    return jax.tree.map(part_of, rows)
 
 
 def on_host(tree) -> bool:
     nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, HostRows))
     return any(isinstance(node, HostRows) for node in nodes)
+
+
+def may_hope(kernel) -> bool:
+    """Whether tiles may be tried in the hope that NaN shows where digits were lost: a formula from outside the package
+    may turn NaN into a number."""
+    return not any(node._runs_user_code for node in kernel._nodes())
 
 
 def _check_widths(rows, columns):
@@ -188,12 +189,12 @@ def _check_widths(rows, columns):
             raise DataError(f"both sets of inputs must have equal width; got {widths} columns.")
 
 
-def _finite(values) -> bool:
+def finite(values) -> bool:
     return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is quick, and seldom overflows
 
 
 def _check_finite(values, kernel):
-    if not _finite(values):
+    if not finite(values):
         raise DataError(
             f"{kernel!r} is not finite at these inputs: its formula overflows, or a function in it returned NaN. "
             "Bring the inputs to a smaller scale."

@@ -1,6 +1,7 @@
 """Kernels of the distance between inputs."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +10,8 @@ import numpy as np
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import check_width
 from mercer.core.parameters import NonNegative, Positive, PositivePerInput, plain
-from mercer.core.precision import is_traced, is_zero
+from mercer.core.precision import as_float, is_traced, is_zero
+from mercer.core.text import number
 from mercer.kernels.base import Kernel
 from mercer.kernels.bessel import matern
 from mercer.kernels.distance import safe_sqrt, squared_distance
@@ -127,23 +129,52 @@ class Standard(Kernel):
     """theta0 exp(-theta1/2 |x - x'|^2) + theta2 + theta3 x.x' (PRML 6.63).
 
     With one theta1 per input (the book's eta) it is the ARD kernel (PRML 6.72). theta2 = 0 and theta3 = 0 switch the
-    constant and the linear term off for good.
+    constant and the linear term off for good. With ``shift`` and ``scale`` (one number, or one per input) it looks at
+    (x - shift) / scale instead of x, which makes the thetas of unlike inputs comparable; both stay as they are given.
     """
 
     theta0: Positive = 1.0
     theta1: PositivePerInput = 1.0
     theta2: NonNegative = 1.0
     theta3: NonNegative = 1.0
+    shift: Any = eqx.field(default=None, kw_only=True)
+    scale: Any = eqx.field(default=None, kw_only=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for field in ("shift", "scale"):
+            value = getattr(self, field)
+            if value is not None and not is_traced(value):
+                value = as_float(value)
+                if value.ndim > 1 or not np.isfinite(value).all() or (field == "scale" and not (value > 0).all()):
+                    raise ParameterError(
+                        f"Standard.{field} must be finite{' and positive' if field == 'scale' else ''}: one number, or "
+                        f"one per input; got {number(value)}."
+                    )
+                object.__setattr__(self, field, value)
+
+    def _seen(self, X):
+        for field in ("shift", "scale"):
+            if np.size(getattr(self, field)) > 1:
+                check_width(X, np.size(getattr(self, field)), field)
+        X = X if self.shift is None else X - self.shift
+        return X if self.scale is None else X / self.scale
+
+    def _parts(self, X, Z):
+        X, Z = self._seen(X), self._seen(Z)
+        return X, Z, squared_distance(X, Z, 1 / jnp.sqrt(jnp.asarray(self.theta1)), what="theta1")
 
     def block(self, X, Z):
-        r2 = squared_distance(X, Z, 1 / jnp.sqrt(jnp.asarray(self.theta1)), what="theta1")
-        return self.theta0 * jnp.exp(-0.5 * r2) + self.theta2 + self.theta3 * (X @ Z.T)
+        X, Z, r2 = self._parts(X, Z)
+        value = self.theta0 * jnp.exp(-0.5 * r2) + self.theta2
+        return value if is_zero(self.theta3) else value + self.theta3 * (X @ Z.T)
 
     def block_diag(self, X):
+        X = self._seen(X)
         return self.theta0 + self.theta2 + self.theta3 * jnp.sum(X * X, axis=1)
 
     def geometry(self, X, Z):
-        r2 = squared_distance(X, Z, 1 / jnp.sqrt(jnp.asarray(self.theta1)), what="theta1")
+        X, Z, r2 = self._parts(X, Z)
         return (
             gaussian_of(r2).scaled(self.theta0).plus(Linear().geometry(X, Z).scaled(self.theta3)).shifted(self.theta2)
         )
@@ -164,7 +195,7 @@ class Standard(Kernel):
 
     @property
     def isotropic(self):
-        return self.stationary and np.size(self.theta1) == 1
+        return self.stationary and self.distance_is_isotropic
 
     @property
     def distance_is_stationary(self):
@@ -172,7 +203,7 @@ class Standard(Kernel):
 
     @property
     def distance_is_isotropic(self):
-        return np.size(self.theta1) == 1
+        return np.size(self.theta1) == 1 and np.size(self.scale) == 1
 
 
 class _Pointwise(Kernel):

@@ -3,9 +3,9 @@
 import dataclasses
 
 import numpy as np
-from scipy.linalg import lapack
 
 from mercer.core.errors import NotPositiveDefiniteError
+from mercer.core.lapack import lapack
 
 LARGEST_JITTER = 1e-5  # relative to the mean of the diagonal; beyond it the matrix is called indefinite
 

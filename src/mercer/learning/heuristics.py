@@ -1,0 +1,101 @@
+"""Where learning begins: parameters on the scale of the data, and what is known of a kernel's amplitude."""
+
+import numpy as np
+
+from mercer.core.errors import DataError
+from mercer.core.inputs import as_matrix, select_columns
+from mercer.kernels import Constant, Kernel, Standard, White
+from mercer.kernels.algebra import Product, Scale, Sum
+from mercer.kernels.stationary import Isotropic
+from mercer.kernels.substitution import Modulate, On, Warp
+
+NOISES = (0.1, 0.003)  # shares of the variance of y where the noise may begin
+STRETCHES = (1.0, 1 / 3, 3.0)  # of the lengthscales
+
+
+def standard_kernel(X) -> Standard:
+    """The ARD standard kernel (PRML 6.72) on inputs centred and scaled to unit spread, so that its thetas compare."""
+    X = as_matrix(X)
+    shift, scale = centre_and_spread(X)
+    d = X.shape[1]
+    return Standard(1.0, np.full(d, 1.0 / d), 0.1, 0.1 / d, shift=shift, scale=scale)
+
+
+def centre_and_spread(X):
+    """Mean and standard deviation of each column; one where a column is constant to rounding."""
+    size = np.maximum(np.abs(X).max(axis=0), np.finfo(float).tiny)  # squares of large values would overflow
+    shift = (X / size).mean(axis=0) * size
+    spread = (X / size - shift / size).std(axis=0) * size
+    constant = spread <= 1e-14 * np.maximum(size, np.abs(shift))
+    return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
+
+
+def starts(kernel: Kernel, X) -> list[Kernel]:
+    """Kernels to begin from: as it came, and with what was left at its default brought to the scale of the data."""
+    stretched = [_scaled(kernel, X, stretch) for stretch in STRETCHES]
+    unique: list[Kernel] = []
+    for candidate in [kernel, *stretched]:
+        if candidate not in unique:
+            unique.append(candidate)
+    return unique
+
+
+def _scaled(node, X, stretch):
+    """A copy whose lengthscales left at 1 are ``stretch`` times the spread of the inputs, and sqrt(d) for d of them."""
+    if isinstance(node, On):
+        try:
+            X = select_columns(X, node._selection)
+        except DataError:
+            return node
+    if isinstance(node, Warp):
+        return node  # what its inner kernel sees is not X
+    if isinstance(node, Standard) and "theta1" not in node.fixed:
+        if node.shift is not None:  # made by `standard_kernel`: its inputs have unit spread
+            return node._evolve(theta1=node.theta1 / stretch**2)
+        if np.all(np.asarray(node.theta1) == 1.0):
+            lengths = _lengths(X, np.shape(node.theta1), stretch)
+            return node if lengths is None else node._evolve(theta1=1 / lengths**2)
+    if isinstance(node, Isotropic) and "lengthscale" not in node.fixed and np.all(np.asarray(node.lengthscale) == 1.0):
+        lengths = _lengths(X, np.shape(node.lengthscale), stretch)
+        return node if lengths is None else node._evolve(lengthscale=lengths)
+    for (field, index), child in node._children():
+        if isinstance(child, Kernel):
+            node = node._evolve_at([(field, index)], **vars(_scaled(child, X, stretch)))
+    return node
+
+
+def _lengths(X, shape, stretch):
+    try:
+        X = as_matrix(X)
+    except DataError:
+        return None
+    d = X.shape[1]
+    spread = centre_and_spread(X)[1] * np.sqrt(d) * stretch
+    if shape == ():
+        return np.float64(np.sqrt(np.mean((spread / spread.max()) ** 2)) * spread.max())
+    return spread if shape == (d,) else None
+
+
+def amplitudes(kernel: Kernel) -> set[tuple] | None:
+    """Places (path, field) of parameters that, all multiplied by c, multiply the kernel by c; None if there are none.
+
+    All of them must be free to move. Along this common direction the evidence has its maximum in closed form.
+    """
+    if isinstance(kernel, Scale | Constant | White) and "variance" not in kernel.fixed:
+        return {((), "variance")}
+    if isinstance(kernel, Standard):
+        active = {f for f in ("theta0", "theta2", "theta3") if np.asarray(getattr(kernel, f)) != 0}
+        return None if active & kernel.fixed else {((), field) for field in active}
+    if isinstance(kernel, Sum):
+        found = [amplitudes(part) for part in kernel.parts]
+        if any(part is None for part in found):
+            return None
+        return {((("parts", i), *path), field) for i, part in enumerate(found) for path, field in part or ()}
+    if isinstance(kernel, Product):
+        for i, part in enumerate(kernel.parts):
+            if (found_in := amplitudes(part)) is not None:
+                return {((("parts", i), *path), field) for path, field in found_in}
+    if isinstance(kernel, On | Scale | Modulate | Warp):
+        found_in = amplitudes(kernel.inner)
+        return found_in and {((("inner", None), *path), field) for path, field in found_in}
+    return None

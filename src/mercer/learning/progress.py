@@ -1,0 +1,35 @@
+"""A line on the terminal while something takes long."""
+
+import sys
+import time
+
+
+class Progress:
+    """Silent for the first seconds; then one line, rewritten in place on a terminal, now and then in a log file."""
+
+    def __init__(self, shown: bool = True, patience: float = 1.5, stream=None):
+        self.shown = shown
+        self.stream = sys.stderr if stream is None else stream
+        self.started = time.monotonic()
+        self._next = self.started + patience
+        self._in_place = bool(getattr(self.stream, "isatty", lambda: False)())
+        self._width = 0
+
+    def __call__(self, text: str):
+        now = time.monotonic()
+        if not self.shown or now < self._next:
+            return
+        self._next = now + (0.1 if self._in_place else 10.0)
+        line = f"mercer: {text}, {now - self.started:.0f} s"
+        if self._in_place:
+            self.stream.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self.stream.write(line + "\n")
+        self.stream.flush()
+
+    def close(self):
+        if self._width:
+            self.stream.write("\r" + " " * self._width + "\r")
+            self.stream.flush()
+            self._width = 0
