@@ -18,7 +18,6 @@ from mercer.kernels.distance import optimistically
 from mercer.linalg.cholesky import Cholesky, factor
 
 
-
 def between(kernel, X, Z) -> np.ndarray:
     """k(x_i, z_j) for rows that are different measurements, whatever their values (white noise is not shared)."""
     return evaluate.gram(kernel, X, Z)
@@ -79,7 +78,7 @@ class Triangle:
 
     def __enter__(self):
         if len(self._corners) > 1:
-            # One more than there are cores, to copy a tile while others compute. JAX's precision is a setting per thread.
+            # One more than there are cores, to copy a tile while others compute. Precision is a setting of each thread.
             self._pool = ThreadPoolExecutor(cores() + 1, initializer=lambda: double().__enter__())
         return self
 
@@ -102,7 +101,7 @@ class Triangle:
         self._each(work)
 
     def contract(self, theta, inverse, a) -> np.ndarray:
-        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). ``inverse`` is read where `fill` wrote."""
+        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). ``inverse`` is where `fill` wrote."""
 
         def work(corner):
             (i, last_i), (j, last_j) = map(self._span, corner)
@@ -201,7 +200,7 @@ def features(kernel, X) -> np.ndarray:
 
 
 class Features:
-    """Phi(theta) on fixed rows, for as many values of theta as learning asks for: the weight-space twin of `Triangle`."""
+    """Phi(theta) on fixed rows, for as many values of theta as learning asks for: the twin of `Triangle`."""
 
     def __init__(self, kernel, X):
         self.layout = Layout.of(kernel)
@@ -245,3 +244,86 @@ def _feature_programs(layout: Layout):
         return jax.grad(lambda theta: jnp.vdot(G, features(theta, leaves, rows)))(theta)
 
     return {"features": jax.jit(features), "pull": jax.jit(pull)}
+
+
+# -- derivatives in the inputs ---------------------------------------------------------------------------------------
+
+
+def slope(kernel, Z, X, weights) -> np.ndarray:
+    """sum_j weights_ij dk(z_i, x_j)/dz_i: (s, d), for a matrix Z of numbers."""
+    s, n = weights.shape
+    if s == 0:
+        return np.zeros(Z.shape)
+    columns = kernel.prepare(X, np.arange(s, s + n))
+    height, width = evaluate.tile_size(s), evaluate.tile_size(n)
+    out = np.zeros(Z.shape)
+    with concretely():
+        leaves = jax.tree.leaves(kernel._bare())
+        program = _slope_programs(Layout.of(kernel.fix()))
+        for i in range(0, s, height):
+            last_i = min(i + height, s)
+            rows, index = evaluate.take((Z, np.arange(s)), i, last_i, height)
+            for j in range(0, n, width):
+                last_j = min(j + width, n)
+                W = np.zeros((height, width))
+                W[: last_i - i, : last_j - j] = weights[i:last_i, j:last_j]
+                tile = program[0](leaves, rows, index, evaluate.take(columns, j, last_j, width), W)
+                out[i:last_i] += np.asarray(tile)[: last_i - i]
+    return out
+
+
+def diagonal_slope(kernel, Z) -> np.ndarray:
+    """dk(z_i, z_i)/dz_i, both arguments moving together: (s, d)."""
+    s = len(Z)
+    if s == 0:
+        return np.zeros(Z.shape)
+    size, out = evaluate.tile_size(s), np.zeros(Z.shape)
+    with concretely():
+        leaves = jax.tree.leaves(kernel._bare())
+        program = _slope_programs(Layout.of(kernel.fix()))
+        for i in range(0, s, size):
+            rows, index = evaluate.take((Z, np.arange(s)), i, min(i + size, s), size)
+            out[i : i + size] = np.asarray(program[1](leaves, rows, index))[: min(size, s - i)]
+    return out
+
+
+def feature_slope(kernel, Z, weights) -> np.ndarray:
+    """sum_j weights_ij dphi_j(z_i)/dz_i: (s, d)."""
+    s = len(Z)
+    if s == 0:
+        return np.zeros(Z.shape)
+    size, out = evaluate.tile_size(s), np.zeros(Z.shape)
+    with concretely():
+        leaves = jax.tree.leaves(kernel._bare())
+        program = _slope_programs(Layout.of(kernel.fix()))
+        for i in range(0, s, size):
+            last = min(i + size, s)
+            rows, index, W = evaluate.take((Z, np.arange(s), np.asarray(weights)), i, last, size)
+            out[i:last] = np.asarray(program[2](leaves, rows, index, W))[: last - i]
+    return out
+
+
+@functools.lru_cache(maxsize=256)
+def _slope_programs(layout: Layout):
+    def of_block(leaves, Z, index, columns, weights):
+        def total(Z):
+            kernel = jax.tree.unflatten(layout.structure, leaves)
+            return jnp.vdot(weights, kernel.block(kernel.prepare(Z, index), columns))
+
+        return jax.grad(total)(Z)
+
+    def of_diagonal(leaves, Z, index):
+        def total(Z):
+            kernel = jax.tree.unflatten(layout.structure, leaves)
+            return jnp.sum(kernel.block_diag(kernel.prepare(Z, index)))
+
+        return jax.grad(total)(Z)
+
+    def of_features(leaves, Z, index, weights):
+        def total(Z):
+            kernel = jax.tree.unflatten(layout.structure, leaves)
+            return jnp.vdot(weights, kernel.feature_block(kernel.prepare(Z, index)))
+
+        return jax.grad(total)(Z)
+
+    return jax.jit(of_block), jax.jit(of_diagonal), jax.jit(of_features)

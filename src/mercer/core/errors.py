@@ -17,6 +17,14 @@ class DataError(MercerError, ValueError):
     """Input data that cannot be used: wrong shape, wrong type, missing or infinite values."""
 
 
+class DataTypeError(DataError, TypeError):
+    """Input data of a kind that is no number at all."""
+
+
+class NotEnoughMemoryError(MercerError, MemoryError):
+    """Work refused before it began, because it would not fit in memory; the message has the figures."""
+
+
 class InfiniteFeaturesError(MercerError, ValueError):
     """Explicit features were asked of a kernel whose feature space is not finite."""
 
@@ -27,3 +35,7 @@ class NotPositiveDefiniteError(MercerError, ArithmeticError):
 
 class NumericalWarning(UserWarning):
     """An answer that is less accurate than usual; the message says why and by how much."""
+
+
+class InterruptedFitWarning(UserWarning):
+    """A fit was interrupted; the model holds the best parameters found until then."""

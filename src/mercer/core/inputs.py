@@ -173,6 +173,16 @@ def count_rows(X) -> int:
         raise DataError(f"X must hold rows; got {X!r} ({type(X).__name__}). {_HINT}") from None
 
 
+def take_rows(X, which):
+    """The rows of X in a slice or list of indices, in X's kind of container."""
+    frame = as_frame(X)
+    if frame is not None:
+        return frame[which if isinstance(which, slice) else [int(i) for i in which]].to_native()
+    if hasattr(X, "shape"):
+        return X[which]
+    return X[which] if isinstance(which, slice) else [X[int(i)] for i in which]
+
+
 def align_columns(X, Z, all_needed: bool = True):
     """Z with its columns in the order of X's, when both are frames.
 

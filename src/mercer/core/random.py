@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from mercer.core.errors import ParameterError
+from mercer.core.precision import concretely
 
 
 def as_key(seed):
@@ -34,3 +35,9 @@ def as_key(seed):
     high, low = divmod(int(seed), 2**32)
     key = jax.random.key(np.uint32(low), impl="threefry2x32")
     return jax.random.fold_in(key, np.uint32(high)) if high else key
+
+
+def normal(seed, shape) -> np.ndarray:
+    """Standard normal numbers, float64."""
+    with concretely():
+        return np.asarray(jax.random.normal(as_key(seed), shape))

@@ -11,12 +11,16 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, InvalidKernelError, NumericalWarning, ParameterError
-from mercer.core.inputs import align_columns, as_vector, count_rows, stack_rows
-from mercer.core.precision import concretely, is_traced
-from mercer.core.random import as_key
+from mercer.core.inputs import align_columns, as_matrix, as_vector, count_rows, stack_rows, take_rows
+from mercer.core.precision import is_traced
+from mercer.core.random import as_key, normal
 from mercer.gp.mean import MeanFunction
+from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_kernel
-from mercer.linalg.cholesky import Cholesky, root
+from mercer.linalg.cholesky import Cholesky, random_root, root
+
+PIECE = 1 << 27  # bytes
+JOINTLY = 4000  # places up to which samples come from one dense covariance
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,19 +70,35 @@ class GP:
     def mean(self, Z) -> np.ndarray:
         """E f(z): (s,). For a posterior m(z) + k(z, X) C^-1 (y - m(X)) (PRML 6.66)."""
         Z = self._aligned(Z)
-        prior = self.prior_mean(Z)
-        if self.observed is None:
-            return prior
-        return prior + gram.between(self.kernel, Z, self.observed.X) @ self.observed.a
+        mean = self.prior_mean(Z)
+        if self.observed is not None:
+            for part in self._pieces(Z):
+                mean[part] += gram.between(self.kernel, take_rows(Z, part), self.observed.X) @ self.observed.a
+        return mean
 
     def variance(self, Z) -> np.ndarray:
         """var f(z), without observation noise: (s,) (PRML 6.67)."""
+        return self.moments(Z)[1]
+
+    def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance together: (s,), (s,). In pieces, so that memory does not grow with the number of rows."""
         Z = self._aligned(Z)
-        prior = gram.diagonal(self.kernel, Z)
-        if self.observed is None:
-            return prior
-        V = self._whitened(self.observed, Z)
-        return np.maximum(prior - np.einsum("ij,ij->j", V, V), 0.0)
+        mean, variance = self.prior_mean(Z), gram.diagonal(self.kernel, Z)
+        if self.observed is not None:
+            for part in self._pieces(Z):
+                K = gram.between(self.kernel, take_rows(Z, part), self.observed.X)
+                mean[part] += K @ self.observed.a
+                V = self.observed.factor.half_solve_in_place(K.T)
+                variance[part] -= np.einsum("ij,ij->j", V, V)
+            # Below this there is only what rounding leaves of the prior's variance.
+            np.maximum(variance, 0.0, out=variance)
+        return mean, variance
+
+    def _pieces(self, Z):
+        """Rows to be done together: as many as make a matrix of about a hundred megabytes beside the data."""
+        s, n = count_rows(Z), len(self.observed.y) if self.observed is not None else 1
+        size = max(504, PIECE // (8 * n) // 504 * 504)
+        return [slice(i, min(i + size, s)) for i in range(0, s, size)]
 
     def covariance(self, Z) -> np.ndarray:
         """cov(f(z), f(z')), without observation noise: (s, s)."""
@@ -113,12 +133,50 @@ class GP:
         if not isinstance(size, int | np.integer) or size < 0:
             raise ParameterError(f"size must be a non-negative integer; got {size!r}.")
         X, n = self._aligned(X), count_rows(X)
+        if n > JOINTLY:
+            return self._sample_many(X, size, seed)
         scale = float(np.max(gram.diagonal(self.kernel, X))) if n else 0.0
         # What rounding leaves of a posterior covariance is relative to the prior's.
         R = root(self.covariance(X), scale=scale) if n else np.zeros((0, 0))
-        with concretely():
-            z = np.asarray(jax.random.normal(as_key(seed), (size, n)))
-        return self.mean(X) + z[:, : R.shape[1]] @ R.T
+        return self.mean(X) + normal(seed, (size, n))[:, : R.shape[1]] @ R.T
+
+    def _sample_many(self, Z, size, seed):
+        """Samples at more places than a joint covariance has room for.
+
+        A function is drawn from the prior, at Z and at the data, through a low-rank root of the joint covariance, and
+        carried to the posterior by what it misses the data by: f(Z) + k(Z, X) C^-1 (y - f(X) - noise) (Matheron).
+        """
+        latent, white = split_white(self.kernel)
+        seen = self.observed
+        everywhere = Z if seen is None else stack_rows(Z, seen.X, self._needs_all_columns)
+        s, total = count_rows(Z), count_rows(everywhere)
+        first, second, third, pivots = jax.random.split(as_key(seed), 4)
+        f = np.zeros((size, total))
+        if latent is not None:
+            diagonal = gram.diagonal(latent, everywhere)
+            R, left = random_root(
+                lambda chosen: gram.between(latent, take_rows(everywhere, chosen), everywhere),
+                diagonal, most=max(256, 8 * PIECE // (8 * total)), tolerance=1e-9 * float(diagonal.max(initial=0.0)),
+                rng=np.random.default_rng(np.asarray(jax.random.key_data(pivots))),
+            )  # fmt: skip
+            f = normal(first, (size, R.shape[1])) @ R.T + normal(second, (size, total)) * np.sqrt(left)
+            share = float(left.sum() / diagonal.sum())
+            if share > 1e-3:
+                warnings.warn(
+                    f"{total:,} places are too many for one joint draw from so rough a kernel: {share:.1%} of the "
+                    "variance was drawn independently at each place. Ask for fewer places at a time.",
+                    NumericalWarning,
+                    stacklevel=4,
+                )
+        keys = jax.random.split(third, 2)
+        out = self.prior_mean(Z) + f[:, :s] + np.sqrt(white) * normal(keys[0], (size, s))
+        if seen is not None:
+            noise = np.sqrt(seen.noise + white) * normal(keys[1], (size, total - s))
+            missed = seen.y - self.prior_mean(seen.X) - f[:, s:] - noise
+            weights = seen.factor.solve(missed.T)
+            for part in self._pieces(Z):
+                out[:, part] += (gram.between(self.kernel, take_rows(Z, part), seen.X) @ weights).T
+        return out
 
     # -- data ----------------------------------------------------------------------------------------------------
 
@@ -175,6 +233,69 @@ class GP:
                 stacklevel=3,
             )
         return L
+
+    # -- what the data say of it --------------------------------------------------------------------------------------
+
+    def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of each observation given all the others, noise included (RW06 5.12): (n,), (n,)."""
+        observed = self._needs_data()
+        diagonal = observed.factor.inverse_diagonal()
+        return observed.y - observed.a / diagonal, 1 / diagonal
+
+    def residual(self) -> float:
+        """|C a - (y - m)| / |y - m|: what rounding has left of the equations that were solved."""
+        observed = self._needs_data()
+        target = observed.y - self.prior_mean(observed.X)
+        left = -target
+        for part in self._pieces(observed.X):
+            rows = take_rows(observed.X, part)
+            K = gram.between(self.kernel, rows, observed.X)
+            # Rows met with themselves: noise in the kernel belongs there.
+            K[np.arange(len(K)), np.arange(part.start, part.stop)] = gram.diagonal(self.kernel, rows)
+            left[part] += K @ observed.a
+        left += (observed.noise + observed.factor.jitter) * observed.a
+        return float(np.linalg.norm(left) / (np.linalg.norm(target) or 1.0))
+
+    def gradients(self, Z) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of `mean` and `variance` with respect to the inputs: (s, d), (s, d)."""
+        Z = as_matrix(self._aligned(Z))
+        if self.prior_mean.function is not None:
+            raise ParameterError("gradients of a process with a mean function of your own are not computed.")
+        dmean, dvariance = np.zeros(Z.shape), gram.diagonal_slope(self.kernel, Z)
+        if self.observed is not None:
+            X, a = self.observed.X, self.observed.a
+            for part in self._pieces(Z):
+                dmean[part] = gram.slope(self.kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
+                K = gram.between(self.kernel, Z[part], X)
+                dvariance[part] -= 2 * gram.slope(self.kernel, Z[part], X, self.observed.factor.solve(K.T).T)
+        return dmean, dvariance
+
+    def moments_of(self, part, Z) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of one term of a sum of kernels, given what was observed of the sum: (s,), (s,)."""
+        observed = self._needs_data()
+        Z = self._aligned(Z)
+        mean, variance = np.zeros(count_rows(Z)), gram.diagonal(part, Z)
+        for piece in self._pieces(Z):
+            K = gram.between(part, take_rows(Z, piece), observed.X)
+            mean[piece] = K @ observed.a
+            V = observed.factor.half_solve_in_place(K.T)
+            variance[piece] -= np.einsum("ij,ij->j", V, V)
+        return mean, np.maximum(variance, 0.0)
+
+    def with_latent_kernel(self) -> "GP":
+        """The same posterior of the function alone: white noise in the kernel stays with the data it was seen in."""
+        latent, white = split_white(self.kernel)
+        new = object.__new__(GP)
+        new.__dict__.update(self.__dict__)
+        if latent is not None and white and self.observed is not None:
+            new.kernel = latent
+            new.observed = dataclasses.replace(self.observed, noise=self.observed.noise + white)
+        return new
+
+    def _needs_data(self) -> Observed:
+        if self.observed is None:
+            raise ParameterError("this process has not seen data yet; condition it first.")
+        return self.observed
 
     @property
     def jitter(self) -> float:

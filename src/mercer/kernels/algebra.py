@@ -369,3 +369,26 @@ def refuse_difference(a, b):
         f"a difference of kernels, {a!r} - {b!r}, is not in general a kernel: rule 6.17 adds them, and rule 6.13 "
         "multiplies by positive numbers only."
     )
+
+
+def split_white(kernel) -> tuple[Kernel | None, float]:
+    """The kernel without the white noise that is added to it, and the variance of that noise.
+
+    >>> from mercer.kernels import RBF, White
+    >>> split_white(RBF() + White(0.1))
+    (RBF(lengthscale=1.0), 0.1)
+    """
+    if isinstance(kernel, White):
+        return None, float(kernel.variance)
+    if isinstance(kernel, Scale | On):
+        inner, variance = split_white(kernel.inner)
+        factor = float(kernel.variance) if isinstance(kernel, Scale) else 1.0
+        return None if inner is None else kernel._evolve(inner=inner), factor * variance
+    if isinstance(kernel, Sum):
+        parts, variances = zip(*(split_white(part) for part in kernel.parts), strict=True)
+        kept = [part for part in parts if part is not None]
+        if len(kept) == len(parts) and not any(variances):
+            return kernel, 0.0
+        latent = None if not kept else kept[0] if len(kept) == 1 else kernel._evolve(parts=tuple(kept))
+        return latent, float(sum(variances))
+    return kernel, 0.0

@@ -6,9 +6,9 @@ import textwrap
 
 import numpy as np
 
-from mercer.core.lapack import linalg
 from mercer.core.errors import DataError, InvalidKernelError, ParameterError
 from mercer.core.inputs import as_vector, count_rows
+from mercer.core.lapack import linalg
 from mercer.core.text import table
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel

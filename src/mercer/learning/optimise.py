@@ -20,6 +20,7 @@ from mercer.learning.progress import Progress
 
 METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 REACH = 14.0  # how far a logarithm may move from where it began: a factor of a million either way
+FLAT = 0.3  # second derivatives below this are taken for it
 MOST_FOR_CURVATURE = 64  # parameters up to which the curvature is measured on the subset
 
 
@@ -71,9 +72,13 @@ class Objective:
         self.origin, self.metric = np.zeros(evidence.size), np.eye(evidence.size)
         self._anchor: tuple[float, np.ndarray] | None = None
         self._recent: dict[bytes, tuple[float, np.ndarray]] = {}
+        self._kept: dict[bytes, tuple] = {}
 
     def at(self, theta, gradient: bool = True):
-        """Value, gradient and theta itself after the best common amplitude, all to be maximised; None if there is none."""
+        """Value, gradient and theta with the best common amplitude, to be maximised; None where there is no value."""
+        key = theta.tobytes()
+        if key in self._kept and (self._kept[key][1] is not None or not gradient):
+            return self._kept[key]
         inside = np.clip(theta, *self.box)
         self.evaluations += 1
         with np.errstate(all="ignore"):
@@ -96,6 +101,9 @@ class Objective:
         if self.best is None or value > self.best[0]:
             self.best = (value, reached)
         self.watch(self)
+        if len(self._kept) > 8:
+            self._kept.clear()
+        self._kept[key] = value, slope, reached
         return value, slope, reached
 
     def begin(self, origin, metric=None):
@@ -121,29 +129,53 @@ class Objective:
         return self._recent.get(np.asarray(u).tobytes())
 
 
-def climb(objective, theta, start: str, method: str, metric, history: list[Step], max_iterations: int, tolerance):
-    """From theta to a maximum: an `Optimum`. Steps are added to ``history``."""
+def climb(objective, theta, start: str, method: str, metric, history: list[Step], max_iterations: int, enough: float):
+    """From theta to a maximum: an `Optimum`. Steps are added to ``history``.
+
+    It ends where the gradient vanishes, or after two steps that each gained less than ``enough``: the evidence is in
+    nats, and a model that gains a thousandth of one is no better.
+    """
     from scipy.optimize import minimize  # takes a while to import
 
-    objective.begin(theta, metric)
-    rows = objective.evidence.n
+    rows, values = objective.evidence.n, []
 
     def note(u):
         if (seen := objective.seen(u)) is not None:
             history.append(Step(*seen, rows))
+            values.append(seen[0])
+        if len(values) > 2 and values[-1] - values[-3] < enough and values[-1] - values[-2] < enough:
+            raise StopIteration
 
+    objective.begin(theta, metric)
     u = np.zeros(len(theta))
-    objective(u)
+    slope = np.linalg.norm(objective(u)[1])
+    if metric is not None and slope > 1:
+        # SciPy's first step has length one at most; in these coordinates that is Newton's step.
+        objective.begin(theta, metric * slope)
+        objective(u)
+        slope = slope**2
     note(u)
-    options = {"maxiter": max_iterations, "gtol": tolerance}
+    options = {"maxiter": max_iterations, "gtol": 1e-4 * max(slope, 1.0) if metric is not None else 1e-3}
     if method == "lbfgs":
-        options |= {"ftol": 1e-2 * tolerance**2, "maxcor": 20}
+        options |= {"ftol": 1e-12, "maxcor": 20}
     with np.errstate(all="ignore"):
         result = minimize(objective, u, jac=True, method=METHODS[method], callback=note, options=options)
     value, reached = objective.seen(result.x) or objective.best
-    # "Precision loss" of a line search is as good as convergence: there was nothing left to gain.
-    converged = bool(result.success) or result.status == 2
-    return Optimum(value, reached, start, converged)
+    # Not converged is only who ran out of iterations: a line search that finds nothing more to gain has arrived.
+    return Optimum(value, reached, start, converged=result.status != 1 or len(values) <= max_iterations)
+
+
+def let_go(objective, optimum: Optimum) -> Optimum:
+    """An irrelevant input is still on its way to an infinite lengthscale when climbing ends: let it go, at once."""
+    found = objective.at(optimum.theta)
+    if found is None:
+        return optimum
+    slope = np.where(np.isfinite(objective.box[0]), found[1], 0.0)
+    away = np.where(np.abs(slope) < 0.1, 4.0 * np.sign(slope), 0.0)
+    further = objective.at(optimum.theta + away, gradient=False)
+    if further is None or not further[0] > found[0]:
+        return optimum
+    return dataclasses.replace(optimum, value=further[0], theta=further[2])
 
 
 def curvature(objective, theta, rows_ratio: float):
@@ -160,7 +192,7 @@ def curvature(objective, theta, rows_ratio: float):
         H[i] = (centre[1] - shifted[1]) / step
     values, vectors = np.linalg.eigh((H + H.T) / 2 * rows_ratio)
     # Flat and rising directions: no more than a unit step for a unit slope.
-    return vectors / np.sqrt(np.maximum(np.abs(values), 1.0))
+    return vectors / np.sqrt(np.maximum(np.abs(values), FLAT))
 
 
 @dataclasses.dataclass
@@ -237,8 +269,9 @@ def learn(
                 for (start, theta), metric in zip(reached, metrics, strict=True):
                     if objective.at(theta, gradient=False) is None:
                         continue
-                    tolerance = 3e-3 if final else 2e-2
-                    found.append(climb(objective, theta, start, method, metric, history, max_iterations, tolerance))
+                    enough = 2e-2 if not final else 2e-3 if len(sizes) > 1 else 2e-4
+                    optimum = climb(objective, theta, start, method, metric, history, max_iterations, enough)
+                    found.append(let_go(objective, optimum) if final else optimum)
                 best = _distinct(found) or best
                 if not final:
                     ratio = sizes[sizes.index(size) + 1] / size

@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 
 from mercer.core.errors import NotPositiveDefiniteError
-from mercer.core.lapack import lapack
+from mercer.core.lapack import blas, lapack
 
+BLOCK = 128  # pivots drawn at a time
 LARGEST_JITTER = 1e-5  # relative to the mean of the diagonal; beyond it the matrix is called indefinite
 
 
@@ -23,11 +24,33 @@ class Cholesky:
             return np.array(b, dtype=float)
         return lapack.dtrtrs(self.lower, b, lower=1)[0]
 
+    def half_solve_in_place(self, b):
+        """L^-1 b over b itself, a Fortran-ordered matrix (n, s)."""
+        return blas.dtrsm(1.0, self.lower, b, lower=1, overwrite_b=1)
+
     def solve(self, b):
         """(C + jitter I)^-1 b. 2 n^2 flops a column."""
         if self.lower.size == 0:
             return np.array(b, dtype=float)
         return lapack.dpotrs(self.lower, b, lower=1)[0]
+
+    def inverse_diagonal(self) -> np.ndarray:
+        """The diagonal of (C + jitter I)^-1, from L^-1. n^3/3 flops and a second matrix."""
+        L_inv = lapack.dtrtri(self.lower, lower=1)[0]
+        return np.einsum("ij,ij->j", L_inv, L_inv)
+
+    def condition(self, steps: int = 12) -> float:
+        """The ratio of the largest eigenvalue of C to the smallest, by power iterations: n^2 flops each."""
+        n = len(self.lower)
+        if n == 0:
+            return 1.0
+        v = np.ones(n) + 0.5 * np.cos(np.arange(n))  # any vector that no eigenvector is orthogonal to by design
+        u, largest, smallest = v.copy(), 1.0, 1.0
+        for _ in range(steps):
+            v = self.lower @ (self.lower.T @ (v / np.linalg.norm(v)))
+            u = self.solve(u / np.linalg.norm(u))
+            largest, smallest = np.linalg.norm(v), 1 / np.linalg.norm(u)
+        return float(largest / smallest)
 
     def log_det(self) -> float:
         return 2.0 * float(np.sum(np.log(np.diag(self.lower))))
@@ -86,6 +109,31 @@ def root(K, scale: float | None = None) -> np.ndarray:
             "be drawn from it. Look at the kernel with mercer.check_kernel(kernel, X)."
         )
     return R
+
+
+def random_root(rows, diagonal, most: int, tolerance: float, rng):
+    """R (s, r) and d (s,) with K ~ R R^T + diag(d), looking at few rows of K: pivots drawn by what is left of the
+    diagonal (randomly pivoted Cholesky, in blocks). s r^2 flops, s r of memory.
+
+    ``rows(pivots)`` gives those rows of K. It stops when every d is below ``tolerance``, or r is ``most``.
+    """
+    left = diagonal.copy()
+    R = np.zeros((len(left), 0))
+    while R.shape[1] < most and left.max(initial=0.0) > tolerance:
+        count = min(BLOCK, most - R.shape[1], int((left > tolerance).sum()))
+        weights = np.where(left > tolerance, left, 0.0)
+        pivots = rng.choice(len(left), size=count, replace=False, p=weights / weights.sum())
+        G = rows(pivots) - R[pivots] @ R.T  # (count, s)
+        core = G[:, pivots]
+        np.fill_diagonal(core, left[pivots])
+        factored, order, rank, _ = lapack.dpstrf(np.asfortranarray(core), tol=tolerance, lower=1)
+        chosen = order[:rank] - 1
+        L = np.asfortranarray(np.tril(factored[:rank, :rank]))
+        F = lapack.dtrtrs(L, G[chosen], lower=1)[0].T
+        R = np.concatenate([R, F], axis=1)
+        left = np.maximum(left - np.einsum("ij,ij->i", F, F), 0.0)
+        left[pivots[chosen]] = 0.0
+    return R, left
 
 
 def _checked(C):

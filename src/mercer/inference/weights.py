@@ -1,0 +1,131 @@
+"""The posterior of the weights of a kernel with finitely many features (PRML 6.49-6.55; Ex 6.21).
+
+f(x) = w^T phi(x) with w ~ N(0, I) is the process with kernel phi(x)^T phi(x'), so this answers like a posterior `GP`
+does, with the same numbers, from M x M matrices.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.inputs import align_columns, as_vector, count_rows, stack_rows, take_rows
+from mercer.core.lapack import blas
+from mercer.core.random import normal
+from mercer.gp.process import PIECE
+from mercer.linalg.cholesky import Cholesky, factor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WeightPosterior:
+    """p(w | y) = N(mean, B^-1), B = I + Phi^T diag(noise)^-1 Phi, beside the data it came from."""
+
+    kernel: object
+    X: object
+    y: np.ndarray
+    noise: np.ndarray
+    B: np.ndarray
+    factor: Cholesky
+    weights: np.ndarray
+
+    @classmethod
+    def given(cls, kernel, X, y, noise) -> "WeightPosterior":
+        n = count_rows(X)
+        y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
+        Phi = gram.features(kernel, X)
+        return cls._from(kernel, X, y, noise, *_statistics(Phi, y, noise))
+
+    @classmethod
+    def _from(cls, kernel, X, y, noise, B, c):
+        L = factor(B.copy())
+        return cls(kernel, X, y, noise, B, L, L.solve(c))
+
+    def condition(self, X, y, noise) -> "WeightPosterior":
+        """Given more data: the sufficient statistics add up."""
+        X = align_columns(self.X, X, self.kernel.needs_all_columns)
+        more = WeightPosterior.given(self.kernel, X, y, noise)
+        B = self.B + more.B - np.eye(len(self.B))
+        c = self.B @ self.weights + more.B @ more.weights
+        both = (np.concatenate([a, b]) for a, b in ((self.y, more.y), (self.noise, more.noise)))
+        X = stack_rows(self.X, more.X, self.kernel.needs_all_columns)
+        return WeightPosterior._from(self.kernel, X, *both, B, c)
+
+    # -- moments -------------------------------------------------------------------------------------------------
+
+    def _features(self, Z):
+        return gram.features(self.kernel, Z)
+
+    def _aligned(self, Z):
+        return align_columns(self.X, Z, self.kernel.needs_all_columns)
+
+    def mean(self, Z) -> np.ndarray:
+        return self.moments(Z, variance=False)[0]
+
+    def variance(self, Z) -> np.ndarray:
+        return self.moments(Z)[1]
+
+    def moments(self, Z, variance: bool = True):
+        """E f(z) = phi(z)^T w and var f(z) = |L^-1 phi(z)|^2: (s,), (s,)."""
+        Z = self._aligned(Z)
+        s, size = count_rows(Z), max(504, PIECE // (8 * len(self.weights)) // 504 * 504)
+        means, variances = [np.empty(0)], [np.empty(0)]
+        for i in range(0, s, size):
+            Phi = self._features(take_rows(Z, slice(i, min(i + size, s))))
+            means.append(Phi @ self.weights)
+            if variance:
+                half = self.factor.half_solve(Phi.T)
+                variances.append(np.einsum("ij,ij->j", half, half))
+        return np.concatenate(means), np.concatenate(variances)
+
+    def covariance(self, Z) -> np.ndarray:
+        half = self.factor.half_solve(self._features(self._aligned(Z)).T)
+        return half.T @ half
+
+    def sample(self, Z, size: int = 1, seed=0) -> np.ndarray:
+        """Functions drawn, at the rows of Z: (size, s). One draw of the weights serves any number of rows."""
+        z = normal(seed, (len(self.weights), size))
+        w = self.weights[:, None] + blas.dtrsm(1.0, self.factor.lower, z, lower=1, trans_a=1)
+        return (self._features(self._aligned(Z)) @ w).T
+
+    def gradients(self, Z):
+        """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
+        Phi = self._features(Z)
+        return (
+            gram.feature_slope(self.kernel, Z, np.broadcast_to(self.weights, Phi.shape)),
+            2 * gram.feature_slope(self.kernel, Z, self.factor.solve(Phi.T).T),
+        )
+
+    # -- what the data say of it -----------------------------------------------------------------------------------
+
+    @property
+    def a(self) -> np.ndarray:
+        """C^-1 y: (n,)."""
+        return (self.y - self._features(self.X) @ self.weights) / self.noise
+
+    @property
+    def jitter(self) -> float:
+        return self.factor.jitter
+
+    def log_likelihood(self) -> float:
+        Phi, n = self._features(self.X), len(self.y)
+        residual = self.y - Phi @ self.weights
+        quadratic = float(residual @ (residual / self.noise) + self.weights @ self.weights)
+        log_det = self.factor.log_det() + float(np.log(self.noise).sum())
+        return -0.5 * (log_det + quadratic + n * math.log(2 * math.pi))
+
+    def leave_one_out(self):
+        half = self.factor.half_solve(self._features(self.X).T)
+        diagonal = (1 - np.einsum("ij,ij->j", half, half) / self.noise) / self.noise
+        return self.y - self.a / diagonal, 1 / diagonal
+
+    def residual(self) -> float:
+        """|C a - y| / |y|."""
+        a, Phi = self.a, self._features(self.X)
+        return float(np.linalg.norm(Phi @ (Phi.T @ a) + self.noise * a - self.y) / (np.linalg.norm(self.y) or 1.0))
+
+
+def _statistics(Phi, y, noise):
+    """B and Phi^T y / noise."""
+    scaled = Phi / np.sqrt(noise)[:, None]
+    return np.eye(Phi.shape[1]) + scaled.T @ scaled, scaled.T @ (y / np.sqrt(noise))

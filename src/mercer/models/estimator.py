@@ -1,0 +1,197 @@
+"""The scikit-learn contract: parameters, tags, and what comes in.
+
+Estimators keep the contract without inheriting from scikit-learn's base class, whose import takes longer than most
+fits; scikit-learn is imported when something of it is needed: its tags, its exceptions, the names of a frame's columns.
+"""
+
+import functools
+import inspect
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from mercer.core.errors import DataError, MercerError, ParameterError
+from mercer.core.inputs import as_frame, as_matrix, as_vector, count_rows, holds_numbers
+from mercer.kernels.base import Kernel
+
+
+class Estimator:
+    """Parameters by name, as `sklearn.base.BaseEstimator` has them. A kernel's parameters are reached through it:
+    ``set_params(kernel__lengthscale=2.0)``."""
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Constructor arguments by name; with ``deep`` also those inside them, as in ``kernel__lengthscale``."""
+        params = {}
+        for name in self._parameter_names():
+            value = params[name] = getattr(self, name)
+            if not deep or isinstance(value, type):
+                continue
+            if isinstance(value, Kernel):
+                params |= {f"{name}__{inner}": setting for inner, setting in value.parameters.items()}
+            elif hasattr(value, "get_params"):
+                params |= {f"{name}__{inner}": setting for inner, setting in value.get_params().items()}
+        return params
+
+    def set_params(self, **params):
+        """Change constructor arguments, also inside them: ``set_params(kernel__lengthscale=2.0)``. Returns self."""
+        inside: dict[str, dict[str, Any]] = {}
+        for key, value in params.items():
+            name, separator, inner = key.partition("__")
+            if name not in self._parameter_names():
+                raise ParameterError(
+                    f"Invalid parameter {name!r} for estimator {self!r}. Valid parameters are: "
+                    f"{self._parameter_names()!r}."
+                )
+            if separator:
+                inside.setdefault(name, {})[inner] = value
+            else:
+                setattr(self, name, value)
+        for name, changes in inside.items():
+            part = getattr(self, name)
+            if isinstance(part, Kernel):
+                setattr(self, name, part.replace(**changes))
+            elif hasattr(part, "set_params"):
+                part.set_params(**changes)
+            else:
+                raise ParameterError(f"{name} is {part!r}, which has no parameters inside it.")
+        return self
+
+    def __repr__(self):
+        defaults = inspect.signature(type(self).__init__).parameters
+        shown = []
+        for name in self._parameter_names():
+            value, default = getattr(self, name), defaults[name].default
+            if value is default or (np.ndim(value) == 0 and type(value) is type(default) and value == default):
+                continue
+            shown.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __sklearn_tags__(self):
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags(), requires_fit=True
+        )
+
+    # -- fitted ----------------------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
+
+    def _check_fitted(self):
+        if not self.__sklearn_is_fitted__():
+            raise _not_fitted()(f"this {type(self).__name__} is not fitted yet. Call fit(X, y) first.")
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def _check_inputs(self, X, reset: bool):
+        """X as kernels take it: a frame stays one, numbers become a float64 matrix, other objects stay as they are."""
+        name = type(self).__name__
+        frame = as_frame(X)
+        if frame is not None or hasattr(self, "feature_names_in_"):
+            from sklearn.utils.validation import validate_data
+
+            try:
+                validate_data(self, X, reset=reset, skip_check_array=True)
+            except ValueError as error:
+                raise DataError(str(error)) from None
+        if frame is not None:
+            if not len(frame):
+                raise DataError(f"X has no rows; {name} needs at least one.")
+            return X
+        if not isinstance(X, jax.Array) and not hasattr(X, "toarray") and np.ndim(_plain(X)) == 0:
+            raise DataError(f"Expected 2D array, got scalar array instead: {X!r}. Reshape your data: a row is [[...]].")
+        if not _objects(X):
+            X = self._check_numbers(X, name)
+            if reset:
+                self.n_features_in_ = X.shape[1]
+            elif X.shape[1] != self.n_features_in_:
+                raise DataError(
+                    f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
+                )
+        elif reset and hasattr(self, "n_features_in_"):
+            del self.n_features_in_
+        if not count_rows(X):
+            raise DataError(f"Found array with 0 sample(s) while a minimum of 1 is required by {name}.")
+        return X
+
+    @staticmethod
+    def _check_numbers(X, name):
+        shape = np.shape(X) if not hasattr(X, "shape") else X.shape
+        if len(shape) == 1:
+            raise DataError(
+                f"Expected 2D array, got 1D array instead, of length {shape[0]}. Reshape your data either using "
+                "X.reshape(-1, 1) if it is one input column, or X.reshape(1, -1) if it is one row."
+            )
+        if len(shape) == 2 and shape[1] == 0:
+            raise DataError(
+                f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required by {name}."
+            )
+        return as_matrix(X)
+
+    def _check_target(self, y, n: int) -> np.ndarray:
+        if y is None:
+            raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        if np.ndim(y) == 2 and np.shape(y)[1] == 1 and as_frame(y) is None:
+            from sklearn.exceptions import DataConversionWarning
+
+            warnings.warn(
+                "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
+                "(n_samples,), for example using ravel().",
+                DataConversionWarning,
+                stacklevel=3,
+            )
+        return as_vector(y, n).copy()
+
+
+class Regressor(Estimator):
+    """An estimator of numbers."""
+
+    _estimator_type = "regressor"
+
+    def __sklearn_tags__(self):
+        from sklearn.utils import RegressorTags
+
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "regressor"
+        tags.target_tags.required = True
+        tags.regressor_tags = RegressorTags()
+        return tags
+
+    def score(self, X, y) -> float:
+        """The coefficient of determination R^2 of the predicted mean."""
+        mean = self.predict(X)
+        y = as_vector(y, len(mean))
+        spread = float(np.sum((y - y.mean()) ** 2))
+        missed = float(np.sum((y - mean) ** 2))
+        return 1.0 - missed / spread if spread > 0 else float(missed == 0)
+
+
+@functools.cache
+def _not_fitted():
+    from sklearn.exceptions import NotFittedError
+
+    return type("NotFittedError", (MercerError, NotFittedError), {"__doc__": "The estimator has not seen data yet."})
+
+
+def _plain(X):
+    try:
+        return np.asarray(X) if not hasattr(X, "shape") else X
+    except ValueError:  # ragged
+        return [0]
+
+
+def _objects(X) -> bool:
+    """Whether the rows are strings, graphs or other things that only some kernels understand."""
+    if hasattr(X, "toarray") or holds_numbers(X):
+        return False
+    array = _plain(X)
+    if isinstance(array, list):
+        return True
+    return array.ndim == 1 and array.dtype.kind in "OUS"

@@ -1,0 +1,93 @@
+"""What a fit will take, said before it begins."""
+
+import dataclasses
+import functools
+import time
+
+import numpy as np
+
+from mercer.core.errors import NotEnoughMemoryError
+from mercer.core.lapack import lapack
+from mercer.core.machine import available_memory, in_words
+from mercer.learning.optimise import stages
+
+EVALUATIONS = 15  # of the evidence on all rows, from start to optimum, as measured on the benchmarks
+OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a fit will be done, what it will take, and why."""
+
+    method: str
+    rows: int
+    features: int | None
+    memory: int
+    available: int
+    seconds: float
+    why: str
+
+    def __str__(self):
+        words = {"dense": "exact, by Cholesky factorisation of the covariance of all rows",
+                 "weights": "exact, through the weights of the kernel's features"}  # fmt: skip
+        size = f"{self.rows:,} x {self.rows:,}" if self.method == "dense" else f"{self.rows:,} x {self.features:,}"
+        return "\n".join(
+            [
+                f"method    {self.method}: {words[self.method]}",
+                f"because   {self.why}",
+                f"matrix    {size}",
+                f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",
+                f"time      about {_in_words(self.seconds)} on this machine",
+            ]
+        )
+
+    def check(self):
+        """Refuse what will not fit."""
+        if self.memory > self.available:
+            raise NotEnoughMemoryError(
+                f"an exact fit of {self.rows:,} rows needs {in_words(self.memory)}; {in_words(self.available)} are "
+                "available. Use fewer rows (a random subset of them, say), a kernel with a finite number of features "
+                "(Linear, Polynomial, FeatureMap), or a larger machine. plan(X) tells what any number of rows takes."
+            )
+
+
+def plan(n: int, features: int | None, solver: str, learned: bool, parameters: int) -> Plan:
+    """The cheaper exact way that exists: M x M matrices where there are fewer features than rows, else n x n."""
+    flops = _flops_per_second()
+    if solver != "dense" and features is not None and (features < n or solver == "weights"):
+        memory = 8 * (6 * n * features + 3 * features**2)
+        evaluation = 4.0 * n * features**2 / flops
+        why = f"the kernel has {features:,} features, fewer than there are rows"
+        method = "weights"
+    else:
+        memory = 8 * 2 * n**2
+        evaluation = OVERHEAD * float(n) ** 3 / flops
+        why = "the solver was asked for" if solver == "dense" else "the kernel's feature space is infinite or larger"
+        method = "dense"
+    total = 0.0
+    if learned:
+        for rows in stages(n):
+            total += EVALUATIONS * 2 * evaluation * (rows / n) ** 3 if rows < n else EVALUATIONS * evaluation
+        total += 2e-3 * 40  # what an evaluation costs however few rows there are
+    return Plan(method, n, features, memory, available_memory(), total + evaluation, why)
+
+
+@functools.cache
+def _flops_per_second() -> float:
+    """How fast this machine factorises, measured once, in a few milliseconds."""
+    n, best = 600, np.inf
+    C = np.eye(n, order="F") * 2.0
+    for _ in range(3):
+        work = C.copy(order="F")
+        start = time.perf_counter()
+        L, _ = lapack.dpotrf(work, lower=1, overwrite_a=1, clean=0)
+        lapack.dpotri(L, lower=1, overwrite_c=1)
+        best = min(best, time.perf_counter() - start)
+    return 1.8 * n**3 / best  # larger matrices run faster
+
+
+def _in_words(seconds: float) -> str:
+    for size, word in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {word}"
+    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.2g} seconds"

@@ -1,0 +1,591 @@
+"""Gaussian process regression: predictions with intervals, and parameters learned by maximising the evidence."""
+
+import copy
+import math
+import reprlib
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mercer.core.coordinates import Layout, free_names, from_free, to_free
+from mercer.core.errors import (
+    DataError,
+    InterruptedFitWarning,
+    NotPositiveDefiniteError,
+    NumericalWarning,
+    ParameterError,
+)
+from mercer.core.inputs import as_matrix, as_vector, column_names, count_rows, holds_numbers, take_rows
+from mercer.core.parameters import Parametrized, real
+from mercer.core.precision import as_float
+from mercer.core.text import number, table
+from mercer.gp.process import GP
+from mercer.gram import count_features
+from mercer.inference.weights import WeightPosterior
+from mercer.kernels.algebra import Sum, split_white
+from mercer.kernels.convert import as_kernel
+from mercer.learning import heuristics
+from mercer.learning.evidence import LOG_2PI, evidence
+from mercer.learning.optimise import METHODS, Prior, learn
+from mercer.learning.progress import Progress
+from mercer.models.estimator import Regressor
+from mercer.models.plan import Plan, plan
+from mercer.models.relevance import Relevance, relevance
+
+SOLVERS = ("auto", "dense", "weights")
+LEARNING = ("mle", "map", None)
+
+
+class LeaveOneOut(NamedTuple):
+    """Each observation predicted from all the others: means, variances (noise included) and log scores, all (n,)."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    log_score: np.ndarray
+
+
+class Iteration(NamedTuple):
+    """One step of learning: the evidence (plus the prior, for "map"), the parameters, and on how many rows."""
+
+    value: float
+    parameters: dict[str, Any]
+    rows: int
+
+
+class Found(NamedTuple):
+    """An optimum of the evidence: its value, its parameters, where the climb began, and how many ended there."""
+
+    value: float
+    parameters: dict[str, Any]
+    start: str
+    converged: bool
+    times_found: int
+
+
+class GaussianProcessRegressor(Regressor):
+    """Regression by a Gaussian process (PRML 6.4.2), its parameters learned from the evidence (6.4.3).
+
+    Parameters
+    ----------
+    kernel : the covariance of the function. None is the ARD standard kernel (PRML 6.72) on centred and scaled inputs.
+    noise : variance of the noise, in units of y squared: one number, or one per training row. None learns it (if the
+        kernel has a `White` term, that is the noise, and nothing is added to it).
+    solver : "auto" takes the cheaper exact way: "weights" (M x M) if the kernel has fewer features than there are rows,
+        "dense" (n x n) otherwise.
+    learning : "mle" maximises the evidence; "map" the evidence times the priors that the kernel carries; None keeps
+        every parameter as it is (and, unless noise is given, adds none).
+    n_restarts : how many more climbs begin at random places around the first start. ``optima_`` has what all found.
+    normalize : centre y and divide it by its standard deviation inside. The kernel, ``log_marginal_likelihood_`` and
+        ``theta_`` then speak of that scaled target, as scikit-learn's do; noise always of y itself. False means a zero
+        mean function and y as it is.
+    random_state : seed of restarts and of the subset learning begins with. None is 0: the same data, the same model.
+    optimizer : "lbfgs" or "cg".
+    max_iterations : of each climb.
+    progress : whether a line on stderr tells how far a fit is that takes longer than a second or two.
+    allow_invalid : accept a kernel known not to be positive semidefinite.
+
+    >>> import numpy as np
+    >>> X = np.linspace(0, 6, 30)[:, None]
+    >>> model = GaussianProcessRegressor().fit(X, np.sin(X[:, 0]))
+    >>> mean, deviation = model.predict([[1.5]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
+    True
+    """
+
+    def __init__(
+        self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
+        *, optimizer="lbfgs", max_iterations=200, progress=True, allow_invalid=False,
+    ):  # fmt: skip
+        self.kernel = kernel
+        self.noise = noise
+        self.solver = solver
+        self.learning = learning
+        self.n_restarts = n_restarts
+        self.normalize = normalize
+        self.random_state = random_state
+        self.optimizer = optimizer
+        self.max_iterations = max_iterations
+        self.progress = progress
+        self.allow_invalid = allow_invalid
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    def fit(self, X, y):
+        """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far."""
+        self._check_settings()
+        X = self._check_inputs(X, reset=True)
+        n = count_rows(X)
+        y = self._check_target(y, n)
+        kernel = self._kernel_for(X)
+        noise = self._noise_for(kernel, n)
+        drawn = self._plan(kernel, X, noise)
+        drawn.check()
+        center, scale = _center_and_scale(y) if self.normalize else (0.0, 1.0)
+        target = (y - center) / scale
+        if self.normalize and not target.any():  # a constant target has nothing to learn from
+            scale = 1e-6 * (abs(center) or 1.0)
+        noise = None if noise is None else noise / scale**2
+
+        problem = _Problem(kernel, X, target, noise, drawn.method)
+        learned = None
+        if self.learning is not None and problem.size and target.any():
+            learned = self._learn(problem)
+            theta = learned.optima[0].theta
+        else:
+            theta = problem.start(0.1 if target.any() else 1e-2)
+        self._keep(problem, theta, center, scale, y, learned)
+        self.plan_ = drawn
+        return self
+
+    def _learn(self, problem):
+        prior = None
+        if self.learning == "map":
+            prior = Prior(problem.kernel, problem.size)
+        learned = learn(
+            problem, problem.n, problem.candidates(), prior=prior,
+            amplitude=problem.amplitude() if prior is None else None, logarithmic=problem.logarithmic(),
+            method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
+            rng=self._seed(), progress=Progress(shown=bool(self.progress)),
+        )  # fmt: skip
+        if not learned.optima:
+            raise NotPositiveDefiniteError(
+                f"the covariance of these {problem.n} rows could not be factorised at any starting value of the "
+                f"parameters of {problem.kernel!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
+            )
+        if learned.interrupted:
+            warnings.warn(
+                f"the fit was interrupted after {learned.evaluations} evaluations; the model has the best parameters "
+                "found until then.",
+                InterruptedFitWarning,
+                stacklevel=3,
+            )
+        return learned
+
+    def _keep(self, problem, theta, center, scale, y, learned):
+        """Everything a fitted model has, from the optimum."""
+        kernel, noise = problem.at(theta)
+        self.center_, self.scale_ = center, scale
+        self.kernel_ = kernel
+        learns_noise = problem.noise is None
+        self.noise_ = _as_given(noise * scale**2, learns_noise or np.ndim(self.noise) == 0)
+        if self.noise is not None:
+            self.noise_ = as_float(self.noise)
+        self._units = np.zeros(len(theta))  # from the optimiser's noise to noise in units of y
+        if learns_noise:
+            self._units[-1] = 2 * math.log(scale)
+        self.theta_ = theta + self._units
+        self.parameter_names_ = problem.names()
+        jitter = 0.0 if learned is None else learned.jitter
+        self._condition(problem.X, (y - center) / scale, noise + jitter)
+        self.y_train_ = y
+        self._jitter = jitter
+        self.numerics_ = {
+            "jitter": jitter + self.posterior_.jitter,
+            "condition": self._factor().condition(),
+            "residual": self.posterior_.residual(),
+        }
+        self.log_marginal_likelihood_ = self._evidence_here()
+        public = [] if learned is None else learned.history
+        self.history_ = [Iteration(s.value, _parameters(problem, s.theta, scale, learns_noise), s.rows) for s in public]
+        self.optima_ = [
+            Found(o.value, _parameters(problem, o.theta, scale, learns_noise), o.start, o.converged, o.times_found)
+            for o in (learned.optima if learned is not None else [])
+        ]
+        self.n_evaluations_ = 0 if learned is None else learned.evaluations
+
+    def _condition(self, X, target, noise):
+        if (self.solver == "weights" or self._features_of(X)) and np.all(noise > 0):
+            self.posterior_ = WeightPosterior.given(self.kernel_, copy.deepcopy(X), target, noise)
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumericalWarning)  # numerics_ has it
+            self.posterior_ = GP(self.kernel_, allow_invalid=self.allow_invalid).condition(X, target, noise)
+
+    def _features_of(self, X) -> bool:
+        if self.solver == "dense":
+            return False
+        features = count_features(self.kernel_, X)
+        return features is not None and features < count_rows(X)
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def _check_settings(self):
+        for name, allowed in (("solver", SOLVERS), ("learning", LEARNING), ("optimizer", tuple(METHODS))):
+            if getattr(self, name) not in allowed:
+                raise ParameterError(
+                    f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}."
+                )
+        for name, least in (("n_restarts", 0), ("max_iterations", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
+
+    def _seed(self):
+        if isinstance(self.random_state, np.random.RandomState):
+            return int(self.random_state.randint(2**31))
+        try:
+            return np.random.default_rng(0 if self.random_state is None else self.random_state)
+        except (TypeError, ValueError):
+            raise ParameterError(
+                f"random_state must be None, an integer or a NumPy generator; got {self.random_state!r}."
+            ) from None
+
+    def _kernel_for(self, X):
+        if self.kernel is None:
+            if not holds_numbers(X):
+                as_matrix(X)  # says which columns are not numbers
+                raise DataError("the default kernel is for vectors of numbers; give a kernel that knows these inputs.")
+            return heuristics.standard_kernel(X)
+        kernel = as_kernel(self.kernel)
+        GP(kernel, allow_invalid=self.allow_invalid)  # refuses what is no covariance
+        return kernel
+
+    def _noise_for(self, kernel, n):
+        """Variances in units of y squared, (n,); None to learn one."""
+        if self.noise is None:
+            if split_white(kernel)[1] > 0 or self.learning is None:
+                return np.zeros(n)
+            return None
+        noise = np.full(n, self.noise, dtype=float) if np.ndim(self.noise) == 0 else as_vector(self.noise, n, "noise")
+        if not np.isfinite(noise).all() or (noise < 0).any():
+            raise ParameterError(
+                f"noise is a variance: a number that is not negative, or one per row; got {reprlib.repr(self.noise)}."
+            )
+        return noise
+
+    def _plan(self, kernel, X, noise) -> Plan:
+        n = count_rows(X)
+        usable = self.solver != "dense" and (noise is None or bool(np.all(noise > 0)))
+        features = count_features(kernel, X) if usable else None
+        if self.solver == "weights" and features is None:
+            raise ParameterError(
+                f"solver='weights' needs a kernel with finitely many features and noise above zero; got {kernel!r} and "
+                f"noise {reprlib.repr(self.noise)}. Use solver='auto'."
+            )
+        free = len(free_names(kernel)) + (noise is None)
+        return plan(n, features, self.solver, self.learning is not None and free > 0, free)
+
+    def plan(self, X) -> Plan:
+        """How a fit to these rows will be done, what memory and time it will take on this machine, and why."""
+        self._check_settings()
+        X = copy.copy(self)._check_inputs(X, reset=True)
+        kernel = self._kernel_for(X)
+        return self._plan(kernel, X, self._noise_for(kernel, count_rows(X)))
+
+    # -- prediction --------------------------------------------------------------------------------------------------
+
+    def predict(self, X, return_std=False, return_cov=False, include_noise=True):
+        """The predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
+
+        ``include_noise``: of new measurements (PRML 6.66, 6.67), or of the function itself. Where every training row
+        came with its own variance, new measurements are given their mean.
+        """
+        self._check_fitted()
+        if return_std and return_cov:
+            raise ParameterError("ask for return_std or for return_cov, not for both.")
+        X = self._check_inputs(X, reset=False)
+        if return_cov:
+            return self._mean(X), self._covariance(X, include_noise)
+        if not return_std:
+            return self._mean(X)
+        mean, variance = self.posterior_.moments(X)
+        return mean * self.scale_ + self.center_, np.sqrt(self._with_noise(variance, include_noise))
+
+    def _mean(self, X):
+        return self.posterior_.mean(X) * self.scale_ + self.center_
+
+    def _with_noise(self, variance, include_noise):
+        """A variance of the scaled latent function, white noise in the kernel included, in units of y."""
+        if include_noise:
+            return variance * self.scale_**2 + np.mean(self.noise_)
+        return np.maximum(variance - split_white(self.kernel_)[1], 0.0) * self.scale_**2
+
+    def _covariance(self, X, include_noise):
+        K = self.posterior_.covariance(X)
+        K[np.diag_indices_from(K)] -= 0.0 if include_noise else split_white(self.kernel_)[1]
+        K *= self.scale_**2
+        K[np.diag_indices_from(K)] += np.mean(self.noise_) if include_noise else 0.0
+        return K
+
+    def predict_gradient(self, X):
+        """Derivatives of the predictive mean and variance with respect to the inputs: (s, d), (s, d)."""
+        self._check_fitted()
+        X = as_matrix(self._check_inputs(X, reset=False))
+        dmean, dvariance = self.posterior_.gradients(X)
+        return dmean * self.scale_, dvariance * self.scale_**2
+
+    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
+        """Draws from the predictive distribution, jointly over the rows of X: (s, n_samples).
+
+        With ``include_noise=False`` draws of the function itself. Many thousands of rows are drawn through a low-rank
+        root of their covariance; a warning tells when that is not exact.
+        """
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        seeds = np.random.SeedSequence(_entropy(random_state)).generate_state(2)
+        posterior = self.posterior_
+        if not include_noise and isinstance(posterior, GP) and split_white(self.kernel_)[1]:
+            posterior = posterior.with_latent_kernel()
+        draws = posterior.sample(X, size=n_samples, seed=int(seeds[0])) * self.scale_ + self.center_
+        if include_noise:
+            rng = np.random.default_rng(seeds[1])
+            draws = draws + rng.normal(size=draws.shape) * math.sqrt(float(np.mean(self.noise_)))
+        return draws.T
+
+    def log_predictive_density(self, X, y) -> np.ndarray:
+        """ln p(y | x, data) of each new measurement: (s,)."""
+        mean, deviation = self.predict(X, return_std=True)
+        y = as_vector(y, len(mean))
+        return -0.5 * ((y - mean) / deviation) ** 2 - np.log(deviation) - 0.5 * LOG_2PI
+
+    def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """The terms of a sum of kernels: for each, mean and standard deviation of its part of the function.
+
+        The means add up to the prediction less ``center_``. Terms go by their names, or by their expressions.
+        """
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        latent = split_white(self.kernel_)[0]
+        parts = latent.parts if isinstance(latent, Sum) else (latent,)
+        process = self._as_process()
+        out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for part in parts:
+            mean, variance = process.moments_of(part, X)
+            label = part.name or repr(part)
+            while label in out:
+                label += "'"
+            out[label] = mean * self.scale_, np.sqrt(variance) * self.scale_
+        return out
+
+    # -- the evidence ------------------------------------------------------------------------------------------------
+
+    def log_marginal_likelihood(self, theta=None, eval_gradient=False):
+        """ln p(y | theta) at ``theta`` (as ``theta_``), with its gradient if asked for; at the optimum when None."""
+        self._check_fitted()
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_
+        theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
+        if theta.shape != self.theta_.shape:
+            raise ParameterError(
+                f"theta must have {self.theta_.size} entries ({', '.join(self.parameter_names_)}); got {theta.shape}."
+            )
+        problem = self._problem()
+        with problem(None) as value:
+            value.jitter = self._jitter
+            found = value(theta - self._units, gradient=eval_gradient)
+        if found is None:
+            return (-np.inf, np.zeros(len(theta))) if eval_gradient else -np.inf
+        return (found.value, found.gradient) if eval_gradient else found.value
+
+    def _problem(self):
+        X, target, noise = self._data()
+        given = None if len(self.theta_) > Layout.of(self.kernel_).size else noise - self._jitter
+        method = "weights" if isinstance(self.posterior_, WeightPosterior) else "dense"
+        return _Problem(self.kernel_, X, target, given, method)
+
+    def _data(self):
+        kept = self.posterior_ if isinstance(self.posterior_, WeightPosterior) else self.posterior_.observed
+        return kept.X, kept.y, kept.noise
+
+    def _factor(self):
+        kept = self.posterior_ if isinstance(self.posterior_, WeightPosterior) else self.posterior_.observed
+        return kept.factor
+
+    def _as_process(self) -> GP:
+        if isinstance(self.posterior_, GP):
+            return self.posterior_
+        X, target, noise = self._data()
+        return GP(self.kernel_, allow_invalid=self.allow_invalid).condition(X, target, noise)
+
+    def _evidence_here(self) -> float:
+        if isinstance(self.posterior_, WeightPosterior):
+            return self.posterior_.log_likelihood()
+        observed = self.posterior_.observed
+        n = len(observed.y)
+        return -0.5 * float(observed.y @ observed.a + observed.factor.log_det() + n * LOG_2PI)
+
+    # -- looking at it -----------------------------------------------------------------------------------------------
+
+    def loo(self) -> LeaveOneOut:
+        """Each training row predicted from all the others at these parameters, in closed form (RW06 5.10-5.12)."""
+        self._check_fitted()
+        mean, variance = self.posterior_.leave_one_out()
+        mean, variance = mean * self.scale_ + self.center_, variance * self.scale_**2
+        score = -0.5 * ((self.y_train_ - mean) ** 2 / variance + np.log(variance) + LOG_2PI)
+        return LeaveOneOut(mean, variance, score)
+
+    def relevance(self) -> Relevance:
+        """How much each input matters: its lengthscale, and how far the prediction moves with it."""
+        self._check_fitted()
+        X, _, _ = self._data()
+        return relevance(self.kernel_, X, lambda Z: self.posterior_.gradients(Z)[0], column_names(X))
+
+    def report(self):
+        """A short summary to read: fit, noise, relevance, calibration, optima found, suggestions."""
+        from mercer.report.regression import report
+
+        self._check_fitted()
+        return report(self)
+
+    # -- more data ---------------------------------------------------------------------------------------------------
+
+    def update(self, X, y, noise=None):
+        """Add measurements at the parameters there are, at O(n^2) each; equal to conditioning on all of them again.
+
+        Parameters, and the centre and scale of y, stay as they are. ``noise`` is needed for the new rows where every
+        training row came with its own.
+        """
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        m = count_rows(X)
+        y = self._check_target(y, m)
+        if noise is None:
+            if np.ndim(self.noise_) > 0:
+                raise ParameterError("this model was fitted with one noise variance per row; give those of new rows.")
+            noise = self.noise_
+        noise = np.broadcast_to(np.asarray(noise, dtype=float), (m,))
+        if not np.isfinite(noise).all() or (noise < 0).any():
+            raise ParameterError(f"noise is a variance, which is not negative; got {reprlib.repr(noise)}.")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumericalWarning)
+            self.posterior_ = self.posterior_.condition(
+                X, (y - self.center_) / self.scale_, noise / self.scale_**2 + self._jitter
+            )
+        if np.ndim(self.noise_) > 0:
+            self.noise_ = as_float(np.concatenate([self.noise_, noise]))
+        self.y_train_ = np.concatenate([self.y_train_, y])
+        self.log_marginal_likelihood_ = self._evidence_here()
+        self.numerics_ = {
+            "jitter": self._jitter + self.posterior_.jitter,
+            "condition": self._factor().condition(),
+            "residual": self.posterior_.residual(),
+        }
+        return self
+
+    def __str__(self):
+        if not self.__sklearn_is_fitted__():
+            return repr(self)
+        rows = [[name, number(_short(value))] for name, value in self.kernel_.parameters.items()]
+        rows.append(["noise", number(_short(self.noise_))])
+        return (
+            f"{self!r}, fitted to {len(self.y_train_)} rows\n"
+            f"kernel: {self.kernel_!r}\nlog evidence: {self.log_marginal_likelihood_:.2f}\n\n"
+            + table(["parameter", "value"], rows)
+        )
+
+
+class _Problem:
+    """The evidence of one data set, on all rows or some, and where to begin: what learning asks of a model."""
+
+    def __init__(self, kernel, X, target, noise, method):
+        self.kernel, self.X, self.target, self.noise, self.method = kernel, X, target, noise, method
+        self.n = len(target)
+        self.layout = Layout.of(kernel)
+        self.size = self.layout.size + (noise is None)
+
+    def __call__(self, rows):
+        if rows is None:
+            return evidence(self.kernel, self.X, self.target, self.noise, self.method)
+        noise = None if self.noise is None else self.noise[rows]
+        return evidence(self.kernel, take_rows(self.X, rows), self.target[rows], noise, self.method)
+
+    def _theta(self, kernel, noise):
+        theta = np.asarray(to_free(kernel), dtype=float)
+        return np.append(theta, math.log(noise)) if self.noise is None else theta
+
+    def start(self, noise):
+        return self._theta(self.kernel, noise)
+
+    def candidates(self):
+        spread = float(np.mean(self.target**2)) or 1.0
+        shares = heuristics.NOISES if self.noise is None else (0.1,)
+        starts = heuristics.starts(self.kernel, self.X)
+        names = ["as given", *(f"scaled to the data ({i})" for i in range(1, len(starts)))]
+        return [
+            (f"{name}, noise {share:g}" if self.noise is None else name, self._theta(kernel, share * spread))
+            for name, kernel in zip(names, starts, strict=True)
+            for share in shares
+        ]
+
+    def amplitude(self):
+        """Which coordinates, moved together, multiply C; None if they do not reach all of it."""
+        places = heuristics.amplitudes(self.kernel)
+        if places is None or (self.noise is not None and self.noise.any()):
+            return None
+        mask = [np.full(len(p.entries), (p.path, p.field) in places) for p in self.layout.places]
+        moving = {(p.path, p.field) for p in self.layout.places}
+        return np.concatenate([*mask, [True] if self.noise is None else []]).astype(bool) if places <= moving else None
+
+    def logarithmic(self):
+        kinds = [np.full(len(p.entries), p.constraint.name != real.name) for p in self.layout.places]
+        return np.concatenate([*kinds, [True] if self.noise is None else []]).astype(bool)
+
+    def names(self):
+        return [*free_names(self.kernel), *(["noise"] if self.noise is None else [])]
+
+    def at(self, theta) -> tuple[Any, np.ndarray]:
+        """The kernel, as plain numbers, and the noise: (n,)."""
+        kernel = _settled(from_free(self.kernel, theta[: self.layout.size]))
+        return kernel, np.full(self.n, math.exp(theta[-1])) if self.noise is None else self.noise
+
+
+def _settled(tree: Parametrized):
+    """Parameters as NumPy numbers, not JAX arrays."""
+    for slot in tree._slots():
+        tree = tree._evolve_at(slot.path, **{slot.field: as_float(slot.value)})
+    return tree
+
+
+def _parameters(problem, theta, scale, learns_noise) -> dict[str, Any]:
+    """Values on the natural scale, by name; noise in units of y."""
+    start, values = 0, {}
+    slots = {(slot.path, slot.field): slot for slot in problem.kernel._slots()}
+    moved = {}
+    for place in problem.layout.places:
+        part = theta[start : start + len(place.entries)]
+        start += len(place.entries)
+        with np.errstate(over="ignore"):
+            new = part if place.constraint.name == real.name else np.exp(part)
+        value = np.array(slots[(place.path, place.field)].value, dtype=float)
+        np.put(value, place.entries, new)
+        moved[(place.path, place.field)] = value[()]
+    for key, slot in slots.items():
+        values[slot.name] = moved.get(key, slot.value)
+    if learns_noise:
+        values["noise"] = math.exp(theta[-1]) * scale**2
+    return values
+
+
+def _center_and_scale(y):
+    """Mean and standard deviation of the target; a scale of one if it is constant to rounding."""
+    size = float(np.abs(y).max())
+    if size == 0:
+        return 0.0, 1.0
+    center = float((y / size).mean()) * size
+    spread = float((y / size - center / size).std()) * size
+    if spread <= 1e-14 * size:
+        return (float(y[0]) if np.ptp(y) == 0 else center), 1.0
+    return center, spread
+
+
+def _as_given(noise, common: bool):
+    return as_float(noise[0] if common else noise)
+
+
+def _entropy(random_state):
+    if random_state is None:
+        return None
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    if not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise ParameterError(
+            f"random_state must be None, a non-negative integer or a NumPy generator; got {random_state!r}."
+        )
+    return int(random_state)
+
+
+def _short(value):
+    return np.array([float(f"{v:.4g}") for v in np.ravel(value)]).reshape(np.shape(value))

@@ -1,0 +1,82 @@
+"""Which inputs matter (automatic relevance determination, PRML 6.4.4)."""
+
+import dataclasses
+
+import numpy as np
+
+from mercer.core.errors import DataError
+from mercer.core.inputs import as_matrix, take_rows
+from mercer.core.text import table
+from mercer.kernels import Kernel, Standard
+from mercer.kernels.stationary import Isotropic
+from mercer.learning.heuristics import centre_and_spread
+
+ROWS = 2000  # the prediction's slope is looked at on so many training rows at most
+NEGLIGIBLE = 0.02  # of the largest effect
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Relevance:
+    """A table with one line per input, most relevant first when printed.
+
+    ``effect``: by how much the prediction moves, in standard deviations of it, per standard deviation of the input
+    (root mean square over the training rows). ``lengthscale``: in the units of the input, where the kernel has one per
+    input; NaN elsewhere. ``irrelevant``: effect below a fiftieth of the largest.
+    """
+
+    names: list[str]
+    effect: np.ndarray
+    lengthscale: np.ndarray
+    spread: np.ndarray
+    irrelevant: np.ndarray
+
+    def __len__(self):
+        return len(self.names)
+
+    def __str__(self):
+        rows = []
+        for i in np.argsort(-self.effect, kind="stable"):
+            length = self.lengthscale[i]
+            relative = length / self.spread[i]
+            shown = ["-", "-"] if np.isnan(length) else [f"{length:.3g}", f"{relative:.3g}"]
+            rows.append([self.names[i], f"{self.effect[i]:.3f}", *shown, "irrelevant" if self.irrelevant[i] else ""])
+        return table(["input", "effect", "lengthscale", "in spreads", ""], rows)
+
+    __repr__ = __str__
+
+
+def relevance(kernel, X, slope_of_mean, names) -> Relevance:
+    """The table for a fitted model; ``slope_of_mean(Z)`` gives derivatives of the prediction (s, d)."""
+    try:
+        matrix = as_matrix(X)
+    except DataError:
+        raise DataError(
+            "relevance is told for inputs that are numbers; these rows are of another kind, so there is nothing to "
+            "move a little and see what happens."
+        ) from None
+    d = matrix.shape[1]
+    names = list(names) if names is not None else [f"x{i}" for i in range(d)]
+    spread = centre_and_spread(matrix)[1]
+    constant = np.ptp(matrix, axis=0) == 0
+    step = max(1, -(-len(matrix) // ROWS))
+    slopes = slope_of_mean(take_rows(X, slice(None, None, step)) if names is None else matrix[::step])
+    effect = np.sqrt(np.mean((slopes * spread) ** 2, axis=0))
+    effect[constant] = 0.0
+    total = float(np.sqrt(np.sum(effect**2)))
+    effect = effect / total if total > 0 else effect
+    return Relevance(names, effect, lengthscales(kernel, d), spread, effect <= NEGLIGIBLE * effect.max(initial=0.0))
+
+
+def lengthscales(kernel: Kernel, d: int) -> np.ndarray:
+    """The shortest lengthscale the kernel has for each input, in its units; NaN where there is none."""
+    shortest = np.full(d, np.nan)
+    for node in kernel._nodes():
+        if isinstance(node, Isotropic):
+            found = np.asarray(node.lengthscale)
+        elif isinstance(node, Standard):
+            found = 1 / np.sqrt(np.asarray(node.theta1)) * (1.0 if node.scale is None else node.scale)
+        else:
+            continue
+        if found.shape == (d,) or d == 1:
+            shortest = np.fmin(shortest, found)
+    return shortest

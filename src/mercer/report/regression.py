@@ -1,0 +1,196 @@
+"""What a fitted regression says of itself, in a page."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from mercer.core.errors import DataError
+from mercer.core.machine import in_words
+from mercer.core.text import number, table
+
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """How often intervals of each level held what they should, and how well the mean did."""
+
+    levels: tuple[float, ...]
+    coverage: np.ndarray
+    rmse: float
+    mean_absolute_error: float
+    r2: float
+    log_density: float
+    z: np.ndarray
+
+    def __str__(self):
+        rows = [[f"{level:.0%}", f"{found:.1%}"] for level, found in zip(self.levels, self.coverage, strict=True)]
+        return table(["interval", "held"], rows)
+
+
+def calibration(y, mean, deviation) -> Calibration:
+    """Of predictions beside what was then measured."""
+    y, mean, deviation = (np.asarray(v, dtype=float) for v in (y, mean, deviation))
+    missed = y - mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(missed == 0, 0.0, missed / deviation)
+        density = -0.5 * z**2 - np.log(deviation) - 0.5 * np.log(2 * np.pi)
+    coverage = np.array([np.mean(np.abs(z) <= ndtri(0.5 + level / 2)) for level in LEVELS])
+    spread = float(np.sum((y - y.mean()) ** 2))
+    r2 = 1 - float(missed @ missed) / spread if spread > 0 else float("nan")
+    rmse, mae = float(np.sqrt(np.mean(missed**2))), float(np.mean(np.abs(missed)))
+    return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(density)), z)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Sections with a heading each; prints as text."""
+
+    title: str
+    sections: dict[str, str]
+    suggestions: list[str]
+    calibration: Calibration
+    relevance: Any
+
+    def __str__(self):
+        parts = [self.title, "=" * len(self.title)]
+        for heading, text in self.sections.items():
+            parts += ["", heading, "-" * len(heading), text]
+        parts += ["", "Suggestions", "-----------"]
+        parts += [f"- {text}" for text in self.suggestions] or ["none: nothing looks wrong."]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+
+def report(model) -> Report:
+    """The report of a fitted `GaussianProcessRegressor`."""
+    loo = model.loo()
+    y, n = model.y_train_, len(model.y_train_)
+    held = calibration(y, loo.mean, np.sqrt(loo.variance))
+    try:
+        relevance = model.relevance()
+    except DataError:
+        relevance = None
+    sections = {
+        "Fit": _fit(model, held, n),
+        "Noise": _noise(model, y),
+        "Parameters": str(table(["parameter", "value"], _parameters(model))),
+    }
+    if relevance is not None:
+        sections["Relevance of inputs"] = str(relevance)
+    sections["Calibration of leave-one-out intervals"] = str(held)
+    sections["Optima found"] = _optima(model)
+    sections["Numerics"] = _numerics(model)
+    return Report(
+        f"Gaussian process regression, {n:,} rows", sections, _suggestions(model, held, relevance, n), held, relevance
+    )
+
+
+def _fit(model, held, n) -> str:
+    rows = [
+        ["log evidence", f"{model.log_marginal_likelihood_:.2f} ({model.log_marginal_likelihood_ / n:.3f} a row)"],
+        ["leave-one-out R^2", f"{held.r2:.4f}"],
+        ["leave-one-out RMSE", f"{held.rmse:.4g}"],
+        ["leave-one-out log density", f"{held.log_density:.4f} a row"],
+        ["method", f"{model.plan_.method}, {model.n_evaluations_} evaluations of the evidence"],
+        ["memory", in_words(model.plan_.memory)],
+    ]
+    return "\n".join(f"{name:<27}{value}" for name, value in rows)
+
+
+def _noise(model, y) -> str:
+    noise, spread = float(np.mean(model.noise_)), float(np.std(y))
+    if noise == 0:
+        return "none is added to the kernel's own."
+    kind = "learned" if model.noise is None else "as given"
+    share = f", {np.sqrt(noise) / spread:.1%} of the spread of y" if spread > 0 else ""
+    return f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
+
+
+def _parameters(model):
+    rows = []
+    for name, value in model.kernel_.parameters.items():
+        rows.append([name, number(np.array([float(f"{v:.4g}") for v in np.ravel(value)]).reshape(np.shape(value)))])
+    return [*rows, ["noise", f"{float(np.mean(model.noise_)):.4g}"]]
+
+
+def _optima(model) -> str:
+    if not model.optima_:
+        return "nothing was learned: parameters are as given."
+    best = model.optima_[0].value
+    rows = [
+        [
+            "chosen" if i == 0 else "",
+            f"{found.value:.3f}",
+            f"{found.value - best:.3f}" if i else "",
+            f"{found.times_found}",
+            "yes" if found.converged else "no",
+            found.start,
+        ]
+        for i, found in enumerate(model.optima_)
+    ]
+    return table(["", "log evidence", "less by", "found", "converged", "from"], rows)
+
+
+def _numerics(model) -> str:
+    found = model.numerics_
+    return (
+        f"jitter {found['jitter']:.2g}, condition number about {found['condition']:.2g}, "
+        f"residual |Ca - y|/|y| {found['residual']:.2g}"
+    )
+
+
+def _suggestions(model, held, relevance, n) -> list[str]:
+    found = []
+    if n < 10:
+        found.append(
+            f"{n} rows are few: the parameters are hardly determined; give a kernel with priors (learning='map')."
+        )
+    if relevance is not None and relevance.irrelevant.any() and not relevance.irrelevant.all():
+        names = [name for name, out in zip(relevance.names, relevance.irrelevant, strict=True) if out]
+        found.append(f"the prediction hardly depends on {_listed(names)}: leaving them out should change little.")
+    coverage = dict(zip(held.levels, held.coverage, strict=True))[0.95]
+    # What 95% intervals hold of n rows varies by chance, by two standard deviations of this:
+    slack = 2 * np.sqrt(0.95 * 0.05 / n) + 0.01
+    if coverage < 0.95 - slack:
+        found.append(
+            f"95% intervals hold only {coverage:.1%} of the rows left out: the noise may vary, or have heavy tails. "
+            "Look at the rows with the largest |z| in report().calibration.z."
+        )
+    elif coverage > 0.95 + slack:
+        found.append(f"95% intervals hold {coverage:.1%} of the rows left out: a few outliers may set the noise.")
+    if model.optima_ and not model.optima_[0].converged:
+        found.append("learning stopped before it converged: raise max_iterations, or fit again.")
+    if len(model.optima_) > 1 and model.optima_[1].value > model.optima_[0].value - 2:
+        found.append(
+            "another optimum is nearly as good: the data allow a different reading; compare their predictions."
+        )
+    if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
+        found.append("little of y is explained: try n_restarts=5, another kernel, or other inputs.")
+    if model.learning == "mle" and any(slot.prior is not None for slot in model.kernel_._slots()):
+        found.append("the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.")
+    if model.numerics_["jitter"] > 0:
+        found.append(
+            "the covariance was singular to rounding, and jitter was added: give noise, or drop duplicate rows."
+        )
+    if model.numerics_["residual"] > 1e-6:
+        found.append("the equations were solved with few correct digits: more noise, or a rougher kernel, would help.")
+    return found
+
+
+def _listed(names, most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def interval(mean, deviation, level: float):
+    """The central interval that should hold ``level`` of new measurements."""
+    z = float(ndtri(0.5 + level / 2))
+    return mean - z * deviation, mean + z * deviation
+
+
+def probability_below(y, mean, deviation):
+    """Where in its predictive distribution each measurement fell; uniform if the model is right."""
+    return ndtr((np.asarray(y) - mean) / deviation)
