@@ -19,12 +19,14 @@ from mercer.core.errors import (
 )
 from mercer.gp.process import GP
 from mercer.kernels.check import check_kernel, mercer_expansion
+from mercer.models.linear import BayesianLinearRegression
 from mercer.models.regression import GaussianProcessRegressor
 
 __version__ = "0.1.0"
 
 __all__ = [
     "GP",
+    "BayesianLinearRegression",
     "DataError",
     "GaussianProcessRegressor",
     "InfiniteFeaturesError",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from mercer.core.errors import DataError
+from mercer.core.errors import DataError, DataTypeError
 
 _TIMES = ("dates", "durations")
 _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."
@@ -46,11 +46,13 @@ def as_matrix(X, what: str = "X"):
 
 def as_vector(y, n: int, what: str = "y") -> np.ndarray:
     """n finite numbers; (n, 1) is accepted, a column of a frame too."""
-    if np.ndim(y) > 2 and not isinstance(y, jax.core.Tracer):
-        raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {np.shape(y)}.")
+    shape = getattr(y, "shape", None)
+    if shape is not None and len(shape) > 2:
+        raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {shape}.")
     array = as_matrix(y, what)
     if array.shape != (n, 1):
-        raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {np.shape(y)}.")
+        shape = array.shape if shape is None else shape
+        raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {shape}.")
     return array[:, 0]
 
 
@@ -73,7 +75,7 @@ def _numbers(X, what):
     except (ValueError, TypeError) as error:
         raise DataError(f"{what} is not a rectangular array of numbers ({error}). {_HINT}") from None
     if array.dtype.kind == "c":
-        raise DataError(f"{what} holds complex numbers; real ones were expected. {_HINT}")
+        raise DataError(f"Complex data not supported: {what} holds complex numbers. {_HINT}")
     if array.dtype.kind in "USMmVO":
         kind = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(array.dtype.kind)
         if kind:
@@ -84,7 +86,8 @@ def _numbers(X, what):
                 raise TypeError("it holds text")
             return array.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"{what} cannot be read as numbers: {error}. {_HINT}") from None
+            refusal = DataTypeError if isinstance(error, TypeError) else DataError
+            raise refusal(f"{what} cannot be read as numbers: {error}. {_HINT}") from None
     return np.ascontiguousarray(array, dtype=np.float64)
 
 

@@ -6,6 +6,7 @@ does, with the same numbers, from M x M matrices.
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from mercer.core.inputs import align_columns, as_vector, count_rows, stack_rows,
 from mercer.core.lapack import blas
 from mercer.core.random import normal
 from mercer.gp.process import PIECE
+from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import Cholesky, factor
 
 
@@ -21,8 +23,8 @@ from mercer.linalg.cholesky import Cholesky, factor
 class WeightPosterior:
     """p(w | y) = N(mean, B^-1), B = I + Phi^T diag(noise)^-1 Phi, beside the data it came from."""
 
-    kernel: object
-    X: object
+    kernel: Kernel
+    X: Any
     y: np.ndarray
     noise: np.ndarray
     B: np.ndarray
@@ -47,9 +49,9 @@ class WeightPosterior:
         more = WeightPosterior.given(self.kernel, X, y, noise)
         B = self.B + more.B - np.eye(len(self.B))
         c = self.B @ self.weights + more.B @ more.weights
-        both = (np.concatenate([a, b]) for a, b in ((self.y, more.y), (self.noise, more.noise)))
         X = stack_rows(self.X, more.X, self.kernel.needs_all_columns)
-        return WeightPosterior._from(self.kernel, X, *both, B, c)
+        y, noise = np.concatenate([self.y, more.y]), np.concatenate([self.noise, more.noise])
+        return WeightPosterior._from(self.kernel, X, y, noise, B, c)
 
     # -- moments -------------------------------------------------------------------------------------------------
 

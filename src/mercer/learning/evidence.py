@@ -6,7 +6,7 @@ weight space, for a kernel with M < n features, factorises I + Phi^T Phi / noise
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,14 @@ class Evidence:
         self.y, self.n = np.asarray(y, dtype=float), len(y)
         self.noise = noise
         self.jitter = 0.0
-        self.K = self._representation(kernel, X)
+        self.K: Any = self._representation(kernel, X)
         self.size = self.K.layout.size + (noise is None)
+
+    def _representation(self, kernel, X):
+        raise NotImplementedError
+
+    def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+        raise NotImplementedError
 
     def __enter__(self):
         self.K.__enter__()

@@ -137,25 +137,27 @@ def climb(objective, theta, start: str, method: str, metric, history: list[Step]
     """
     from scipy.optimize import minimize  # takes a while to import
 
-    rows, values = objective.evidence.n, []
+    rows = objective.evidence.n
+    values: list[float] = []
 
     def note(u):
         if (seen := objective.seen(u)) is not None:
-            history.append(Step(*seen, rows))
+            history.append(Step(seen[0], seen[1], rows))
             values.append(seen[0])
         if len(values) > 2 and values[-1] - values[-3] < enough and values[-1] - values[-2] < enough:
             raise StopIteration
 
     objective.begin(theta, metric)
     u = np.zeros(len(theta))
-    slope = np.linalg.norm(objective(u)[1])
+    slope = float(np.linalg.norm(objective(u)[1]))
     if metric is not None and slope > 1:
         # SciPy's first step has length one at most; in these coordinates that is Newton's step.
         objective.begin(theta, metric * slope)
         objective(u)
         slope = slope**2
     note(u)
-    options = {"maxiter": max_iterations, "gtol": 1e-4 * max(slope, 1.0) if metric is not None else 1e-3}
+    options: dict[str, float] = {"maxiter": max_iterations}
+    options["gtol"] = 1e-4 * max(slope, 1.0) if metric is not None else 1e-3
     if method == "lbfgs":
         options |= {"ftol": 1e-12, "maxcor": 20}
     with np.errstate(all="ignore"):
@@ -237,7 +239,7 @@ def learn(
     logarithmic = np.ones(len(centre), bool) if logarithmic is None else logarithmic
     spread = np.where(logarithmic, REACH, np.inf)
     history: list[Step] = []
-    counts = [0, 0]
+    evaluations = rejected = 0
     interrupted, jitter = False, 0.0
     best: list[Optimum] = []
 
@@ -277,17 +279,17 @@ def learn(
                     ratio = sizes[sizes.index(size) + 1] / size
                     metrics = [curvature(objective, optimum.theta, ratio) for optimum in best]
                     reached = [(optimum.start, optimum.theta) for optimum in best]
-            counts = [counts[0] + objective.evaluations, counts[1] + objective.rejected]
+            evaluations, rejected = evaluations + objective.evaluations, rejected + objective.rejected
     except KeyboardInterrupt:
         if objective is None or objective.best is None:
             if not best:
                 raise
         else:
-            best = [Optimum(*objective.best, "interrupted", False), *best]
+            best = [Optimum(*objective.best, start="interrupted", converged=False), *best]
         interrupted = True
     finally:
         progress.close()
-    return Learned(best, history, *counts, jitter, interrupted)
+    return Learned(best, history, evaluations, rejected, jitter, interrupted)
 
 
 def _ranked(objective, candidates):
@@ -306,14 +308,11 @@ def _ranked(objective, candidates):
 
 
 def _distinct(found: list[Optimum]) -> list[Optimum]:
-    """Best first, those of equal height and place counted once."""
+    """Best first, those of equal height counted once: they differ in directions the evidence does not feel."""
     kept: list[Optimum] = []
     for optimum in sorted(found, key=lambda o: -o.value):
-        for other in kept:
-            near = np.abs(optimum.theta - other.theta).max(initial=0.0) < 0.1
-            if near and abs(optimum.value - other.value) < 0.05:
-                other.times_found += 1
-                break
+        if kept and kept[-1].value - optimum.value < 0.02:
+            kept[-1].times_found += 1
         else:
             kept.append(optimum)
     return kept

@@ -49,8 +49,8 @@ class Cholesky:
         for _ in range(steps):
             v = self.lower @ (self.lower.T @ (v / np.linalg.norm(v)))
             u = self.solve(u / np.linalg.norm(u))
-            largest, smallest = np.linalg.norm(v), 1 / np.linalg.norm(u)
-        return float(largest / smallest)
+            largest, smallest = float(np.linalg.norm(v)), 1 / float(np.linalg.norm(u))
+        return largest / smallest
 
     def log_det(self) -> float:
         return 2.0 * float(np.sum(np.log(np.diag(self.lower))))

@@ -123,7 +123,7 @@ class Estimator:
 
     @staticmethod
     def _check_numbers(X, name):
-        shape = np.shape(X) if not hasattr(X, "shape") else X.shape
+        shape = np.shape(_plain(X))
         if len(shape) == 1:
             raise DataError(
                 f"Expected 2D array, got 1D array instead, of length {shape[0]}. Reshape your data either using "
@@ -138,7 +138,8 @@ class Estimator:
     def _check_target(self, y, n: int) -> np.ndarray:
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        if np.ndim(y) == 2 and np.shape(y)[1] == 1 and as_frame(y) is None:
+        shape = np.shape(_plain(y))
+        if len(shape) == 2 and shape[1] == 1 and as_frame(y) is None:
             from sklearn.exceptions import DataConversionWarning
 
             warnings.warn(
@@ -163,6 +164,9 @@ class Regressor(Estimator):
         tags.target_tags.required = True
         tags.regressor_tags = RegressorTags()
         return tags
+
+    def predict(self, X) -> np.ndarray:
+        raise NotImplementedError
 
     def score(self, X, y) -> float:
         """The coefficient of determination R^2 of the predicted mean."""

@@ -196,7 +196,7 @@ class GaussianProcessRegressor(Regressor):
 
     def _condition(self, X, target, noise):
         if (self.solver == "weights" or self._features_of(X)) and np.all(noise > 0):
-            self.posterior_ = WeightPosterior.given(self.kernel_, copy.deepcopy(X), target, noise)
+            self.posterior_: Any = WeightPosterior.given(self.kernel_, copy.deepcopy(X), target, noise)
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)  # numerics_ has it

@@ -1,0 +1,99 @@
+"""Bayesian linear regression on basis functions: the weight-space twin of a Gaussian process (PRML 3.3, 6.4.1)."""
+
+import math
+
+import numpy as np
+
+from mercer.basis import Polynomial
+from mercer.core.errors import ParameterError
+from mercer.core.inputs import as_vector
+from mercer.inference.weights import WeightPosterior
+from mercer.kernels.custom import FeatureMap
+from mercer.learning.evidence import LOG_2PI
+from mercer.models.estimator import Regressor
+from mercer.models.regression import GaussianProcessRegressor
+
+
+class BayesianLinearRegression(Regressor):
+    """y(x) = w^T phi(x) with w ~ N(0, I / alpha) and noise of precision beta (PRML 6.49-6.54).
+
+    It is the Gaussian process with kernel phi(x)^T phi(x') / alpha and noise 1 / beta, computed through its weights: the
+    same predictions and the same evidence, from M x M matrices.
+
+    Parameters
+    ----------
+    basis : from `mercer.basis`, or any function of one input; its own parameters stay as they are. None is a line.
+    alpha, beta : precision of the weights and of the noise. None learns it by maximising the evidence (PRML 3.5).
+
+    Fitted: ``coef_`` (M,) and ``coef_covariance_`` (M, M), the posterior of w; ``alpha_``, ``beta_``;
+    ``log_marginal_likelihood_``; ``gamma_``, the number of weights the data determine (PRML 3.91).
+
+    >>> model = BayesianLinearRegression().fit([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
+    >>> model.coef_.round(2)
+    array([1., 2.])
+    """
+
+    def __init__(self, basis=None, alpha=None, beta=None):
+        self.basis = basis
+        self.alpha = alpha
+        self.beta = beta
+
+    def fit(self, X, y):
+        """The posterior of the weights; alpha and beta from the evidence where they are not given."""
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if value is not None and not (np.ndim(value) == 0 and np.isfinite(value) and value > 0):
+                raise ParameterError(f"{name} is a precision: a positive number, or None to learn it; got {value!r}.")
+        X = self._check_inputs(X, reset=True)
+        twin = GaussianProcessRegressor(
+            self._kernel(), noise=None if self.beta is None else 1 / self.beta, solver="weights", normalize=False,
+            progress=False,
+        )  # fmt: skip
+        y = self._check_target(y, len(X))
+        if y.any():
+            twin.fit(X, y)
+            self.alpha_, self.beta_ = float(twin.kernel_.alpha), 1 / float(twin.noise_)
+        else:  # a target of zeros says nothing of its scale
+            self.alpha_, self.beta_ = float(self.alpha or 1.0), float(self.beta or 1e12)
+        kernel = self._kernel(self.alpha_)
+        self.posterior_ = WeightPosterior.given(kernel, X, y, 1 / self.beta_)
+        root = math.sqrt(self.alpha_)  # the features carry 1 / sqrt(alpha), so that their weights are N(0, I)
+        self.coef_ = self.posterior_.weights / root
+        self.coef_covariance_ = self.posterior_.factor.solve(np.eye(len(self.coef_))) / self.alpha_
+        self.gamma_ = len(self.coef_) - self.alpha_ * float(np.trace(self.coef_covariance_))
+        self.log_marginal_likelihood_ = self.posterior_.log_likelihood()
+        return self
+
+    def _kernel(self, alpha=None):
+        """phi(x)^T phi(x') / alpha, in which only alpha may move, and only if it is not given."""
+        kernel = FeatureMap(Polynomial(1) if self.basis is None else self.basis, alpha or self.alpha or 1.0)
+        fixed = [name for name in kernel.parameters if name != "alpha" and not name.endswith("_alpha")]
+        kernel = kernel.fix(*fixed) if fixed else kernel
+        return kernel if self.alpha is None else kernel.fix()
+
+    def predict(self, X, return_std=False, return_cov=False, include_noise=True):
+        """The predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance
+        (PRML 3.58, 3.59)."""
+        self._check_fitted()
+        if return_std and return_cov:
+            raise ParameterError("ask for return_std or for return_cov, not for both.")
+        X = self._check_inputs(X, reset=False)
+        noise = 1 / self.beta_ if include_noise else 0.0
+        if return_cov:
+            K = self.posterior_.covariance(X)
+            return self.posterior_.mean(X), K + noise * np.eye(len(K))
+        if not return_std:
+            return self.posterior_.mean(X)
+        mean, variance = self.posterior_.moments(X)
+        return mean, np.sqrt(variance + noise)
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Functions drawn from the posterior, at the rows of X: (s, n_samples)."""
+        self._check_fitted()
+        return self.posterior_.sample(self._check_inputs(X, reset=False), n_samples, random_state).T
+
+    def log_predictive_density(self, X, y) -> np.ndarray:
+        """ln p(y | x, data) of each new measurement: (s,)."""
+        mean, deviation = self.predict(X, return_std=True)
+        y = as_vector(y, len(mean))
+        return -0.5 * ((y - mean) / deviation) ** 2 - np.log(deviation) - 0.5 * LOG_2PI
