@@ -29,6 +29,10 @@ class InfiniteFeaturesError(MercerError, ValueError):
     """Explicit features were asked of a kernel whose feature space is not finite."""
 
 
+class FileError(MercerError, ValueError):
+    """A file that cannot be written or read: missing, damaged, newer than this version, or no model of mercer's."""
+
+
 class NotPositiveDefiniteError(MercerError, ArithmeticError):
     """A covariance matrix that stays indefinite beyond what rounding explains."""
 

@@ -37,6 +37,7 @@ class Evidence:
         self.y, self.n = np.asarray(y, dtype=float), len(y)
         self.noise = noise
         self.jitter = 0.0
+        self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
         self.K: Any = self._representation(kernel, X)
         self.size = self.K.layout.size + (noise is None)
 
@@ -93,6 +94,7 @@ class FunctionSpace(Evidence):
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
         theta, noise = self._split(theta)
         self.K.fill(theta, M, careful)
+        self.diagonal = float(np.mean(M.ravel()[:: self.n + 1]))
         M.ravel()[:: self.n + 1] += noise
         L, failed = lapack.dpotrf(M.T, lower=1, clean=0, overwrite_a=1)
         diagonal = np.diag(L)

@@ -294,17 +294,17 @@ def learn(
 
 def _ranked(objective, candidates):
     """The best candidate alone. If none has a value, jitter grows until one does."""
-    scale = float(np.mean(objective.evidence.y**2)) or 1.0
-    relative = 0.0
+    evidence, relative = objective.evidence, 0.0
     while True:
-        objective.evidence.jitter = relative * scale
         values = [objective.at(theta, gradient=False) for _, theta in candidates]
-        if any(found is not None for found in values):
-            place = max((i for i, found in enumerate(values) if found is not None), key=lambda i: values[i][0])
+        there = [i for i, found in enumerate(values) if found is not None]
+        if there:
+            place = max(there, key=lambda i: values[i][0])
             return [(candidates[place][0], values[place][2])]
-        if relative >= 1e-5:
+        if relative >= 1e-5 or not np.isfinite(evidence.diagonal):
             return [candidates[0]]
-        relative = max(1e-12, 100 * relative)
+        relative = max(1e-14 * evidence.n, 100 * relative)
+        evidence.jitter = relative * evidence.diagonal
 
 
 def _distinct(found: list[Optimum]) -> list[Optimum]:

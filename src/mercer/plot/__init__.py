@@ -2,5 +2,6 @@
 
 from mercer.plot.kernel import gram, profile
 from mercer.plot.process import field, posterior, samples
+from mercer.plot.regression import calibration, predictions, relevance
 
-__all__ = ["field", "gram", "posterior", "profile", "samples"]
+__all__ = ["calibration", "field", "gram", "posterior", "predictions", "profile", "relevance", "samples"]

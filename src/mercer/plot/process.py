@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from mercer.core.errors import ParameterError
 from mercer.core.inputs import column_names, select_columns
 from mercer.gp.process import GP
 from mercer.plot.axes import along, new_axes, pyplot
@@ -20,21 +21,42 @@ def samples(process, X, size: int = 5, seed=0, ax=None, **style):
     return ax
 
 
-def posterior(process, X, ax=None, color="tab:red"):
-    """The mean, and two standard deviations of the function itself (not of new measurements) on either side of it."""
+def posterior(process, X, ax=None, color="tab:red", include_noise: bool = False, level: float | None = None):
+    """The mean, and two standard deviations on either side of it: of the function, or of new measurements.
+
+    ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` makes it a band of new measurements.
+    ``level`` draws the interval that holds this share instead, as in 0.95.
+    """
+    width = 2.0 if level is None else float(half_width(level))
     ax = new_axes(ax)
     x, inputs = along(X)
-    process = _as_process(process)
-    mean, deviation = process.mean(inputs), np.sqrt(process.variance(inputs))
-    ax.fill_between(
-        x, mean - 2 * deviation, mean + 2 * deviation, color=color, alpha=0.15, lw=0, label="± 2 standard deviations"
-    )
+    if hasattr(process, "predict"):
+        mean, deviation = process.predict(inputs, return_std=True, include_noise=include_noise)
+        seen, y = getattr(process.posterior_, "observed", process.posterior_), process.y_train_
+    else:
+        process = _as_process(process)
+        seen = process.observed
+        y = None if seen is None else seen.y
+        noise = np.mean(seen.noise) if include_noise and seen is not None else 0.0
+        mean, deviation = process.mean(inputs), np.sqrt(process.variance(inputs) + noise)
+    label = "± 2 standard deviations" if level is None else f"{level:.0%} interval"
+    ax.fill_between(x, mean - width * deviation, mean + width * deviation, color=color, alpha=0.15, lw=0, label=label)
     ax.plot(x, mean, color=color, label="mean")
-    if process.observed is not None:
-        ax.plot(_seen_along(process.observed.X, X), process.observed.y, "o", color="tab:blue", ms=5, label="data")
+    if seen is not None:
+        size = float(np.clip(40 / np.sqrt(len(y)), 2, 5))
+        ax.plot(_seen_along(seen.X, X), y, "o", color="tab:blue", ms=size, label="data")
     ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
     ax.legend()
     return ax
+
+
+def half_width(level):
+    """Of the central interval of a normal distribution that holds ``level`` of it, in standard deviations."""
+    from scipy.special import ndtri
+
+    if np.any(np.less(level, 0) | np.greater(level, 1)):
+        raise ParameterError(f"level is a share between 0 and 1, as in 0.95; got {level!r}.")
+    return ndtri(0.5 + np.asarray(level) / 2)
 
 
 def _seen_along(seen, X):

@@ -92,7 +92,7 @@ def report(model) -> Report:
 def _fit(model, held, n) -> str:
     rows = [
         ["log evidence", f"{model.log_marginal_likelihood_:.2f} ({model.log_marginal_likelihood_ / n:.3f} a row)"],
-        ["leave-one-out R^2", f"{held.r2:.4f}"],
+        ["leave-one-out R^2", "undefined: y is constant" if np.isnan(held.r2) else f"{held.r2:.4f}"],
         ["leave-one-out RMSE", f"{held.rmse:.4g}"],
         ["leave-one-out log density", f"{held.log_density:.4f} a row"],
         ["method", f"{model.plan_.method}, {model.n_evaluations_} evaluations of the evidence"],
@@ -107,7 +107,10 @@ def _noise(model, y) -> str:
         return "none is added to the kernel's own."
     kind = "learned" if model.noise is None else "as given"
     share = f", {np.sqrt(noise) / spread:.1%} of the spread of y" if spread > 0 else ""
-    return f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
+    text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
+    if model.calibration_ > 1:
+        text += f"\nthe covariance was multiplied by {model.calibration_:.3g}, for 95% intervals to hold 95% of rows left out"
+    return text
 
 
 def _parameters(model):
@@ -146,9 +149,7 @@ def _numerics(model) -> str:
 def _suggestions(model, held, relevance, n) -> list[str]:
     found = []
     if n < 10:
-        found.append(
-            f"{n} rows are few: the parameters are hardly determined; give a kernel with priors (learning='map')."
-        )
+        found.append(f"{n} rows hardly determine the parameters; a kernel with priors would help (learning='map').")
     if relevance is not None and relevance.irrelevant.any() and not relevance.irrelevant.all():
         names = [name for name, out in zip(relevance.names, relevance.irrelevant, strict=True) if out]
         found.append(f"the prediction hardly depends on {_listed(names)}: leaving them out should change little.")
@@ -165,17 +166,13 @@ def _suggestions(model, held, relevance, n) -> list[str]:
     if model.optima_ and not model.optima_[0].converged:
         found.append("learning stopped before it converged: raise max_iterations, or fit again.")
     if len(model.optima_) > 1 and model.optima_[1].value > model.optima_[0].value - 2:
-        found.append(
-            "another optimum is nearly as good: the data allow a different reading; compare their predictions."
-        )
+        found.append("another optimum is nearly as good: the data allow a different reading; see optima_.")
     if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
         found.append("little of y is explained: try n_restarts=5, another kernel, or other inputs.")
     if model.learning == "mle" and any(slot.prior is not None for slot in model.kernel_._slots()):
         found.append("the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.")
     if model.numerics_["jitter"] > 0:
-        found.append(
-            "the covariance was singular to rounding, and jitter was added: give noise, or drop duplicate rows."
-        )
+        found.append("the covariance was singular to rounding and got jitter: give noise, or drop duplicate rows.")
     if model.numerics_["residual"] > 1e-6:
         found.append("the equations were solved with few correct digits: more noise, or a rougher kernel, would help.")
     return found

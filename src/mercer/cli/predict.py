@@ -1,0 +1,38 @@
+"""A saved model and a table in; predictions with intervals out."""
+
+from pathlib import Path
+
+from mercer.cli import tables
+from mercer.cli.fit import prediction_table
+from mercer.core.errors import DataError
+
+
+def run_predict(
+    model_path: Path, data: Path, output: Path | None = None, *, drop_missing=False, say: tables.Say = print
+) -> Path:
+    """All of ``mercer predict``. Returns the file written."""
+    from mercer.persist import load
+
+    output = Path(f"{tables.stem(data)}_predictions.csv") if output is None else output
+    if output.exists() and data.exists() and output.samefile(data):
+        raise DataError(f"{output} is the table itself; give another file to --output.")
+    if model_path.is_dir():
+        model_path = model_path / "model.safetensors"
+    model = load(model_path)
+    columns = getattr(model, "columns_", None)
+    if not isinstance(columns, dict) or "inputs" not in columns:
+        raise DataError(f"{model_path} has no record of a table's columns; models written by mercer fit have it.")
+    inputs = columns["inputs"]
+    names = [entry["name"] for entry in inputs]
+    frame = tables.read(data, [entry["name"] for entry in inputs if entry["kind"] == "category"])
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise DataError(f"{data} lacks columns that the model needs: {', '.join(missing)}.")
+    extra = [name for name in frame.columns if name not in names]
+    if extra:
+        say(f"columns not used by the model: {', '.join(extra)}")
+    frame, numbers = tables.complete(frame, names, drop_missing, say)
+    mean, deviation = model.predict(tables.encode(frame, inputs), return_std=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    prediction_table(numbers, mean, deviation).write_csv(output)
+    return output

@@ -1,0 +1,258 @@
+"""Tables in: files read, columns turned into numbers, and the record of how, which goes with the model.
+
+Numbers stay as they are, booleans become 0 and 1, texts one column of 0 and 1 per value (``colour=red``), dates decimal
+years: days since the first of January 1970, over 365.25, plus 1970.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mercer.core.errors import DataError
+
+MOST_VALUES = 20  # that a column of text may take
+MISSING = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # beside an empty field
+SEPARATED = (".csv", ".tsv", ".txt")
+PARQUET = (".parquet", ".pq")
+MICROSECONDS_A_YEAR = 365.25 * 86400e6
+
+Input = dict[str, Any]  # {"name", "kind"}, for a category also its "values"
+Say = Callable[[str], None]
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def stem(path: Path) -> str:
+    """The name of a file without its endings.
+
+    >>> stem(Path("data/houses.csv.gz"))
+    'houses'
+    """
+    return path.name.removesuffix(".gz").rsplit(".", 1)[0] or path.name
+
+
+def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
+    """A CSV or Parquet file. ``texts`` names columns to be read as text, whatever is in them."""
+    ending = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if ending not in SEPARATED + PARQUET:
+        raise DataError(
+            f"{path} should end in .csv, .csv.gz, .tsv or .parquet; how to read {path.suffix or 'it'} is not known."
+        )
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; a table is one file.")
+    with path.open("rb") as file:  # says clearly what is wrong with a path
+        file.read(1)
+    try:
+        frame = pl.read_parquet(path) if ending in PARQUET else _separated(path, texts)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError, EOFError, OSError) as error:
+        reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
+        hint = " Save it as UTF-8." if "utf" in reason.lower() else ""
+        raise DataError(f"{path} cannot be read as a table: {reason.rstrip('.')}.{hint}") from None
+    frame = _tidy(frame, set(texts))
+    if not len(frame):
+        raise DataError(f"{path} has no rows.")
+    return frame
+
+
+def _separated(path, texts):
+    import gzip
+
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        header = file.readline()
+    separator = max(",;\t", key=header.count)  # the comma where there is none of them
+    return pl.read_csv(
+        path, separator=separator, infer_schema_length=None, try_parse_dates=True, null_values=MISSING,
+        schema_overrides=dict.fromkeys(texts, pl.String),
+    )  # fmt: skip
+
+
+def _tidy(frame: pl.DataFrame, texts: set[str]) -> pl.DataFrame:
+    """No blanks around names and texts, numbers where they were written with blanks, null for what is not finite."""
+    names = [name.strip() for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise DataError(f"the table has columns of the same name: {', '.join(sorted(_repeated(names)))}.")
+    frame = frame.rename(dict(zip(frame.columns, names, strict=True)))
+    columns = []
+    for column in frame.iter_columns():
+        if column.dtype == pl.String:
+            column = column.str.strip_chars().replace("", None)
+            numbers = column.cast(pl.Float64, strict=False)
+            if column.name not in texts and numbers.null_count() == column.null_count() < len(column):
+                column = numbers
+        if column.dtype.is_float():
+            column = pl.select(pl.when(column.is_finite()).then(column).alias(column.name)).to_series()
+        columns.append(column)
+    return pl.DataFrame(columns)
+
+
+def _repeated(names):
+    return {name for name in names if names.count(name) > 1}
+
+
+# -- columns -------------------------------------------------------------------------------------------------------
+
+
+def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> list[str]:
+    """The input columns: all but the target, those dropped, and those without a value. Refuses what cannot be used."""
+    for name in (target, *drop):
+        if name not in frame.columns:
+            known = {column.lower(): column for column in frame.columns}
+            near = [known[found] for found in difflib.get_close_matches(name.lower(), known, n=1)]
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise DataError(f"there is no column {name!r}; the columns are {_listed(frame.columns)}.{hint}")
+    if target in drop:
+        raise DataError(f"{target!r} is the target; it cannot be dropped as well.")
+    _check_target(frame[target])
+    inputs = [name for name in frame.columns if name != target and name not in drop]
+    empty = [name for name in inputs if frame[name].null_count() == len(frame)]
+    if empty:
+        say(f"left out, since nothing is in them: {_listed(empty)}")
+    inputs = [name for name in inputs if name not in empty]
+    refused = {name: reason for name in inputs if (reason := _reason_against(frame[name]))}
+    if refused:
+        reasons = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
+        drops = " ".join(f"--drop {_quoted(name)}" for name in refused)
+        raise DataError(
+            f"columns that cannot be used: {reasons}. Leave them out with {drops}, or make numbers of them."
+        )
+    if not inputs:
+        raise DataError(f"there is no input column beside the target {target!r}.")
+    return inputs
+
+
+def _check_target(column):
+    if not column.dtype.is_numeric():
+        some = column.drop_nulls()
+        shown = f", as in {some[0]!r}" if column.dtype == pl.String and len(some) else ""
+        raise DataError(f"the target {column.name!r} holds {_in_words(column.dtype)}{shown}; numbers were expected.")
+
+
+def _reason_against(column) -> str | None:
+    kind = _kind(column.dtype)
+    if kind is None:
+        return f"holds {_in_words(column.dtype)}, neither numbers, texts nor dates"
+    if kind != "category":
+        return None
+    distinct, rows = column.drop_nulls().n_unique(), len(column) - column.null_count()
+    if distinct == rows > 2:
+        return "has another text in every row, like an identifier"
+    if distinct > MOST_VALUES:
+        return f"takes {distinct} different texts ({MOST_VALUES} at most; rare ones can be put together as 'other')"
+    return None
+
+
+def _kind(dtype) -> str | None:
+    if dtype.is_numeric():
+        return "number"
+    if dtype == pl.Boolean:
+        return "boolean"
+    if dtype in (pl.String, pl.Categorical, pl.Enum):
+        return "category"
+    return "date" if dtype in (pl.Date, pl.Datetime) else None
+
+
+def _in_words(dtype) -> str:
+    words = {"number": "numbers", "boolean": "true and false", "category": "text", "date": "dates"}
+    kind = _kind(dtype)
+    return words[kind] if kind else f"values of type {dtype}"
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: Say) -> tuple[pl.DataFrame, np.ndarray]:
+    """Rows where none of the columns misses a value, and their numbers, counted from one. Others are refused."""
+    frame = frame.select(columns)
+    missing = {name: count for name, count in zip(columns, frame.null_count().row(0), strict=True) if count}
+    whole = ~frame.select(pl.any_horizontal(pl.all().is_null())).to_series().to_numpy()
+    if missing:
+        counts = _listed([f"{count} in {name}" for name, count in missing.items()])
+        lost = int((~whole).sum())
+        if not drop_missing:
+            raise DataError(
+                f"values are missing or infinite: {counts}; {lost} of {len(frame)} rows are concerned. Fill them in, "
+                "leave those rows out with --drop-missing, or those columns with --drop."
+            )
+        if lost == len(frame):
+            raise DataError(f"every row misses a value: {counts}. Leave the emptiest columns out with --drop.")
+        say(f"{lost} of {len(frame)} rows left out, since values are missing: {counts}")
+    return frame.filter(whole), np.flatnonzero(whole) + 1
+
+
+# -- numbers -------------------------------------------------------------------------------------------------------
+
+
+def describe(frame: pl.DataFrame, inputs: list[str], say: Say) -> list[Input]:
+    """How each input becomes numbers, for `encode`. Columns that never change are left out."""
+    constant = [name for name in inputs if frame[name].n_unique() == 1]
+    if constant:
+        say(f"left out, since they never change: {_listed(constant)}")
+    found: list[Input] = []
+    for name in inputs:
+        if name in constant:
+            continue
+        entry: Input = {"name": name, "kind": _kind(frame[name].dtype)}
+        if entry["kind"] == "category":
+            entry["values"] = sorted(frame[name].cast(pl.String).unique().to_list())
+        found.append(entry)
+    if not found:
+        raise DataError("no input column changes from row to row, so that there is nothing to predict from.")
+    return found
+
+
+def encode(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
+    """The inputs as columns of numbers, as `describe` said. No value may be missing."""
+    columns: list[pl.Series] = []
+    for entry in inputs:
+        column = frame[entry["name"]]
+        if entry["kind"] == "category":
+            columns += _one_hot(column.cast(pl.String), entry["values"])
+        elif entry["kind"] == "date":
+            columns.append(_decimal_years(column))
+        else:
+            columns.append(_numbers(column, entry["kind"]))
+    return pl.DataFrame(columns)
+
+
+def _one_hot(column, values):
+    unseen = [value for value in column.unique(maintain_order=True) if value not in values]
+    if unseen:
+        raise DataError(
+            f"column {column.name!r} holds {_listed(list(map(repr, unseen)))}, which was not there when the model was "
+            f"fitted; it knows {_listed(list(map(repr, values)), MOST_VALUES)}."
+        )
+    return [(column == value).cast(pl.Float64).alias(f"{column.name}={value}") for value in values]
+
+
+def _decimal_years(column):
+    if column.dtype not in (pl.Date, pl.Datetime):
+        raise DataError(f"column {column.name!r} holds {_in_words(column.dtype)}; dates were expected, as in the fit.")
+    times = column.cast(pl.Datetime("us")) if column.dtype == pl.Date else column
+    return (times.dt.timestamp("us") / MICROSECONDS_A_YEAR + 1970.0).alias(column.name)
+
+
+def _numbers(column, kind):
+    if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+        shown = f", as in {column[0]!r}" if column.dtype == pl.String else ""
+        raise DataError(
+            f"column {column.name!r} holds {_in_words(column.dtype)}{shown}; numbers were expected, as in the fit."
+        )
+    values = column.cast(pl.Float64)
+    if kind == "boolean" and not values.is_in([0.0, 1.0]).all():
+        raise DataError(f"column {column.name!r} was true and false in the fit; now it holds other numbers.")
+    return values
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _quoted(name: str) -> str:
+    import shlex
+
+    return shlex.quote(name)

@@ -1,0 +1,453 @@
+"""Models in files, without pickle: what is in a file is read, and never run.
+
+A file is in the safetensors format. The tensor ``tree`` holds JSON: values as they are, objects as the name of a class
+and its fields, arrays as the name of another tensor. Only the classes in `CLASSES` are made from it, by their own
+constructors, which check their arguments. A SHA-256 over all other bytes of the file tells when one has changed.
+
+>>> import tempfile
+>>> from mercer import kernels as k
+>>> with tempfile.TemporaryDirectory() as folder:
+...     save(2.0 * k.RBF(lengthscale=0.5), f"{folder}/kernel.mercer")
+...     load(f"{folder}/kernel.mercer")
+2.0 * RBF(lengthscale=0.5)
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib
+import json
+import math
+import os
+import re
+import reprlib
+import secrets
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import jax
+import narwhals.stable.v2 as nw
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from mercer import basis, kernels, priors
+from mercer.core.errors import FileError, MercerError, ParameterError
+from mercer.core.inputs import as_frame, count_rows, is_numeric
+from mercer.core.parameters import Parametrized, constraints
+from mercer.gp.mean import MeanFunction
+from mercer.gp.process import GP, Observed
+from mercer.inference.weights import WeightPosterior
+from mercer.kernels import algebra, substitution
+from mercer.kernels.base import Kernel
+from mercer.kernels.convert import as_kernel
+from mercer.kernels.functions import PairFunction, RowFunction
+from mercer.linalg.cholesky import Cholesky
+from mercer.models import linear, plan, regression
+from mercer.models.estimator import Estimator
+
+FORMAT, VERSION = "mercer-model", 1  # the version grows when a file means something else than it did
+
+# Every class that a file may name. A class keeps its name here when it moves to another module. A new kernel in
+# mercer.kernels is known by itself; a new estimator, prior or basis, and a class found in fitted attributes, is added.
+_FAMILIES: dict[str, list[Any]] = {
+    "kernels": [getattr(kernels, name) for name in kernels.__all__ if name != "Kernel"],
+    "algebra": [
+        algebra.Sum, algebra.Product, algebra.Scale, algebra.Power, algebra.PolynomialOf, algebra.Exp,
+        substitution.Modulate, substitution.Warp, substitution.On, substitution.GaussianOf, substitution.Normalize,
+    ],
+    "basis": [basis.Polynomial, basis.Gaussian, basis.Sigmoid],
+    "priors": [
+        priors.Normal, priors.LogNormal, priors.HalfNormal, priors.HalfCauchy, priors.Gamma, priors.InverseGamma,
+    ],
+    "parts": [
+        RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, WeightPosterior, plan.Plan,
+        regression.Iteration, regression.Found,
+    ],
+    "models": [GP, regression.GaussianProcessRegressor, linear.BayesianLinearRegression],
+}  # fmt: skip
+CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}
+_NAMES = {cls: name for name, cls in CLASSES.items()}
+
+# What a process is made of, and of what kind.
+_OF_A_GP: dict[str, Any] = {
+    "kernel": Kernel, "prior_mean": MeanFunction, "allow_invalid": object, "observed": Observed | None,
+}  # fmt: skip
+
+_SEAL = re.compile(rb'"sha256":\s*"([0-9a-f]{64})"')
+_LIBRARIES: tuple[Any, ...] = ("pandas", "polars")
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file or folder that is not there."""
+
+
+def save(model, path) -> None:
+    """Write a model to one file: an estimator, fitted or not, a `GP` before or after data, or a kernel.
+
+    `load` gives it back with everything it had, and its predictions are the same to the last bit. Frames come back as
+    frames of the same library, with rows numbered from zero. A scikit-learn kernel is stored as its counterpart here.
+    Functions of your own (`Custom`, or `FeatureMap`, `warp` and `modulate` with them) cannot be stored. The file
+    appears all at once: whatever goes wrong, one that was there before stays as it was.
+    """
+    from mercer import __version__  # the package itself imports this module
+
+    if not isinstance(model, Estimator | GP | Kernel):
+        raise ParameterError(
+            f"save takes an estimator of mercer's, a GP or a kernel; got {type(model).__name__}. Of a pipeline, store "
+            "the mercer model inside it, and build the rest around it again."
+        )
+    writer = _Writer()
+    try:
+        tree = json.dumps(writer.write(model, type(model).__name__))
+        # What is written must be readable: better to know now than when the model is gone.
+        _Reader(writer.tensors.__getitem__).read(json.loads(tree))
+    except Exception as error:
+        raise ParameterError(f"this model cannot be stored: {_said(error)}") from error
+    tensors = {"tree": np.frombuffer(tree.encode(), np.uint8), **writer.tensors}
+    metadata = {"format": FORMAT, "version": str(VERSION), "mercer": __version__, "sha256": "0" * 64}
+    _write(Path(path), tensors, metadata)
+
+
+def load(path) -> Any:
+    """The model in a file that `save` wrote. Nothing in a file is run; a damaged or foreign one raises `FileError`."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            _check(file)
+        with safe_open(path, framework="numpy") as tensors:
+            model = _Reader(tensors.get_tensor).read(json.loads(tensors.get_tensor("tree").tobytes()))
+        if not isinstance(model, Estimator | GP | Kernel):
+            raise FileError("it holds no estimator, GP or kernel.")
+    except FileNotFoundError:
+        raise MissingFileError(f"there is no file {str(path)!r}.") from None
+    except Exception as error:  # whatever constructors say of a wrong tree
+        raise FileError(f"{str(path)!r} cannot be read: {_said(error)}") from error
+    return model
+
+
+def _said(error) -> str:
+    return str(error) if isinstance(error, MercerError | OSError) else f"{type(error).__name__}: {error}"
+
+
+# -- from objects to a tree -----------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Values as JSON, their arrays as tensors. ``where`` is the place in the model, for the error messages."""
+
+    def __init__(self):
+        self.tensors: dict[str, np.ndarray] = {}
+        self._seen: dict[int, tuple[Any, Any]] = {}  # the object itself too, so that no other one takes its id
+
+    def write(self, value, where: str) -> Any:
+        if value is None or type(value) in (bool, int):
+            return value
+        if isinstance(value, str):
+            return str(value)
+        if type(value) is float:  # JSON writes as many digits as tell it from its neighbours
+            return value if math.isfinite(value) else {"is": "float", "bits": struct.pack(">d", value).hex()}
+        if type(value) is list:
+            return [self.write(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        if type(value) in (tuple, frozenset):
+            items = value if type(value) is tuple else sorted(value)
+            return {"is": type(value).__name__, "items": self.write(list(items), where)}
+        if type(value) is dict:
+            pairs = [[self.write(k, where), self.write(v, f"{where}[{k!r}]")] for k, v in value.items()]
+            return {"is": "dict", "pairs": pairs}
+        if isinstance(value, np.generic) and _portable(value.dtype):
+            return {"is": "number", "dtype": value.dtype.str, "value": self.write(value.item(), where)}
+        if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer):
+            if id(value) not in self._seen:
+                self._seen[id(value)] = value, self._array(value, where)
+            return self._seen[id(value)][1]
+        if type(value) in _NAMES:
+            return self._object(value, where)
+        return self._other(value, where)
+
+    def _object(self, value, where):
+        if isinstance(value, RowFunction) and value.function is not None:
+            raise _your_own(where, value)
+        fields = {name: self.write(part, f"{where}.{name}") for name, part in _apart(value).items()}
+        node = {"is": "object", "class": _NAMES[type(value)], "fields": fields}
+        if isinstance(value, Estimator):
+            state = {name: part for name, part in vars(value).items() if name not in fields}
+            node["state"] = {name: self.write(part, f"{where}.{name}") for name, part in state.items()}
+        return node
+
+    def _array(self, value, where):
+        value = value if isinstance(value, np.ndarray) else np.asarray(value)
+        if value.dtype.kind in "UO":
+            items = self.write(value.ravel().tolist(), where)
+            return {"is": "text" if value.dtype.kind == "U" else "objects", "shape": list(value.shape), "items": items}
+        if isinstance(value, np.ma.MaskedArray) or not _portable(value.dtype):
+            kind = "masked" if isinstance(value, np.ma.MaskedArray) else str(value.dtype)
+            raise ParameterError(
+                f"{where} is an array of {kind} values; plain numbers and text are stored. Convert it."
+            )
+        # The last bit of a sum depends on the order of memory, so that is kept.
+        order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
+        plain = np.asarray(value.T if order == "F" else value, dtype=value.dtype.newbyteorder("<"), order="C")
+        if plain.dtype.kind == "c":
+            plain = plain[..., None].view(f"<f{plain.itemsize // 2}")
+        name = str(len(self.tensors))
+        self.tensors[name] = plain
+        return {"is": "array", "tensor": name, "dtype": value.dtype.str, "order": order}
+
+    def _other(self, value, where):
+        kernel = as_kernel(value, or_none=True)
+        if kernel is not None and kernel is not value:  # one of scikit-learn's: ours with the same Gram matrices
+            return self.write(kernel, where)
+        if isinstance(value, PairFunction) or (callable(value) and not isinstance(value, Parametrized)):
+            raise _your_own(where, value)
+        frame = as_frame(value)
+        if frame is not None:
+            return self._frame(frame, where)
+        series = nw.from_native(value, series_only=True, pass_through=True)
+        if isinstance(series, nw.Series):  # a column by itself is n numbers, or n words
+            return self.write(series.to_numpy() if is_numeric(series.dtype) else series.to_list(), where)
+        raise ParameterError(
+            f"{where} is of type {type(value).__module__}.{type(value).__qualname__}. Files hold numbers, text, lists "
+            "and dicts, NumPy arrays, pandas and polars frames, and classes of mercer's own: code of others would have "
+            "to be run to read it." + (" Give an integer as random_state." if where.endswith("random_state") else "")
+        )
+
+    def _frame(self, frame, where):
+        library = frame.implementation.value
+        if library not in _LIBRARIES:
+            raise ParameterError(f"{where} is a frame of {library}; those of {' and '.join(_LIBRARIES)} can be stored.")
+        columns = []
+        for column in frame.iter_columns():
+            values: Any = None
+            if column.dtype == nw.String:
+                values = [item if isinstance(item, str) else None for item in column.to_list()]
+            elif is_numeric(column.dtype):
+                values = column.to_numpy()
+                if values.dtype.kind == "O":  # some are missing
+                    values = column.cast(nw.Float64).to_numpy()
+            if values is None or not isinstance(column.name, str | int):
+                raise ParameterError(
+                    f"{where} has a column {column.name!r} of type {column.dtype}; columns of numbers, booleans and "
+                    "text, named by text or whole numbers, can be stored. Leave it out of the inputs, or convert it."
+                )
+            columns.append([column.name, self.write(values, f"{where}[{column.name!r}]")])
+        return {"is": "frame", "library": library, "columns": columns}
+
+
+def _your_own(where, function):
+    return ParameterError(
+        f"{where} is a function of your own, {getattr(function, '__name__', None) or repr(function)}: code, which only "
+        "a pickle could hold. Use basis functions from mercer.basis in its place, or build the model again from its "
+        "data, in a program that has the function."
+    )
+
+
+def _portable(dtype) -> bool:
+    """Numbers that are the same on every machine, as long doubles are not."""
+    return dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
+
+
+def _apart(value) -> dict[str, Any]:
+    """The arguments from which `_together` makes the same thing again."""
+    if isinstance(value, Cholesky):  # only the triangle, column by column
+        columns = (value.lower[j:, j] for j in range(len(value.lower)))
+        return {"packed": np.concatenate([np.empty(0), *columns]), "jitter": value.jitter}
+    if isinstance(value, GP):
+        return {name: getattr(value, name) for name in _OF_A_GP}
+    if isinstance(value, Estimator):
+        return value.get_params(deep=False)
+    if isinstance(value, tuple):
+        return value._asdict()  # type: ignore[attr-defined]
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+# -- from a tree to objects -----------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Values from JSON, their arrays from ``tensor(name)``. Any exception means that the tree is wrong."""
+
+    def __init__(self, tensor: Callable[[str], np.ndarray]):
+        self.tensor = functools.cache(tensor)
+
+    def read(self, node) -> Any:
+        if isinstance(node, list):
+            return [self.read(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        match node:
+            case {"is": "float", "bits": bits}:
+                return struct.unpack(">d", bytes.fromhex(bits))[0]
+            case {"is": "number", "dtype": dtype, "value": value}:
+                return _dtype(dtype).type(self.read(value))
+            case {"is": "tuple", "items": list(items)}:
+                return tuple(self.read(items))
+            case {"is": "frozenset", "items": list(items)}:
+                return frozenset(self.read(items))
+            case {"is": "dict", "pairs": list(pairs)}:
+                return {self.read(key): self.read(value) for key, value in pairs}
+            case {"is": "array", "tensor": str(name), "dtype": dtype, "order": order}:
+                array = self.tensor(name)
+                array = array.view(_dtype(dtype).newbyteorder("<"))[..., 0] if _dtype(dtype).kind == "c" else array
+                return (array.T if order == "F" else array).astype(_dtype(dtype), copy=False)
+            case {"is": "text", "shape": shape, "items": list(items)}:
+                return np.array([str(item) for item in items], dtype=np.str_).reshape(shape)
+            case {"is": "objects", "shape": shape, "items": list(items)}:
+                objects = np.empty(len(items), dtype=object)
+                for i, item in enumerate(items):
+                    objects[i] = self.read(item)
+                return objects.reshape(shape)
+            case {"is": "frame", "library": library, "columns": list(columns)}:
+                return _frame(library, [(name, self.read(values)) for name, values in columns])
+            case {"is": "object", "class": name, "fields": dict(fields)}:
+                if name not in CLASSES:
+                    raise FileError(f"it asks for {name!r}, which is not a class that files may ask for.")
+                made = _together(CLASSES[name], {field: self.read(part) for field, part in fields.items()})
+                for attribute, part in node.get("state", {}).items():
+                    _set(made, attribute, self.read(part))
+                return made
+        raise FileError(f"it has a part that is not understood: {reprlib.repr(node)}.")
+
+
+def _dtype(text: str) -> np.dtype:
+    if not re.fullmatch(r"[<>|=][biufc][0-9]{1,2}", text):
+        raise FileError(f"it has numbers of an unknown type, {text!r}.")
+    return np.dtype(text)
+
+
+def _together(cls, fields: dict[str, Any]) -> Any:
+    """One object, by its constructor, and a check of what that takes on trust."""
+    if cls is Cholesky:
+        made: Any = _unpacked(**fields)
+    elif cls is GP:  # as `GP.condition` makes them: the constructor would ask once more whether the kernel is valid
+        made = object.__new__(GP)
+        vars(made).update(fields)
+    else:
+        made = cls(**fields)
+    if not _sound(made):
+        raise FileError(f"the parts of {cls.__name__} do not fit together.")
+    return made
+
+
+def _unpacked(packed, jitter) -> Cholesky:
+    n = (math.isqrt(8 * packed.size + 1) - 1) // 2
+    if packed.shape != (n * (n + 1) // 2,):
+        raise FileError(f"a triangular matrix cannot have {packed.size} entries.")
+    lower, start = np.zeros((n, n), order="F"), 0  # as LAPACK wants it
+    for j in range(n):
+        lower[j:, j] = packed[start : start + n - j]
+        start += n - j
+    return Cholesky(lower, float(jitter))
+
+
+def _sound(made) -> bool:
+    match made:
+        case GP():
+            return all(isinstance(getattr(made, name), kind) for name, kind in _OF_A_GP.items())
+        case MeanFunction():
+            return isinstance(made.constant, float) and isinstance(made.function, RowFunction | None)
+        case Observed():
+            n = count_rows(made.X)
+            return made.y.shape == made.noise.shape == made.a.shape == (n,) and made.factor.lower.shape == (n, n)
+        case WeightPosterior():
+            n, M = count_rows(made.X), len(made.weights)
+            square = made.B.shape == made.factor.lower.shape == (M, M) and made.weights.shape == (M,)
+            return square and made.y.shape == made.noise.shape == (n,) and isinstance(made.kernel, Kernel)
+        case RowFunction() if made.function is not None or not isinstance(made.module, basis.Basis):
+            return False
+        case algebra.Nary() if not made.parts or not all(isinstance(part, Kernel) for part in made.parts):
+            return False
+        case Parametrized():
+            known = set(constraints(type(made)))
+            carried = all(field in known and isinstance(prior, priors.Prior) for field, prior in made.priors)
+            return carried and isinstance(made.fixed, frozenset) and made.fixed <= known
+    return True
+
+
+def _set(made, name: str, value):
+    """A fitted attribute of an estimator; nothing that would hide what its class does."""
+    ours = getattr(type(made), name, None)
+    hidden = callable(ours) or isinstance(ours, property) or name.startswith("__") or not name.isidentifier()
+    if hidden or not isinstance(made, Estimator):
+        raise FileError(f"it sets {name!r} of {type(made).__name__}, which is not for a file to say.")
+    setattr(made, name, value)
+
+
+def _frame(library: str, columns):
+    """A frame of the library it came from; of the other one where only that is installed."""
+    for backend in sorted(_LIBRARIES, key=lambda name: name != library):  # only these are imported
+        try:
+            importlib.import_module(backend)
+        except ImportError:
+            continue
+        text: Any = functools.partial(nw.new_series, dtype=nw.String, backend=backend)
+        made = {name: values if isinstance(values, np.ndarray) else text(name, values) for name, values in columns}
+        return nw.from_dict(made, backend=backend).to_native()
+    raise FileError(f"its inputs are a frame of {library}; install {' or '.join(_LIBRARIES)} to read it.")
+
+
+# -- bytes ----------------------------------------------------------------------------------------------------------
+
+
+def _write(path: Path, tensors, metadata):
+    """The file under another name in the same folder, then, when it is whole, under its own."""
+    if not path.parent.is_dir():
+        raise MissingFileError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first.")
+    temporary = path.parent / f".mercer-{secrets.token_hex(8)}"
+    try:
+        temporary.touch(exist_ok=False)
+        mode = (path if path.exists() else temporary).stat().st_mode
+        save_file(tensors, temporary, metadata)
+        temporary.chmod(mode)  # safetensors makes files that nobody else may read
+        with open(temporary, "r+b") as file:
+            place, _, found = _digest(file)
+            file.seek(place)
+            file.write(found.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        raise FileError(f"{str(path)!r} cannot be written: {error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _header(file: BinaryIO) -> bytes:
+    file.seek(0)
+    size = int.from_bytes(file.read(8), "little")
+    return file.read(size) if size <= 100_000_000 else b""  # as much as safetensors allows
+
+
+def _check(file: BinaryIO):
+    """Refuse what is foreign, newer or damaged, before anything else is looked at."""
+    try:
+        metadata = json.loads(_header(file))["__metadata__"]
+        if metadata["format"] != FORMAT:
+            raise ValueError
+        version = int(metadata["version"])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise FileError("it is no model stored by mercer.save, or its beginning is damaged.") from None
+    if not 1 <= version <= VERSION:
+        raise FileError(
+            f"it has version {version} of the format, from mercer {metadata.get('mercer')}; this mercer reads up to "
+            f"version {VERSION}. Install a newer one."
+        )
+    _, told, found = _digest(file)
+    if told != found:
+        raise FileError("it was cut short or changed after it was written: its SHA-256 is not the one it came with.")
+
+
+def _digest(file: BinaryIO) -> tuple[int, str, str]:
+    """Where the SHA-256 of a file is written, what is written there, and what it is: of all bytes, with zeros there."""
+    seals = list(_SEAL.finditer(_header(file)))
+    if len(seals) != 1:
+        raise FileError("its beginning is damaged: there is no SHA-256 of the rest.")
+    place = 8 + seals[0].start(1)
+    file.seek(0)
+    digest = hashlib.sha256(file.read(place) + b"0" * 64)
+    file.seek(place + 64)
+    while piece := file.read(1 << 20):
+        digest.update(piece)
+    return place, seals[0].group(1).decode(), digest.hexdigest()

@@ -1,0 +1,106 @@
+"""Fitted regressions, looked at: are the intervals honest, are the means close, which inputs matter."""
+
+import numpy as np
+
+from mercer.core.errors import DataError
+from mercer.core.inputs import as_vector
+from mercer.plot.axes import new_axes
+from mercer.plot.process import half_width
+
+LEVELS = np.linspace(0.0, 1.0, 101)
+IDEAL = "as it should be"
+
+
+def calibration(y, mean=None, deviation=None, ax=None, label=None, color=None):
+    """How much of what was measured central intervals of each level held; on the diagonal they are honest.
+
+    Below it intervals are too narrow, above it too wide. The band is where 95 of 100 honest models would be, by chance
+    alone. ``y, mean, deviation`` are measurements and their predictions, (n,) each; or a fitted model in place of y,
+    which is judged by its leave-one-out predictions. Call it twice with the same ``ax`` to compare.
+    """
+    from scipy.stats import binom  # takes a while to import
+
+    ax = new_axes(ax)
+    label = label or ("leave-one-out" if mean is None else "measured")
+    y, mean, deviation = _measured(y, mean, deviation)
+    n = len(y)
+    missed = np.abs(_in_deviations(y - mean, deviation))
+    coverage = np.mean(missed[:, None] <= half_width(LEVELS), axis=0)
+    if not any(line.get_label() == IDEAL for line in ax.get_lines()):
+        ax.plot([0, 1], [0, 1], color="0.4", lw=1, ls="--", label=IDEAL)
+    (line,) = ax.plot(LEVELS, coverage, color=color, lw=2, label=f"{label}, n = {n:,}")
+    chance = binom.interval(0.95, n, LEVELS[1:-1])
+    ax.fill_between(LEVELS[1:-1], chance[0] / n, chance[1] / n, color=line.get_color(), alpha=0.13, lw=0)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="level of the interval", ylabel="share of rows it held")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    ax.legend(loc="upper left", fontsize="small")
+    return ax
+
+
+def predictions(y, mean=None, deviation=None, ax=None, level: float = 0.95, color="tab:blue"):
+    """What was measured against what was predicted, with intervals of ``level``; red where they missed.
+
+    ``y, mean, deviation`` as in `calibration`: arrays, or a fitted model for its leave-one-out predictions.
+    """
+    width = half_width(level)
+    ax = new_axes(ax)
+    y, mean, deviation = _measured(y, mean, deviation)
+    out = np.abs(_in_deviations(y - mean, deviation)) > width
+    size = {"ms": float(np.clip(40 / np.sqrt(len(y)), 2, 5)), "elinewidth": 0.8}
+    for rows, shade, label in ((~out, color, "held"), (out, "tab:red", "missed")):
+        if rows.any():
+            ax.errorbar(
+                mean[rows], y[rows], xerr=width * deviation[rows], fmt="o", color=shade, ecolor=(shade, 0.35), **size,
+                label=f"{label} by its {level:.0%} interval ({rows.sum():,})",
+            )  # fmt: skip
+    low, high = min(y.min(), mean.min()), max(y.max(), mean.max())
+    ax.axline((low, low), slope=1, color="0.4", lw=1, ls="--", zorder=0)
+    margin = 0.05 * (high - low) or 1.0
+    ax.set(ylim=(low - margin, high + margin), xlabel="predicted", ylabel="measured")
+    ax.legend(loc="upper left", fontsize="small")
+    return ax
+
+
+def relevance(model, ax=None, most: int = 15, color="tab:blue"):
+    """How far the prediction moves with each input, the largest on top; grey where it hardly moves at all.
+
+    ``model`` is a fitted regressor, or the table that its ``relevance()`` gives. Only the ``most`` relevant are drawn.
+    """
+    table = model.relevance() if hasattr(model, "relevance") else model
+    order = np.argsort(-table.effect, kind="stable")[:most][::-1]
+    ax = new_axes(ax)
+    names = [_short(table.names[i]) for i in order]
+    bars = ax.barh(
+        range(len(order)), table.effect[order], color=[("0.75" if table.irrelevant[i] else color) for i in order]
+    )
+    ax.bar_label(bars, [f"{table.effect[i]:.2f}" for i in order], padding=3, fontsize="small")
+    ax.set_yticks(range(len(order)), names)
+    ax.set(xlim=(0, 1.12 * max(float(table.effect.max()), 1e-9)), xlabel="effect on the prediction")
+    ax.spines[["top", "right"]].set_visible(False)
+    if len(order) < len(table.names):
+        ax.set_title(f"the {len(order)} most relevant of {len(table.names)} inputs", fontsize="medium")
+    return ax
+
+
+def _measured(y, mean, deviation):
+    """Measurements, predictions and standard deviations: as given, or a fitted model's leave-one-out."""
+    if hasattr(y, "loo"):
+        loo = y.loo()
+        return y.y_train_, loo.mean, np.sqrt(loo.variance)
+    if mean is None or deviation is None:
+        raise DataError("give a fitted model, or measurements with their predicted means and standard deviations.")
+    n = len(y)
+    y, mean, deviation = as_vector(y, n), as_vector(mean, n, "mean"), as_vector(deviation, n, "deviation")
+    if (deviation < 0).any():
+        raise DataError("a standard deviation is not negative; some of these are.")
+    return y, mean, deviation
+
+
+def _in_deviations(missed, deviation):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(missed == 0, 0.0, missed / deviation)
+
+
+def _short(name: str, most: int = 28) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
