@@ -10,9 +10,12 @@
 from mercer import basis, kernels, plot, priors
 from mercer.core.errors import (
     DataError,
+    FileError,
     InfiniteFeaturesError,
+    InterruptedFitWarning,
     InvalidKernelError,
     MercerError,
+    NotEnoughMemoryError,
     NotPositiveDefiniteError,
     NumericalWarning,
     ParameterError,
@@ -21,6 +24,7 @@ from mercer.gp.process import GP
 from mercer.kernels.check import check_kernel, mercer_expansion
 from mercer.models.linear import BayesianLinearRegression
 from mercer.models.regression import GaussianProcessRegressor
+from mercer.persist import load, save
 
 __version__ = "0.1.0"
 
@@ -28,17 +32,22 @@ __all__ = [
     "GP",
     "BayesianLinearRegression",
     "DataError",
+    "FileError",
     "GaussianProcessRegressor",
     "InfiniteFeaturesError",
+    "InterruptedFitWarning",
     "InvalidKernelError",
     "MercerError",
+    "NotEnoughMemoryError",
     "NotPositiveDefiniteError",
     "NumericalWarning",
     "ParameterError",
     "basis",
     "check_kernel",
     "kernels",
+    "load",
     "mercer_expansion",
     "plot",
     "priors",
+    "save",
 ]

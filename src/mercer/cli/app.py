@@ -12,7 +12,7 @@ from mercer.cli.fit import run_fit
 from mercer.cli.predict import run_predict
 from mercer.core.errors import MercerError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
 
 @app.callback()
@@ -55,8 +55,9 @@ def fit_command(
     """Fit a Gaussian process to a table and write the model, a report and pictures.
 
     Numbers are taken as they are, true and false as 1 and 0, texts as one 0/1 column for each of their values (20 at
-    most), dates as decimal years. The model learns its lengthscales and the noise from the data, and which inputs
-    matter. Rows held out show how good it is, and whether its intervals hold what they should.
+    most), dates as decimal years (days since 1970 over 365.25, plus 1970). Empty fields, NA, N/A, NaN, null and ? are
+    missing values. The model learns its lengthscales and the noise from the data, and which inputs matter. Rows held
+    out show how good it is, and whether its intervals hold what they should.
 
     The folder gets model.safetensors, report.txt, predictions.csv (the held-out rows), calibration.png,
     predictions.png, relevance.png and, if there is one input, fit.png. In predictions.csv rows are counted from 1,
@@ -127,7 +128,7 @@ def readable_errors():
 
 
 def _fail(text: str):
-    typer.echo(f"mercer: {' '.join(text.split())}", err=True)
+    typer.echo(f"error: {' '.join(text.split())}", err=True)
     raise typer.Exit(1)
 
 
@@ -136,4 +137,4 @@ def _silent(text: str):
 
 
 def _remark(quiet: bool):
-    return _silent if quiet else lambda text: typer.echo(f"mercer: {text}", err=True)
+    return _silent if quiet else lambda text: typer.echo(f"note: {text}", err=True)

@@ -89,18 +89,19 @@ def run_fit(
         raise DataError(f"the target {target!r} is {rows.y[0]:g} in every row, so that there is nothing to learn.")
     training, held = split(rows, test_share, seed)
 
-    output = Path(f"{tables.stem(data)}_mercer") if output is None else output
-    output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    for name in FILES:
-        (output / name).unlink(missing_ok=True)
-
     model = GaussianProcessRegressor(n_restarts=restarts, random_state=seed, progress=not quiet)
     plan = model.plan(training.X)
+    plan.check()
     if plan.seconds > PATIENCE:
-        say(str(plan))
+        spell = f"{plan.seconds:.0f} seconds" if plan.seconds < 120 else f"{plan.seconds / 60:.0f} minutes"
+        say(f"a fit to {len(training):,} rows takes about {spell} here; Ctrl-C keeps the best model found so far")
+    output = Path(f"{tables.stem(data)}_mercer") if output is None else output
+    output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     remarks += fit(model, training, say)
     judged = HeldOut.of(model, held) if len(held) else None
     report = full_report(model, data, target, rows, judged, seed, refit, remarks)
+    for name in FILES:  # of an earlier run
+        (output / name).unlink(missing_ok=True)
     draw(model, judged, target, output)
     if refit and judged is not None:
         model.update(held.X, held.y)

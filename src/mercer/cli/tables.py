@@ -5,6 +5,9 @@ years: days since the first of January 1970, over 365.25, plus 1970.
 """
 
 import difflib
+import gzip
+import shlex
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -49,7 +52,7 @@ def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
         file.read(1)
     try:
         frame = pl.read_parquet(path) if ending in PARQUET else _separated(path, texts)
-    except (pl.exceptions.PolarsError, UnicodeDecodeError, EOFError, OSError) as error:
+    except (pl.exceptions.PolarsError, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
         reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
         hint = " Save it as UTF-8." if "utf" in reason.lower() else ""
         raise DataError(f"{path} cannot be read as a table: {reason.rstrip('.')}.{hint}") from None
@@ -60,8 +63,6 @@ def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
 
 
 def _separated(path, texts):
-    import gzip
-
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         header = file.readline()
     separator = max(",;\t", key=header.count)  # the comma where there is none of them
@@ -116,7 +117,7 @@ def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> l
     refused = {name: reason for name in inputs if (reason := _reason_against(frame[name]))}
     if refused:
         reasons = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
-        drops = " ".join(f"--drop {_quoted(name)}" for name in refused)
+        drops = " ".join(f"--drop {shlex.quote(name)}" for name in refused)
         raise DataError(
             f"columns that cannot be used: {reasons}. Leave them out with {drops}, or make numbers of them."
         )
@@ -167,7 +168,7 @@ def _in_words(dtype) -> str:
 
 def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: Say) -> tuple[pl.DataFrame, np.ndarray]:
     """Rows where none of the columns misses a value, and their numbers, counted from one. Others are refused."""
-    frame = frame.select(columns)
+    frame = pl.DataFrame([frame[name] for name in columns])  # select would read '*' and '^a$' as patterns
     missing = {name: count for name, count in zip(columns, frame.null_count().row(0), strict=True) if count}
     whole = ~frame.select(pl.any_horizontal(pl.all().is_null())).to_series().to_numpy()
     if missing:
@@ -250,9 +251,3 @@ def _numbers(column, kind):
 
 def _listed(names: list[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _quoted(name: str) -> str:
-    import shlex
-
-    return shlex.quote(name)

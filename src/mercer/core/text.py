@@ -22,6 +22,16 @@ def number(value) -> str:
     return repr(array.tolist())
 
 
+def rounded(value, digits: int = 4):
+    """Numbers as a person would quote them: to so many significant digits.
+
+    >>> rounded(0.123456), rounded([1234.56, 2.0]).tolist()
+    (np.float64(0.1235), [1235.0, 2.0])
+    """
+    array = np.asarray(value, dtype=float)
+    return np.array([float(f"{v:.{digits}g}") for v in array.ravel()]).reshape(array.shape)[()]
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Left-aligned columns under a header.
 

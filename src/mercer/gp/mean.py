@@ -43,7 +43,7 @@ class MeanFunction:
                 f"the mean function {self.function!r} must return one finite number per input; it returned "
                 f"{values.shape[1]}, {(~np.isfinite(values)).sum()} of them not finite."
             )
-        return values[:, 0]
+        return values[:, 0].copy()
 
     def __repr__(self):
         return repr(self.constant) if self.function is None else repr(self.function)

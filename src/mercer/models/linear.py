@@ -9,6 +9,7 @@ from mercer.core.errors import ParameterError
 from mercer.core.inputs import as_vector
 from mercer.inference.weights import WeightPosterior
 from mercer.kernels.custom import FeatureMap
+from mercer.kernels.functions import RowFunction
 from mercer.learning.evidence import LOG_2PI
 from mercer.models.estimator import Regressor
 from mercer.models.regression import GaussianProcessRegressor
@@ -17,8 +18,8 @@ from mercer.models.regression import GaussianProcessRegressor
 class BayesianLinearRegression(Regressor):
     """y(x) = w^T phi(x) with w ~ N(0, I / alpha) and noise of precision beta (PRML 6.49-6.54).
 
-    It is the Gaussian process with kernel phi(x)^T phi(x') / alpha and noise 1 / beta, computed through its weights: the
-    same predictions and the same evidence, from M x M matrices.
+    It is the Gaussian process with kernel phi(x)^T phi(x') / alpha and noise 1 / beta, computed through its weights:
+    the same predictions and the same evidence, from M x M matrices.
 
     Parameters
     ----------
@@ -66,7 +67,8 @@ class BayesianLinearRegression(Regressor):
 
     def _kernel(self, alpha=None):
         """phi(x)^T phi(x') / alpha, in which only alpha may move, and only if it is not given."""
-        kernel = FeatureMap(Polynomial(1) if self.basis is None else self.basis, alpha or self.alpha or 1.0)
+        phi = RowFunction.of(Polynomial(1) if self.basis is None else self.basis)
+        kernel = FeatureMap(phi, alpha or self.alpha or 1.0)
         fixed = [name for name in kernel.parameters if name != "alpha" and not name.endswith("_alpha")]
         kernel = kernel.fix(*fixed) if fixed else kernel
         return kernel if self.alpha is None else kernel.fix()

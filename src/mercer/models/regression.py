@@ -19,7 +19,7 @@ from mercer.core.errors import (
 from mercer.core.inputs import as_matrix, as_vector, column_names, count_rows, holds_numbers, take_rows
 from mercer.core.parameters import Parametrized, real
 from mercer.core.precision import as_float
-from mercer.core.text import number, table
+from mercer.core.text import number, rounded, table
 from mercer.gp.process import GP
 from mercer.gram import count_features
 from mercer.inference.weights import WeightPosterior
@@ -492,13 +492,15 @@ class GaussianProcessRegressor(Regressor):
     def __str__(self):
         if not self.__sklearn_is_fitted__():
             return repr(self)
-        rows = [[name, number(_short(value))] for name, value in self.kernel_.parameters.items()]
-        rows.append(["noise", number(_short(self.noise_))])
-        return (
-            f"{self!r}, fitted to {len(self.y_train_)} rows\n"
-            f"kernel: {self.kernel_!r}\nlog evidence: {self.log_marginal_likelihood_:.2f}\n\n"
-            + table(["parameter", "value"], rows)
-        )
+        found = {**self.kernel_.parameters, "noise": np.mean(self.noise_)}
+        lines = [
+            f"{self!r}, fitted to {len(self.y_train_):,} rows",
+            f"kernel: {_quoted(self.kernel_)!r}",
+            f"log evidence: {self.log_marginal_likelihood_:.2f}",
+            "",
+            table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
+        ]
+        return "\n".join(lines)
 
 
 class _Problem:
@@ -613,5 +615,10 @@ def _entropy(random_state):
     return int(random_state)
 
 
-def _short(value):
-    return np.array([float(f"{v:.4g}") for v in np.ravel(value)]).reshape(np.shape(value))
+def _quoted(kernel):
+    """The kernel with its numbers rounded, to be printed."""
+    for slot in kernel._slots():
+        kernel = kernel._evolve_at(slot.path, **{slot.field: rounded(slot.value)})
+    if getattr(kernel, "shift", None) is not None:
+        kernel = kernel._evolve(shift=rounded(kernel.shift), scale=rounded(kernel.scale))
+    return kernel

@@ -7,7 +7,7 @@ from mercer.core.inputs import as_vector
 from mercer.plot.axes import new_axes
 from mercer.plot.process import half_width
 
-LEVELS = np.linspace(0.0, 1.0, 101)
+LEVELS = np.linspace(0.0, 1.0, 201)
 IDEAL = "as it should be"
 
 

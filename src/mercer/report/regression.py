@@ -8,7 +8,7 @@ from scipy.special import ndtr, ndtri
 
 from mercer.core.errors import DataError
 from mercer.core.machine import in_words
-from mercer.core.text import number, table
+from mercer.core.text import number, rounded, table
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
@@ -109,14 +109,17 @@ def _noise(model, y) -> str:
     share = f", {np.sqrt(noise) / spread:.1%} of the spread of y" if spread > 0 else ""
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
     if model.calibration_ > 1:
-        text += f"\nthe covariance was multiplied by {model.calibration_:.3g}, for 95% intervals to hold 95% of rows left out"
+        text += (
+            f"\nwidened: the covariance was multiplied by {model.calibration_:.3g}, for 95% intervals of rows left out "
+        )
+        text += "to hold 95%"
     return text
 
 
 def _parameters(model):
     rows = []
     for name, value in model.kernel_.parameters.items():
-        rows.append([name, number(np.array([float(f"{v:.4g}") for v in np.ravel(value)]).reshape(np.shape(value)))])
+        rows.append([name, number(rounded(value))])
     return [*rows, ["noise", f"{float(np.mean(model.noise_)):.4g}"]]
 
 

@@ -1,0 +1,376 @@
+"""The command line: a table in; a model, a report, predictions and pictures out; errors of one line."""
+
+import datetime
+import gzip
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from scipy.stats import norm
+from typer.testing import CliRunner
+
+import mercer as mc
+from mercer.cli import fit, tables
+from mercer.cli.app import app
+from mercer.persist import load, save
+
+FIRST = datetime.date(2020, 1, 1)
+
+
+def make_table(n=60, seed=0):
+    """Numbers, a date, texts, booleans and a constant, and a target that depends on all but the last."""
+    rng = np.random.default_rng(seed)
+    days = rng.integers(0, 1000, n)
+    a, colour, ok = rng.normal(size=n), rng.choice(["red", "green", "blue"], n), rng.random(n) < 0.5
+    y = 2 * a + 1.5 * (colour == "red") + 0.5 * ok + days / 365 + 0.3 * rng.normal(size=n)
+    when = [FIRST + datetime.timedelta(days=int(d)) for d in days]
+    return pl.DataFrame({"a": a, "when": when, "colour": colour, "ok": ok, "same": ["x"] * n, "y": y})
+
+
+def call(*arguments, code=0):
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "120"}).invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def refused(*arguments) -> str:
+    """The one line, after notes, that a command that fails says on stderr."""
+    result = call(*arguments, code=1)
+    assert isinstance(result.exception, SystemExit)  # and no other
+    *notes, line = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert all(note.startswith("note: ") for note in notes)
+    assert result.stdout == ""
+    return line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    make_table().write_csv(folder / "data.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    """What `mercer fit` said and wrote."""
+    result = call("fit", folder / "data.csv", "--target", "y", "--output", folder / "out")
+    return result, folder / "out"
+
+
+# -- fit -----------------------------------------------------------------------------------------------------------
+
+
+def test_fit_writes_everything_and_prints_the_report(fitted):
+    result, out = fitted
+    assert {path.name for path in out.iterdir()} == set(fit.FILES) - {"fit.png"}
+    text = (out / "report.txt").read_text()
+    assert text in result.stdout
+    for said in (
+        "60 rows, 6 inputs (a, when, colour=blue, colour=green, colour=red, ok), target y",
+        "48 rows to learn from, 12 held out",
+        "The model saved has seen only the rows to learn from",
+        "left out, since they never change: same",
+        "Held-out rows",
+        "Calibration of leave-one-out intervals",
+        "Suggestions",
+    ):
+        assert said in text
+    assert "note: left out, since they never change: same" in result.stderr
+    for picture in out.glob("*.png"):
+        assert picture.read_bytes()[:4] == b"\x89PNG"
+        assert picture.stat().st_size > 10_000
+
+
+def test_predictions_of_held_out_rows(fitted, folder):
+    _, out = fitted
+    table = pl.read_csv(out / "predictions.csv")
+    assert table.columns == ["row", "target", "mean", "std", "lower95", "upper95", "z"]
+    assert len(table) == 12
+    whole = make_table()
+    rows = table["row"].to_numpy()
+    np.testing.assert_allclose(table["target"], whole["y"].to_numpy()[rows - 1])
+    np.testing.assert_allclose(table["z"], (table["target"] - table["mean"]) / table["std"])
+    np.testing.assert_allclose(table["upper95"] - table["mean"], norm.ppf(0.975) * table["std"])
+    np.testing.assert_allclose(table["mean"] - table["lower95"], norm.ppf(0.975) * table["std"])
+    # An independent reading of the same table: the held-out rows were not in the fit.
+    days = whole["when"].to_numpy().astype("datetime64[D]").astype(float)
+    X = np.column_stack(
+        [
+            whole["a"],
+            1970 + days / 365.25,
+            *((whole["colour"] == colour).cast(float) for colour in ("blue", "green", "red")),
+            whole["ok"].cast(float),
+        ]
+    )
+    seen = np.setdiff1d(np.arange(60), rows - 1)
+    model = load(out / "model.safetensors")
+    np.testing.assert_allclose(model.y_train_, whole["y"].to_numpy()[seen])
+    twin = mc.GaussianProcessRegressor(random_state=0).fit(X[seen], whole["y"].to_numpy()[seen])
+    mean, deviation = twin.predict(X[rows - 1], return_std=True)
+    np.testing.assert_allclose(table["mean"], mean, rtol=1e-6)
+    np.testing.assert_allclose(table["std"], deviation, rtol=1e-6)
+    text = (out / "report.txt").read_text()
+    within = np.mean(np.abs(table["z"].to_numpy()) <= norm.ppf(0.75))
+    assert f"50%       {within:.1%}" in text
+
+
+def test_refit_adds_the_held_out_rows_at_the_same_parameters(fitted, folder):
+    _, out = fitted
+    result = call("fit", folder / "data.csv", "--target", "y", "--output", folder / "refit", "--refit", "--quiet")
+    assert result.output == ""
+    assert "The model saved has all rows" in (folder / "refit" / "report.txt").read_text()
+    assert_frame_equal(pl.read_csv(folder / "refit" / "predictions.csv"), pl.read_csv(out / "predictions.csv"))
+    before, after = load(out / "model.safetensors"), load(folder / "refit" / "model.safetensors")
+    assert after.kernel_ == before.kernel_
+    assert sorted(after.y_train_) == sorted(make_table()["y"])
+    assert after.columns_ == before.columns_
+
+
+def test_no_rows_held_out(folder):
+    out = folder / "none"
+    out.mkdir()
+    (out / "predictions.csv").write_text("of another run")
+    call("fit", folder / "data.csv", "--target", "y", "--output", out, "--test-share", 0, "--quiet")
+    assert {path.name for path in out.iterdir()} == set(fit.FILES) - {"fit.png", "predictions.csv"}
+    text = (out / "report.txt").read_text()
+    assert "60 rows to learn from, 0 held out" in text
+    assert "Held-out rows" not in text
+
+
+def test_one_input_is_drawn_and_the_folder_is_named_after_the_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = np.linspace(0, 6, 40)
+    with gzip.open("waves.csv.gz", "wt") as file:
+        file.write(pl.DataFrame({"x": x, "y": np.sin(x)}).write_csv())
+    result = call("fit", "waves.csv.gz", "--target", "y", "--seed", 3)
+    assert {path.name for path in (tmp_path / "waves_mercer").iterdir()} == set(fit.FILES)
+    assert "1 input (x)" in result.stdout
+    assert "with seed 3" in result.stdout
+    assert "Written to waves_mercer: model.safetensors" in result.stdout
+
+
+def test_an_interrupted_fit_is_written_all_the_same(folder, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mercer.learning.optimise.let_go", interrupt)
+    result = call("fit", folder / "data.csv", "--target", "y", "--output", folder / "interrupted")
+    assert "the fit was interrupted" in result.stderr
+    assert "the fit was interrupted" in (folder / "interrupted" / "report.txt").read_text()
+    assert {path.name for path in (folder / "interrupted").iterdir()} == set(fit.FILES) - {"fit.png"}
+
+
+def test_rows_with_missing_values_are_refused_or_left_out(folder):
+    frame = make_table().with_row_index()
+    missing = frame.with_columns(
+        pl.when(pl.col("index") == 4).then(None).otherwise(pl.col("a")).alias("a"),
+        pl.when(pl.col("index").is_in([4, 7])).then(None).otherwise(pl.col("colour")).alias("colour"),
+        pl.when(pl.col("index") == 9).then(float("nan")).otherwise(pl.col("y")).alias("y"),
+        pl.lit(None).alias("nothing"),
+    ).drop("index")
+    path = folder / "missing.csv"
+    missing.write_csv(path)
+    line = refused("fit", path, "--target", "y", "--output", folder / "missing")
+    assert "1 in a, 2 in colour, 1 in y; 3 of 60 rows" in line
+    assert "--drop-missing" in line
+    assert not (folder / "missing").exists()
+    result = call("fit", path, "--target", "y", "--output", folder / "missing", "--drop-missing")
+    assert "3 of 60 rows left out" in result.stderr
+    assert "left out, since nothing is in them: nothing" in result.stderr
+    text = (folder / "missing" / "report.txt").read_text()
+    assert "57 rows, 6 inputs" in text
+    assert "3 of 60 rows left out" in text
+    # Rows are numbered as in the file, those left out included.
+    table = pl.read_csv(folder / "missing" / "predictions.csv")
+    np.testing.assert_allclose(table["target"], frame["y"].to_numpy()[table["row"].to_numpy() - 1])
+
+
+# -- predict -------------------------------------------------------------------------------------------------------
+
+
+def test_predict_finds_columns_by_name_and_gives_what_the_fit_gave(fitted, folder, monkeypatch):
+    _, out = fitted
+    monkeypatch.chdir(folder)
+    shuffled = make_table().select("ok", "colour", "same", "a", "when")
+    shuffled.write_parquet("new.parquet")
+    result = call("predict", out / "model.safetensors", "new.parquet")
+    assert result.stdout == "Written to new_predictions.csv\n"
+    assert "columns not used by the model: same" in result.stderr
+    table = pl.read_csv("new_predictions.csv")
+    assert table.columns == ["row", "mean", "std", "lower95", "upper95"]
+    assert table["row"].to_list() == list(range(1, 61))
+    before = pl.read_csv(out / "predictions.csv")
+    again = table[(before["row"] - 1).to_list()]
+    for name in table.columns:
+        np.testing.assert_allclose(again[name], before[name], rtol=1e-10)
+
+
+def test_predict_takes_the_folder_and_leaves_rows_out(fitted, folder):
+    _, out = fitted
+    frame = make_table().drop("y", "same")
+    frame = pl.concat([frame[:3], frame[3:4].with_columns(a=None), frame[4:6]], how="vertical_relaxed")
+    frame.write_csv(folder / "holes.csv")
+    target = folder / "deep" / "p.csv"
+    assert "1 in a; 1 of 6 rows" in refused("predict", out, folder / "holes.csv", "--output", target)
+    assert not target.exists()
+    call("predict", out, folder / "holes.csv", "--output", target, "--drop-missing", "--quiet")
+    assert pl.read_csv(target)["row"].to_list() == [1, 2, 3, 5, 6]
+
+
+def test_predict_reads_categories_as_text_and_booleans_as_numbers():
+    inputs = [{"name": "c", "kind": "category", "values": ["1", "x"]}, {"name": "b", "kind": "boolean"}]
+    frame = pl.DataFrame({"c": ["1", "1"], "b": [0, 1]})
+    expected = pl.DataFrame({"c=1": [1.0, 1.0], "c=x": [0.0, 0.0], "b": [0.0, 1.0]})
+    assert_frame_equal(tables.encode(frame, inputs), expected)
+    with pytest.raises(mc.DataError, match="'b' was true and false"):
+        tables.encode(pl.DataFrame({"c": ["1"], "b": [2]}), inputs)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda f: f.drop("a", "ok"), "lacks columns that the model needs: a, ok"),
+        (lambda f: f.with_columns(colour=pl.lit("mauve")), "'colour' holds 'mauve'"),
+        (lambda f: f.with_columns(a=pl.lit("much")), "'a' holds text, as in 'much'; numbers were expected"),
+        (lambda f: f.with_columns(when=pl.lit(3.0)), "'when' holds numbers; dates were expected"),
+        (lambda f: f[:0], "has no rows"),
+    ],
+    ids=["missing columns", "unseen text", "text for numbers", "numbers for dates", "no rows"],
+)
+def test_tables_that_do_not_fit_the_model(fitted, folder, change, told):
+    path = folder / "other.csv"
+    change(make_table()).write_csv(path)
+    assert told in refused("predict", fitted[1], path, "--output", folder / "never.csv")
+    assert not (folder / "never.csv").exists()
+
+
+def test_files_that_are_no_models(folder):
+    data = folder / "data.csv"
+    assert "no file" in refused("predict", folder / "gone.safetensors", data)
+    assert "cannot be read" in refused("predict", data, data)
+    save(mc.kernels.RBF(), folder / "kernel.safetensors")
+    assert "no record of a table's columns" in refused("predict", folder / "kernel.safetensors", data)
+    assert "the table itself" in refused("predict", folder / "out", data, "--output", data)
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+
+def test_every_way_of_writing_a_table_reads_the_same(tmp_path):
+    frame = make_table()
+    frame.write_csv(tmp_path / "t.csv")
+    frame.write_csv(tmp_path / "t.tsv", separator="\t")
+    frame.write_csv(tmp_path / "semicolons.csv", separator=";")
+    frame.write_parquet(tmp_path / "t.parquet")
+    with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
+        file.write((tmp_path / "t.csv").read_bytes())
+    for path in tmp_path.iterdir():
+        assert_frame_equal(tables.read(path), frame)
+
+
+def test_blanks_and_words_for_missing_values(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a , b,c,d\n 1.5, x,1,inf\n 2, y ,NA,2\nNA, ,?,3\n")
+    frame = tables.read(path)
+    assert frame.to_dict(as_series=False) == {
+        "a": [1.5, 2.0, None], "b": ["x", "y", None], "c": [1, None, None], "d": [None, 2.0, 3.0],
+    }  # fmt: skip
+
+
+def test_encoding():
+    moment = datetime.datetime(1980, 1, 1, 12)
+    frame = pl.DataFrame(
+        {
+            "n": [1, 2],
+            "b": [True, False],
+            "c": pl.Series(["v", "u"], dtype=pl.Categorical),
+            "d": [datetime.date(1970, 1, 1), datetime.date(1971, 1, 1)],
+            "t": [moment, moment + datetime.timedelta(days=365.25)],
+        }
+    )
+    inputs = tables.describe(frame, frame.columns, print)
+    encoded = tables.encode(frame, inputs)
+    assert encoded.columns == ["n", "b", "c=u", "c=v", "d", "t"]
+    years = 1970 + (3652 + 0.5) / 365.25
+    expected = [[1, 1, 0, 1, 1970, years], [2, 0, 1, 0, 1970 + 365 / 365.25, years + 1]]
+    np.testing.assert_allclose(encoded.to_numpy(), expected, rtol=1e-12)
+
+
+def _with(**columns):
+    return lambda f: f.with_columns(**{name: pl.Series(values) for name, values in columns.items()})
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "told"),
+    [
+        (_with(id=[f"k{i}" for i in range(60)]), [], ["'id' has another text in every row", "--drop id"]),
+        (_with(town=[f"t{i // 2}" for i in range(60)]), [], ["'town' takes 30 different texts", "--drop town"]),
+        (_with(**{"my list": [[1, 2]] * 60}), [], ["'my list' holds values of type List", "--drop 'my list'"]),
+        (_with(s=[{"u": 1}] * 60), [], ["'s' holds values of type Struct"]),
+        (None, ["--target", "Y"], ["no column 'Y'", "a, when, colour, ok, same, y", "Did you mean 'y'?"]),
+        (None, ["--target", "colour"], ["target 'colour' holds text", "numbers were expected"]),
+        (None, ["--target", "ok"], ["target 'ok' holds true and false", "numbers were expected"]),
+        (None, ["--drop", "colours"], ["no column 'colours'", "Did you mean 'colour'?"]),
+        (None, ["--drop", "y"], ["'y' is the target"]),
+        (None, ["--test-share", "1"], ["at least 0 and below 1"]),
+        (None, ["--test-share", "0.99"], ["at least two are needed"]),
+        (None, ["--restarts", "-1"], ["n_restarts must be an integer of at least 0"]),
+        (_with(y=[2.0] * 60), [], ["'y' is 2 in every row"]),
+        (lambda f: f.select("same", "y"), [], ["no input column changes"]),
+        (lambda f: f.select("y"), [], ["no input column beside the target"]),
+        (lambda f: f[:0], [], ["has no rows"]),
+    ],
+)
+def test_what_a_fit_refuses(tmp_path, change, options, told):
+    frame = make_table() if change is None else change(make_table())
+    frame.write_parquet(tmp_path / "t.parquet")
+    target = [] if "--target" in options else ["--target", "y"]
+    line = refused("fit", tmp_path / "t.parquet", *target, *options, "--output", tmp_path / "out")
+    for words in told:
+        assert words in line
+
+
+def test_refused_columns_can_be_dropped(tmp_path):
+    frame = make_table().with_columns(id=pl.Series([f"k{i}" for i in range(60)]), town=pl.lit("x"))
+    assert tables.choose(frame, "y", ["id", "a"], print) == ["when", "colour", "ok", "same", "town"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("gone.csv", None, "No such file"),
+        ("t.xlsx", b"x", "should end in .csv"),
+        ("empty.csv", b"", "cannot be read as a table"),
+        ("ragged.csv", b"a,b\n1,2\n3,4,5\n", "found more fields"),
+        ("latin.csv", b"a,b\n1,caf\xe9\n", "Save it as UTF-8"),
+        ("twice.csv", b"a, a\n1,2\n", "columns of the same name: a"),
+        ("fake.parquet", b"not parquet at all", "cannot be read as a table"),
+        ("fake.csv.gz", b"not gzipped", "cannot be read as a table"),
+        ("cut.csv.gz", gzip.compress(b"a,b\n1,2\n" * 100)[:-12], "cannot be read as a table"),
+        ("broken.csv.gz", gzip.compress(b"a,b")[:10] + b"\xff" * 50, "cannot be read as a table"),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path, name, content, told):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert told in refused("fit", tmp_path / name, "--target", "b", "--output", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_a_folder(folder, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    assert "file" in refused("fit", folder / "data.csv", "--target", "y", "--output", tmp_path / "file")
+
+
+# -- help ----------------------------------------------------------------------------------------------------------
+
+
+def test_help_says_what_there_is():
+    assert all(word in call("--help").stdout for word in ("fit", "predict", "demo"))
+    told = call("fit", "--help").stdout
+    options = ("--target", "--output", "--drop", "--drop-missing", "--test-share", "--refit", "--restarts", "--seed")
+    assert all(word in told for word in (*options, "--quiet", "predictions.csv", "calibration.png", "Ctrl-C"))
+    assert "95% intervals" in call("predict", "--help").stdout
+    assert "Mauna Loa" in call("demo", "--help").stdout

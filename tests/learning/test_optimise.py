@@ -1,0 +1,219 @@
+"""Learning: it finds optima, never falls over, and can be stopped."""
+
+import io
+import itertools
+import signal
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer import kernels as k
+from mercer.learning import heuristics
+from mercer.learning.optimise import stages
+from mercer.learning.progress import Progress
+
+rng = np.random.default_rng(1)
+X = rng.uniform(0, 10, size=(90, 2))
+y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=90)
+
+
+def fit(kernel, *data, **settings):
+    data = data or (X, y)
+    return mc.GaussianProcessRegressor(kernel, progress=False, **settings).fit(*data)
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "cg"])
+def test_the_optimum_is_one(optimizer):
+    model = fit(1.0 * k.RBF([1.0, 1.0]), optimizer=optimizer)
+    value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood_, abs=1e-7)
+    assert np.abs(gradient).max() < 0.05
+    assert model.kernel_.parameters["lengthscale"][1] > 100  # an input that is not there
+    assert 0.007 < model.noise_ < 0.014
+
+
+def test_both_optimizers_agree():
+    values = [fit(1.0 * k.RBF([1.0, 1.0]), optimizer=o).log_marginal_likelihood_ for o in ("lbfgs", "cg")]
+    assert values[0] == pytest.approx(values[1], abs=0.01)
+
+
+def test_history_tells_every_iteration():
+    model = fit(1.0 * k.RBF([1.0, 1.0]))
+    values = [step.value for step in model.history_]
+    assert len(values) > 5
+    assert values[-1] > values[0]
+    assert all(b >= a - 1e-9 for a, b in itertools.pairwise(values))  # a climb
+    last = model.history_[-1].parameters
+    assert set(last) == {"rbf_variance", "rbf_lengthscale", "noise"} or set(last) == {
+        "variance",
+        "lengthscale",
+        "noise",
+    }
+    assert {step.rows for step in model.history_} == {90}
+
+
+def test_a_subset_comes_first_where_rows_are_many():
+    assert stages(800) == [800]
+    assert stages(4000) == [250, 1000, 4000]
+    A = rng.uniform(0, 10, size=(1000, 1))
+    t = np.sin(A[:, 0]) + 0.1 * rng.normal(size=1000)
+    model = fit(1.0 * k.RBF(1.0), A, t)
+    assert model.history_[0].rows == 250
+    assert model.history_[-1].rows == 1000
+    assert np.abs(model.log_marginal_likelihood(model.theta_, eval_gradient=True)[1]).max() < 0.3
+
+
+def test_restarts_report_every_optimum():
+    # Two readings of one data set: a fast wiggle, or noise (PRML 6.4.3: several maxima).
+    A = np.linspace(0, 1, 12)[:, None]
+    t = np.sin(40 * A[:, 0])
+    model = fit(1.0 * k.RBF(1.0), A, t, n_restarts=8, random_state=3)
+    assert len(model.optima_) >= 2
+    assert sum(found.times_found for found in model.optima_) == 9
+    values = [found.value for found in model.optima_]
+    assert values == sorted(values, reverse=True)
+    assert model.log_marginal_likelihood_ == pytest.approx(values[0], abs=1e-6)
+
+
+def test_fixed_parameters_stay_and_priors_count():
+    kernel = (1.0 * k.RBF([2.0, 3.0])).fix("variance")
+    model = fit(kernel)
+    assert model.kernel_.parameters["variance"] == 1.0
+    assert len(model.theta_) == 3
+    tight = kernel.with_priors(lengthscale=mc.priors.LogNormal(np.log(5.0), 1e-3))
+    assert fit(tight, learning="map").kernel_.parameters["lengthscale"] == pytest.approx([5.0, 5.0], rel=0.01)
+    # The evidence alone leaves priors out, and says so.
+    ignored = fit(tight)
+    assert ignored.kernel_.parameters["lengthscale"] == pytest.approx(model.kernel_.parameters["lengthscale"], rel=1e-3)
+    assert "learning='map'" in str(ignored.report())
+
+
+def test_map_is_where_evidence_and_prior_balance():
+    kernel = (1.0 * k.RBF(1.0)).with_priors(lengthscale=mc.priors.Normal(1.0, 0.05))
+    model = fit(kernel, learning="map")
+    gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)[1]
+    length = model.kernel_.parameters["lengthscale"]
+    # d ln p(l) / d ln l for a normal density
+    assert gradient[1] == pytest.approx((length - 1.0) / 0.05**2 * length, abs=0.05)
+
+
+def test_nothing_to_learn_is_no_trouble():
+    model = fit((1.0 * k.RBF(1.0)).fix(), noise=0.1)
+    assert model.theta_.size == 0
+    assert model.history_ == []
+    assert model.kernel_ == (1.0 * k.RBF(1.0)).fix()
+
+
+def test_starts_are_scaled_to_the_data():
+    A = np.column_stack([X[:, 0] * 1e6, X[:, 1] * 1e-6])
+    scaled = heuristics.starts(k.RBF([1.0, 1.0]) + k.Matern(7.0), A)[1]
+    lengths = scaled.parameters["rbf_lengthscale"]
+    assert lengths[0] / lengths[1] == pytest.approx(A[:, 0].std() / A[:, 1].std())
+    assert scaled.parameters["matern_lengthscale"] == 7.0  # chosen by a person
+    by_columns = heuristics.starts(k.RBF().on(1), A)[1]
+    assert by_columns.parameters["lengthscale"] == pytest.approx(A[:, 1].std())
+    far = fit(None, A, y)
+    near = fit(None, X, y)
+    assert far.log_marginal_likelihood_ == pytest.approx(near.log_marginal_likelihood_, abs=0.02)
+
+
+def test_amplitudes_reach_the_whole_kernel_or_nothing():
+    def multiplied(kernel, c):
+        places = heuristics.amplitudes(kernel)
+        if places is None:
+            return None
+        for path, field in places:
+            node = kernel
+            for name, index in path:
+                node = getattr(node, name) if index is None else getattr(node, name)[index]
+            kernel = kernel._evolve_at(path, **{field: getattr(node, field) * c})
+        return kernel(X[:5])
+
+    for kernel in (
+        2.0 * k.RBF(), 2.0 * k.RBF() + k.White(0.1) + k.Constant(1.0), k.Standard(), (2.0 * k.RBF()) * k.Linear(),
+        (2.0 * k.RBF() + 3.0 * k.Linear()).on([0, 1]), 1.5 * (k.RBF() + k.Linear()),
+    ):  # fmt: skip
+        np.testing.assert_allclose(multiplied(kernel, 3.0), 3.0 * kernel(X[:5]))
+    for kernel in (k.RBF(), 2.0 * k.RBF() + k.Linear(), (2.0 * k.RBF()).fix("variance"), (2.0 * k.RBF()) ** 2):
+        assert heuristics.amplitudes(kernel) is None
+
+
+def test_a_failed_factorisation_is_a_rejected_step(monkeypatch):
+    from mercer.learning import evidence as module
+
+    calls = {"n": 0}
+    original = module.FunctionSpace._evaluate
+
+    def fails_often(self, theta, *rest, **more):
+        calls["n"] += 1
+        return None if calls["n"] % 3 == 0 and calls["n"] > 8 else original(self, theta, *rest, **more)
+
+    monkeypatch.setattr(module.FunctionSpace, "_evaluate", fails_often)
+    # Careful second tries are failures too.
+    monkeypatch.setattr(
+        module.FunctionSpace, "__call__",
+        lambda self, theta, gradient=True, profiled=False: self._evaluate(theta, gradient, profiled, careful=False),
+    )  # fmt: skip
+    model = fit(1.0 * k.RBF([1.0, 1.0]))
+    assert np.isfinite(model.predict(X)).all()
+    assert model.score(X, y) > 0.9
+
+
+def test_interrupting_leaves_the_best_model_so_far(monkeypatch):
+    from mercer.learning import evidence as module
+
+    original, calls = module.FunctionSpace.__call__, {"n": 0}
+
+    def interrupted(self, *args, **kwargs):
+        calls["n"] += 1
+        if calls["n"] == 15:
+            raise KeyboardInterrupt
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(module.FunctionSpace, "__call__", interrupted)
+    with pytest.warns(mc.InterruptedFitWarning, match="best parameters found until then"):
+        model = fit(1.0 * k.RBF([1.0, 1.0]))
+    assert np.isfinite(model.predict(X)).all()
+    assert model.optima_[0].value == max(found.value for found in model.optima_)
+    assert not model.optima_[0].converged
+
+
+def test_a_real_signal_interrupts():
+    A = rng.uniform(0, 10, size=(3000, 4))
+    t = np.sin(A[:, 0]) + 0.1 * rng.normal(size=3000)
+    timer = threading.Timer(3.0, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model = fit(1.0 * k.RBF(np.ones(4)), A, t)
+        finally:
+            timer.cancel()
+    assert np.isfinite(model.predict(A[:5])).all()
+    assert not caught or "interrupted" in str(caught[0].message)
+
+
+def test_progress_appears_late_and_can_be_turned_off():
+    stream = io.StringIO()
+    early = Progress(patience=100.0, stream=stream)
+    early("nothing yet")
+    assert stream.getvalue() == ""
+    late = Progress(patience=0.0, stream=stream)
+    late("fitting 10 rows")
+    assert stream.getvalue().startswith("mercer: fitting 10 rows")
+    silent = io.StringIO()
+    Progress(shown=False, patience=0.0, stream=silent)("nothing")
+    assert silent.getvalue() == ""
+
+
+def test_unknown_settings_are_refused_by_name():
+    for settings, word in (
+        ({"optimizer": "adam"}, "optimizer"), ({"learning": "nuts!"}, "learning"), ({"solver": "magic"}, "solver"),
+        ({"n_restarts": -1}, "n_restarts"), ({"max_iterations": 0}, "max_iterations"), ({"noise": -1.0}, "noise"),
+        ({"noise": [0.1, 0.2]}, "noise"), ({"random_state": "x"}, "random_state"),
+    ):  # fmt: skip
+        with pytest.raises(mc.MercerError, match=word):
+            fit(k.RBF(), **settings)
