@@ -279,6 +279,14 @@ def test_blanks_and_words_for_missing_values(tmp_path):
     }  # fmt: skip
 
 
+def test_names_that_look_like_patterns():
+    frame = pl.DataFrame({"^a$": [1.0, None, 3.0], "*": [1, 2, 3], "a": [4, 5, 6]})
+    whole, rows = tables.complete(frame, ["^a$", "*"], True, print)
+    assert whole.to_dict(as_series=False) == {"^a$": [1.0, 3.0], "*": [1, 3]}
+    assert rows.tolist() == [1, 3]
+    assert tables.encode(whole, tables.describe(whole, ["*", "^a$"], print)).columns == ["*", "^a$"]
+
+
 def test_encoding():
     moment = datetime.datetime(1980, 1, 1, 12)
     frame = pl.DataFrame(

@@ -48,17 +48,18 @@ def predictions(y, mean=None, deviation=None, ax=None, level: float = 0.95, colo
     y, mean, deviation = _measured(y, mean, deviation)
     out = np.abs(_in_deviations(y - mean, deviation)) > width
     size = {"ms": float(np.clip(40 / np.sqrt(len(y)), 2, 5)), "elinewidth": 0.8}
+    faint = float(np.clip(3 / np.sqrt(len(y)), 0.1, 0.4))
     for rows, shade, label in ((~out, color, "held"), (out, "tab:red", "missed")):
         if rows.any():
             ax.errorbar(
-                mean[rows], y[rows], xerr=width * deviation[rows], fmt="o", color=shade, ecolor=(shade, 0.35), **size,
+                mean[rows], y[rows], xerr=width * deviation[rows], fmt="o", color=shade, ecolor=(shade, faint), **size,
                 label=f"{label} by its {level:.0%} interval ({rows.sum():,})",
             )  # fmt: skip
     low, high = min(y.min(), mean.min()), max(y.max(), mean.max())
     ax.axline((low, low), slope=1, color="0.4", lw=1, ls="--", zorder=0)
     margin = 0.05 * (high - low) or 1.0
     ax.set(ylim=(low - margin, high + margin), xlabel="predicted", ylabel="measured")
-    ax.legend(loc="upper left", fontsize="small")
+    ax.legend(fontsize="small")
     return ax
 
 
