@@ -7,6 +7,7 @@ for much less, x_3 for nothing.
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 import mercer as mc
 from mercer import kernels as k
@@ -17,9 +18,9 @@ x2 = x1 + rng.normal(0, 0.1, size=100)
 x3 = rng.normal(0, 0.5, size=100)
 t = np.sin(2 * np.pi * x1) + rng.normal(0, 0.3, size=100)
 
-# Values other than the default, 1, are where learning begins; a default would be replaced by the scale of the data.
+# Values other than the default, 1, are where learning begins; defaults may give way to the scale of the data.
 kernel = k.Standard(theta0=1.0, theta1=[2.0, 2.0, 2.0], theta2=0.0, theta3=0.0)
-model = mc.GaussianProcessRegressor(kernel, optimizer="cg").fit(np.column_stack([x1, x2, x3]), t)
+model = mc.GaussianProcessRegressor(kernel, optimizer="cg").fit(pd.DataFrame({"x1": x1, "x2": x2, "x3": x3}), t)
 eta = np.array([step.parameters["theta1"] for step in model.history_])
 print(model.relevance())
 

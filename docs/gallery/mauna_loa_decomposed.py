@@ -9,10 +9,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import mercer as mc
-from mercer import datasets
 from mercer import kernels as k
 
-co2 = datasets.load("co2")
+co2 = mc.datasets.load("co2")
 level = co2.y.mean()
 
 trend = (66**2 * k.RBF(lengthscale=67.0)).named("trend")

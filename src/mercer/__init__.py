@@ -7,7 +7,7 @@
 (2, 3)
 """
 
-from mercer import basis, kernels, plot, priors
+from mercer import basis, datasets, kernels, plot, priors
 from mercer.core.errors import (
     DataError,
     FileError,
@@ -44,6 +44,7 @@ __all__ = [
     "ParameterError",
     "basis",
     "check_kernel",
+    "datasets",
     "kernels",
     "load",
     "mercer_expansion",

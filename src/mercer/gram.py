@@ -18,9 +18,9 @@ from mercer.kernels.distance import optimistically
 from mercer.linalg.cholesky import Cholesky, factor
 
 
-def between(kernel, X, Z) -> np.ndarray:
+def between(kernel, X, Z, out=None) -> np.ndarray:
     """k(x_i, z_j) for rows that are different measurements, whatever their values (white noise is not shared)."""
-    return evaluate.gram(kernel, X, Z)
+    return evaluate.gram(kernel, X, Z, out=out)
 
 
 def within(kernel, X) -> np.ndarray:
@@ -68,7 +68,7 @@ class Triangle:
         starts = range(0, n, size)
         with concretely():
             self._leaves = jax.tree.leaves(kernel._bare())
-            self._strips = [_columns_first(evaluate.take(rows, i, min(i + size, n), size)) for i in starts]
+            self._strips = [evaluate.columns_first(evaluate.take(rows, i, min(i + size, n), size)) for i in starts]
             if not self._host:
                 self._leaves, self._strips = jax.device_put((self._leaves, self._strips))
         self._corners = [(i, j) for i in range(len(starts)) for j in range(i, len(starts))]
@@ -78,8 +78,7 @@ class Triangle:
 
     def __enter__(self):
         if len(self._corners) > 1:
-            # One more than there are cores, to copy a tile while others compute. Precision is a setting of each thread.
-            self._pool = ThreadPoolExecutor(cores() + 1, initializer=lambda: double().__enter__())
+            self._pool = ThreadPoolExecutor(cores() + 1)  # one more, to copy a tile while others compute
         return self
 
     def __exit__(self, *_):
@@ -93,8 +92,16 @@ class Triangle:
         Where digits may have been lost there is NaN, unless it is done carefully.
         """
 
+        leaves, hopeful = self.layout.leaves_at(theta, self._leaves), self._hopeful and not careful
+
         def work(corner):
-            tile = self._run("block", theta, *corner, careful=careful)
+            sides = [self._strips[side] for side in corner]
+            with concretely():  # precision is a setting of each thread
+                if self._host:
+                    kernel = jax.tree.unflatten(self.layout.structure, leaves)
+                    tile = np.asarray(kernel.block(*map(evaluate.rows_first, sides)))
+                else:
+                    tile = np.asarray(evaluate.block(leaves, *sides, structure=self.layout.structure, hopeful=hopeful))
             (i, last_i), (j, last_j) = map(self._span, corner)
             out[i:last_i, j:last_j] = tile[: last_i - i, : last_j - j]
 
@@ -110,9 +117,9 @@ class Triangle:
             part[:, last_j - j :] = 0.0
             part[last_i - i :] = 0.0
             weights = part, _padded(a[i:last_i], self._size), _padded(a[j:last_j], self._size), i, j
-            gradient = self._run("pull", theta, *corner, *weights)
+            gradient = self._pull(theta, corner, weights, self._hopeful)
             if not np.isfinite(gradient).all():
-                gradient = self._run("pull", theta, *corner, *weights, careful=True)
+                gradient = self._pull(theta, corner, weights, hopeful=False)
             return gradient
 
         return sum(self._each(work), np.zeros(self.layout.size))
@@ -127,51 +134,33 @@ class Triangle:
         return k * self._size, min((k + 1) * self._size, self.n)
 
     def _each(self, work):
-        if self._pool is None:
-            with double():
-                return [work(corner) for corner in self._corners]
-        return list(self._pool.map(work, self._corners))
+        return list((map if self._pool is None else self._pool.map)(work, self._corners))
 
-    def _run(self, what, theta, i, j, *more, careful=False):
-        program = _programs(self.layout, self._hopeful and not careful, not self._host)[what]
-        return np.asarray(program(theta, self._leaves, self._strips[i], self._strips[j], *more))
+    def _pull(self, theta, corner, weights, hopeful):
+        program = _gradient_program(self.layout, hopeful, not self._host)
+        i, j = corner
+        with concretely() if self._host else double():
+            return np.asarray(program(theta, self._leaves, self._strips[i], self._strips[j], *weights))
 
 
 @functools.lru_cache(maxsize=256)
-def _programs(layout: Layout, hopeful: bool, compiled: bool):
-    """What is computed for one tile: its values, and its share of the gradient."""
-
-    def block(theta, leaves, rows, columns):
-        with optimistically(hopeful):
-            return layout.tree(theta, leaves).block(_rows_first(rows), _rows_first(columns))
+def _gradient_program(layout: Layout, hopeful: bool, compiled: bool):
+    """What is computed for one tile: its share of the gradient."""
 
     def pull(theta, leaves, rows, columns, inverse, a, b, i, j):
         # Both triangles are counted by this one, the diagonal by half of twice itself.
         order = (j + jnp.arange(b.size))[None, :] - (i + jnp.arange(a.size))[:, None]
         weights = (a[:, None] * b[None, :] - inverse) * jnp.where(order > 0, 2.0, jnp.where(order == 0, 1.0, 0.0))
+        rows, columns = evaluate.rows_first((rows, columns))
+
+        def total(theta):
+            with optimistically(hopeful):
+                return jnp.vdot(weights, layout.tree(theta, leaves).block(rows, columns))
+
         # What pads a tile has a = 0 and inverse = 0.
-        return jax.grad(lambda theta: jnp.vdot(weights, block(theta, leaves, rows, columns)))(theta)
+        return jax.grad(total)(theta)
 
-    if not compiled:
-
-        def on_host(program):
-            def run(*args):
-                with concretely():
-                    return program(*args)
-
-            return run
-
-        return {"block": on_host(block), "pull": on_host(pull)}
-    return {"block": jax.jit(block), "pull": jax.jit(pull)}
-
-
-def _columns_first(rows):
-    """Matrices turned on their side, so that a loop over pairs reads neighbours in memory: nearly twice as fast."""
-    return jax.tree.map(lambda leaf: np.ascontiguousarray(leaf.T) if np.ndim(leaf) == 2 else leaf, rows)
-
-
-def _rows_first(rows):
-    return jax.tree.map(lambda leaf: leaf.T if jnp.ndim(leaf) == 2 else leaf, rows)
+    return jax.jit(pull) if compiled else pull
 
 
 def _padded(a, size):
@@ -182,13 +171,15 @@ def _padded(a, size):
 
 
 def count_features(kernel, X) -> int | None:
-    """How many features the kernel has on these inputs; None if not finitely many (or only the host knows)."""
+    """How many features the kernel has on these inputs; None if not finitely many."""
     rows = kernel.prepare(X, np.arange(count_rows(X)))
-    if evaluate.on_host(rows):
-        return None
+    first = evaluate.take(rows, 0, 1)
     try:
+        if evaluate.on_host(rows):
+            with concretely():
+                return kernel.feature_block(first).shape[1]
         with double():
-            return jax.eval_shape(lambda r: kernel.feature_block(r), evaluate.take(rows, 0, 1)).shape[1]
+            return jax.eval_shape(kernel.feature_block, first).shape[1]
     except InfiniteFeaturesError:
         return None
 
@@ -206,11 +197,15 @@ class Features:
         self.layout = Layout.of(kernel)
         n = self.n = count_rows(X)
         rows = kernel.prepare(X, np.arange(n))
-        self._hopeful = evaluate.may_hope(kernel)
-        size = self._size = evaluate.tile_size(n)
+        self._host = evaluate.on_host(rows)
+        size = self._size = n if self._host else evaluate.tile_size(n)
         with concretely():
-            strips = [_columns_first(evaluate.take(rows, i, min(i + size, n), size)) for i in range(0, n, size)]
-            self._leaves, self._strips = jax.device_put((jax.tree.leaves(kernel._bare()), strips))
+            self._strips = [
+                evaluate.columns_first(evaluate.take(rows, i, min(i + size, n), size)) for i in range(0, n, size)
+            ]
+            self._leaves = jax.tree.leaves(kernel._bare())
+            if not self._host:
+                self._leaves, self._strips = jax.device_put((self._leaves, self._strips))
 
     def __enter__(self):
         return self
@@ -220,30 +215,30 @@ class Features:
 
     def fill(self, theta) -> np.ndarray:
         """Phi (n, M)."""
-        program = _feature_programs(self.layout)["features"]
-        with double():
+        program = _feature_programs(self.layout, not self._host)["features"]
+        with concretely():
             return np.concatenate([np.asarray(program(theta, self._leaves, strip)) for strip in self._strips])[: self.n]
 
     def contract(self, theta, G) -> np.ndarray:
         """sum_ij G_ij dPhi_ij/dtheta: (p,)."""
-        program, total = _feature_programs(self.layout)["pull"], np.zeros(self.layout.size)
+        program, total = _feature_programs(self.layout, not self._host)["pull"], np.zeros(self.layout.size)
         padded = np.zeros((len(self._strips) * self._size, G.shape[1]))
         padded[: self.n] = G
-        with double():
+        with concretely():
             for strip, part in zip(self._strips, np.split(padded, len(self._strips)), strict=True):
                 total += np.asarray(program(theta, self._leaves, strip, part))
         return total
 
 
 @functools.lru_cache(maxsize=256)
-def _feature_programs(layout: Layout):
+def _feature_programs(layout: Layout, compiled: bool):
     def features(theta, leaves, rows):
-        return layout.tree(theta, leaves).feature_block(_rows_first(rows))
+        return layout.tree(theta, leaves).feature_block(evaluate.rows_first(rows))
 
     def pull(theta, leaves, rows, G):
         return jax.grad(lambda theta: jnp.vdot(G, features(theta, leaves, rows)))(theta)
 
-    return {"features": jax.jit(features), "pull": jax.jit(pull)}
+    return {"features": jax.jit(features), "pull": jax.jit(pull)} if compiled else {"features": features, "pull": pull}
 
 
 # -- derivatives in the inputs ---------------------------------------------------------------------------------------

@@ -88,7 +88,8 @@ def test_predictions_tell_what_their_intervals_missed():
 def test_relevance_has_the_largest_effect_on_top():
     X = rng.normal(size=(40, 3))
     fitted = mc.GaussianProcessRegressor().fit(
-        pl.DataFrame(X, schema=["little", "none", "much"]), 3 * X[:, 2] + 0.5 * X[:, 0] + 0.1 * rng.normal(size=40)
+        pl.DataFrame(X, schema=["little", "none", "much"]),
+        np.sin(2 * X[:, 2]) + 0.3 * np.cos(X[:, 0]) + 0.05 * rng.normal(size=40),
     )
     table = fitted.relevance()
     ax = mc.plot.relevance(fitted)

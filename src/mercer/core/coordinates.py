@@ -4,6 +4,7 @@ Positive parameters are logarithms here; fixed ones, and terms switched off by a
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.parameters import Constraint, Parametrized
-from mercer.core.precision import concretely, is_traced
+from mercer.core.precision import as_float, is_traced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,23 @@ class Layout:
         )
         return Layout(jax.tree.structure(tree._bare()), tuple(places))
 
+    @functools.cached_property
+    def _leaf_numbers(self) -> tuple[int, ...]:
+        """Which leaf of the tree each place is."""
+        numbered = jax.tree.unflatten(self.structure, range(self.structure.num_leaves))
+        return tuple(_at(numbered, place) for place in self.places)
+
+    def leaves_at(self, theta, leaves) -> list:
+        """``leaves`` with the moving parameters read from ``theta``, in NumPy."""
+        leaves, start = list(leaves), 0
+        for number, place in zip(self._leaf_numbers, self.places, strict=True):
+            part = np.asarray(theta[start : start + len(place.entries)])
+            start += len(place.entries)
+            value = np.array(leaves[number], dtype=float)
+            value.reshape(-1)[list(place.entries)] = place.constraint.from_free(part, np)
+            leaves[number] = value
+        return leaves
+
     @property
     def size(self) -> int:
         return sum(len(place.entries) for place in self.places)
@@ -53,7 +71,7 @@ class Layout:
         """``tree`` with its moving parameters read from ``theta``; differentiable in ``theta``."""
         start = 0
         for place in self.places:
-            values = place.constraint.from_free(theta[start : start + len(place.entries)])
+            values = place.constraint.from_free(theta[start : start + len(place.entries)], jnp)
             start += len(place.entries)
             if len(place.entries) == int(np.prod(place.shape)):
                 value = values.reshape(place.shape)
@@ -86,23 +104,25 @@ def to_free(tree: Parametrized):
     >>> float(to_free(RBF(lengthscale=1.0))[0])
     0.0
     """
-    if not is_traced(tree):
-        with concretely():
-            return _to_free(tree)
-    return _to_free(tree)
-
-
-def _to_free(tree):
-    parts = [s.constraint.to_free(jnp.atleast_1d(s.value)[np.atleast_1d(s.moving)]) for s in tree._slots() if s.free]
-    return jnp.concatenate(parts) if parts else jnp.zeros(0)
+    np_or_jnp: Any = jnp if is_traced(tree) else np
+    parts = [
+        s.constraint.to_free(np_or_jnp.atleast_1d(s.value)[np.atleast_1d(s.moving)], np_or_jnp)
+        for s in tree._slots()
+        if s.free
+    ]
+    return np_or_jnp.concatenate(parts) if parts else np_or_jnp.zeros(0)
 
 
 def from_free(tree: Parametrized, theta):
     """The tree with its free parameters read from ``theta``; differentiable in ``theta``."""
-    if not is_traced((tree, theta)):
-        with concretely():
-            return Layout.of(tree).placed(tree, jnp.asarray(theta))
-    return Layout.of(tree).placed(tree, theta)
+    layout = Layout.of(tree)
+    if is_traced((tree, theta)):
+        return layout.placed(tree, theta)
+    bare = jax.tree.leaves(tree._bare())
+    settled = jax.tree.unflatten(layout.structure, layout.leaves_at(theta, bare))
+    for place in layout.places:
+        tree = tree._evolve_at(place.path, **{place.field: as_float(_at(settled, place))})
+    return tree
 
 
 def log_prior(tree: Parametrized):

@@ -30,19 +30,26 @@ class Constraint:
 
     name: str
     holds: Callable[[np.ndarray], Any]
-    to_free: Callable
-    from_free: Callable
+    logarithmic: bool
     per_input: bool = False  # whether a vector is allowed where a number is
+
+    def to_free(self, value, xp=jnp):
+        """To the whole real line, in NumPy or JAX."""
+        return xp.log(value) if self.logarithmic else value
+
+    def from_free(self, free, xp=jnp):
+        """And back."""
+        return xp.exp(free) if self.logarithmic else free
 
     def __repr__(self):
         return self.name
 
 
-positive = Constraint("positive", lambda v: v > 0, jnp.log, jnp.exp)
-non_negative = Constraint("non-negative", lambda v: v >= 0, jnp.log, jnp.exp)
+positive = Constraint("positive", lambda v: v > 0, logarithmic=True)
+non_negative = Constraint("non-negative", lambda v: v >= 0, logarithmic=True)
 positive_per_input = dataclasses.replace(positive, per_input=True)
 non_negative_list = dataclasses.replace(non_negative, per_input=True)
-real = Constraint("real", lambda v: v == v, lambda v: v, lambda u: u)
+real = Constraint("real", lambda v: v == v, logarithmic=False)
 
 Positive = Annotated[Any, positive]
 PositivePerInput = Annotated[Any, positive_per_input]  # one number, or one per input

@@ -11,12 +11,21 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, InvalidKernelError, NumericalWarning, ParameterError
-from mercer.core.inputs import align_columns, as_matrix, as_vector, count_rows, stack_rows, take_rows
+from mercer.core.inputs import (
+    align_columns,
+    as_matrix,
+    as_vector,
+    column_names,
+    count_rows,
+    stack_rows,
+    take_rows,
+)
 from mercer.core.precision import is_traced
 from mercer.core.random import as_key, normal
 from mercer.gp.mean import MeanFunction
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_kernel
+from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, random_root, root
 
 PIECE = 1 << 27  # bytes
@@ -85,14 +94,21 @@ class GP:
         Z = self._aligned(Z)
         mean, variance = self.prior_mean(Z), gram.diagonal(self.kernel, Z)
         if self.observed is not None:
-            for part in self._pieces(Z):
-                K = gram.between(self.kernel, take_rows(Z, part), self.observed.X)
-                mean[part] += K @ self.observed.a
-                V = self.observed.factor.half_solve_in_place(K.T)
+            for part, V in self._whitened_pieces(self.kernel, self.observed, Z, mean):
                 variance[part] -= np.einsum("ij,ij->j", V, V)
             # Below this there is only what rounding leaves of the prior's variance.
             np.maximum(variance, 0.0, out=variance)
         return mean, variance
+
+    def _whitened_pieces(self, kernel, observed, Z, mean):
+        """L^-1 k(X, Z), some columns at a time, in memory that is used again; k(Z, X) a is added to ``mean``."""
+        pieces = self._pieces(Z)
+        n, largest = len(observed.y), max((part.stop - part.start for part in pieces), default=0)
+        memory = np.empty((largest, n))
+        for part in pieces:
+            K = gram.between(kernel, take_rows(Z, part), observed.X, out=memory[: part.stop - part.start])
+            mean[part] += K @ observed.a
+            yield part, observed.factor.half_solve_in_place(K.T, many=len(mean) > n)
 
     def _pieces(self, Z):
         """Rows to be done together: as many as make a matrix of about a hundred megabytes beside the data."""
@@ -249,25 +265,26 @@ class GP:
         left = -target
         for part in self._pieces(observed.X):
             rows = take_rows(observed.X, part)
-            K = gram.between(self.kernel, rows, observed.X)
-            # Rows met with themselves: noise in the kernel belongs there.
-            K[np.arange(len(K)), np.arange(part.start, part.stop)] = gram.diagonal(self.kernel, rows)
-            left[part] += K @ observed.a
-        left += (observed.noise + observed.factor.jitter) * observed.a
+            left[part] += gram.between(self.kernel, rows, observed.X) @ observed.a
+        # Rows met with themselves: noise in the kernel belongs there.
+        left += (observed.noise + split_white(self.kernel)[1] + observed.factor.jitter) * observed.a
         return float(np.linalg.norm(left) / (np.linalg.norm(target) or 1.0))
 
     def gradients(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of `mean` and `variance` with respect to the inputs: (s, d), (s, d)."""
-        Z = as_matrix(self._aligned(Z))
         if self.prior_mean.function is not None:
             raise ParameterError("gradients of a process with a mean function of your own are not computed.")
-        dmean, dvariance = np.zeros(Z.shape), gram.diagonal_slope(self.kernel, Z)
+        Z = self._aligned(Z)
+        names = column_names(Z)
+        kernel = self.kernel if names is None else by_position(self.kernel, names)
+        Z = as_matrix(Z)
+        dmean, dvariance = np.zeros(Z.shape), gram.diagonal_slope(kernel, Z)
         if self.observed is not None:
-            X, a = self.observed.X, self.observed.a
+            X, a = as_matrix(self.observed.X), self.observed.a
             for part in self._pieces(Z):
-                dmean[part] = gram.slope(self.kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
-                K = gram.between(self.kernel, Z[part], X)
-                dvariance[part] -= 2 * gram.slope(self.kernel, Z[part], X, self.observed.factor.solve(K.T).T)
+                dmean[part] = gram.slope(kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
+                K = gram.between(kernel, Z[part], X)
+                dvariance[part] -= 2 * gram.slope(kernel, Z[part], X, self.observed.factor.solve(K.T).T)
         return dmean, dvariance
 
     def moments_of(self, part, Z) -> tuple[np.ndarray, np.ndarray]:
@@ -275,10 +292,7 @@ class GP:
         observed = self._needs_data()
         Z = self._aligned(Z)
         mean, variance = np.zeros(count_rows(Z)), gram.diagonal(part, Z)
-        for piece in self._pieces(Z):
-            K = gram.between(part, take_rows(Z, piece), observed.X)
-            mean[piece] = K @ observed.a
-            V = observed.factor.half_solve_in_place(K.T)
+        for piece, V in self._whitened_pieces(part, observed, Z, mean):
             variance[piece] -= np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from mercer import gram
-from mercer.core.inputs import align_columns, as_vector, count_rows, stack_rows, take_rows
+from mercer.core.inputs import align_columns, as_matrix, as_vector, column_names, count_rows, stack_rows, take_rows
 from mercer.core.lapack import blas
 from mercer.core.random import normal
 from mercer.gp.process import PIECE
 from mercer.kernels.base import Kernel
+from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, factor
 
 
@@ -92,10 +93,13 @@ class WeightPosterior:
 
     def gradients(self, Z):
         """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
-        Phi = self._features(Z)
+        Z = self._aligned(Z)
+        names = column_names(Z)
+        kernel = self.kernel if names is None else by_position(self.kernel, names)
+        Phi, Z = self._features(Z), as_matrix(Z)
         return (
-            gram.feature_slope(self.kernel, Z, np.broadcast_to(self.weights, Phi.shape)),
-            2 * gram.feature_slope(self.kernel, Z, self.factor.solve(Phi.T).T),
+            gram.feature_slope(kernel, Z, np.broadcast_to(self.weights, Phi.shape)),
+            2 * gram.feature_slope(kernel, Z, self.factor.solve(Phi.T).T),
         )
 
     # -- what the data say of it -----------------------------------------------------------------------------------

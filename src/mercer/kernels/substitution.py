@@ -14,6 +14,7 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import select_columns
 from mercer.core.parameters import Positive, show
 from mercer.core.precision import concretely, is_traced
+from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.evaluate import HostRows, on_host
 from mercer.kernels.functions import RowFunction
@@ -182,6 +183,30 @@ class On(Unary):
         else:
             shown = repr(self.columns[0]) if len(self.columns) == 1 else repr(list(self.columns))
         return self._method(f"on({shown})")
+
+
+def by_position(kernel, names):
+    """The kernel with columns by index where it had them by name, for inputs whose columns have these names.
+
+    >>> from mercer.kernels import RBF
+    >>> by_position(RBF().on("b"), ["a", "b"])
+    RBF(lengthscale=1.0).on(1)
+    """
+    if isinstance(kernel, On):
+        if kernel.needs_all_columns:
+            chosen = [names[i] for i in _indices(kernel._selection, len(names))]
+        else:
+            chosen = list(kernel.columns)
+            kernel = kernel._evolve(columns=tuple(list(names).index(name) for name in chosen))
+        return kernel._evolve(inner=by_position(kernel.inner, chosen))
+    for (field, index), child in kernel._children():
+        if isinstance(child, Kernel) and not isinstance(kernel, Warp):
+            kernel = kernel._evolve_at([(field, index)], **vars(by_position(child, names)))
+    return kernel
+
+
+def _indices(selection, d):
+    return range(d)[selection] if isinstance(selection, slice) else [c % d for c in selection]
 
 
 def _checked_columns(columns):

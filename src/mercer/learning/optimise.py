@@ -239,7 +239,7 @@ def learn(
     logarithmic = np.ones(len(centre), bool) if logarithmic is None else logarithmic
     spread = np.where(logarithmic, REACH, np.inf)
     history: list[Step] = []
-    evaluations = rejected = 0
+    objectives: list[Objective] = []
     interrupted, jitter = False, 0.0
     best: list[Optimum] = []
 
@@ -260,6 +260,7 @@ def learn(
                 lowest = np.min([theta for _, theta in reached], axis=0) - spread
                 highest = np.max([theta for _, theta in reached], axis=0) + spread
                 objective = Objective(evidence, (lowest, highest), amplitude, prior, watch)
+                objectives.append(objective)
                 if size == sizes[0]:
                     reached = _ranked(objective, reached)
                     jitter = evidence.jitter
@@ -279,7 +280,6 @@ def learn(
                     ratio = sizes[sizes.index(size) + 1] / size
                     metrics = [curvature(objective, optimum.theta, ratio) for optimum in best]
                     reached = [(optimum.start, optimum.theta) for optimum in best]
-            evaluations, rejected = evaluations + objective.evaluations, rejected + objective.rejected
     except KeyboardInterrupt:
         if objective is None or objective.best is None:
             if not best:
@@ -289,6 +289,7 @@ def learn(
         interrupted = True
     finally:
         progress.close()
+    evaluations, rejected = (sum(getattr(o, count) for o in objectives) for count in ("evaluations", "rejected"))
     return Learned(best, history, evaluations, rejected, jitter, interrupted)
 
 

@@ -1,6 +1,7 @@
 """Dense Cholesky factorisation on the CPU: LAPACK, in place. Knows nothing of kernels."""
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -24,8 +25,16 @@ class Cholesky:
             return np.array(b, dtype=float)
         return lapack.dtrtrs(self.lower, b, lower=1)[0]
 
-    def half_solve_in_place(self, b):
-        """L^-1 b over b itself, a Fortran-ordered matrix (n, s)."""
+    @functools.cached_property
+    def lower_inverse(self) -> np.ndarray:
+        """L^-1, made when first wanted. n^3/3 flops and a second matrix."""
+        return lapack.dtrtri(self.lower, lower=1)[0]
+
+    def half_solve_in_place(self, b, many: bool = False):
+        """L^-1 b over b itself, a Fortran-ordered matrix (n, s). For ``many`` columns in all, multiplying by L^-1 is
+        faster than solving, by what it does not wait for."""
+        if many:
+            return blas.dtrmm(1.0, self.lower_inverse, b, lower=1, overwrite_b=1)
         return blas.dtrsm(1.0, self.lower, b, lower=1, overwrite_b=1)
 
     def solve(self, b):
@@ -36,8 +45,7 @@ class Cholesky:
 
     def inverse_diagonal(self) -> np.ndarray:
         """The diagonal of (C + jitter I)^-1, from L^-1. n^3/3 flops and a second matrix."""
-        L_inv = lapack.dtrtri(self.lower, lower=1)[0]
-        return np.einsum("ij,ij->j", L_inv, L_inv)
+        return np.einsum("ij,ij->j", self.lower_inverse, self.lower_inverse)
 
     def condition(self, steps: int = 12) -> float:
         """The ratio of the largest eigenvalue of C to the smallest, by power iterations: n^2 flops each."""

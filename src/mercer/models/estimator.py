@@ -1,11 +1,13 @@
 """The scikit-learn contract: parameters, tags, and what comes in.
 
-Estimators keep the contract without inheriting from scikit-learn's base class, whose import takes longer than most
-fits; scikit-learn is imported when something of it is needed: its tags, its exceptions, the names of a frame's columns.
+Importing scikit-learn takes longer than most fits, so estimators keep its contract by themselves and import it when
+something of it is needed: its tags, its exceptions, the names of a frame's columns. Once it is there, whoever brought
+it, `BaseEstimator` becomes their base class, for what it adds (and for those who ask).
 """
 
 import functools
 import inspect
+import sys
 import warnings
 from typing import Any
 
@@ -17,7 +19,18 @@ from mercer.core.inputs import as_frame, as_matrix, as_vector, count_rows, holds
 from mercer.kernels.base import Kernel
 
 
-class Estimator:
+class _Anything:
+    """Stands where scikit-learn's base class goes."""
+
+
+def join_scikit_learn():
+    """Make estimators `BaseEstimator`s, if scikit-learn is loaded."""
+    base = sys.modules.get("sklearn.base")
+    if Estimator.__bases__ == (_Anything,) and hasattr(base, "BaseEstimator"):
+        Estimator.__bases__ = (base.BaseEstimator,)  # type: ignore[union-attr]
+
+
+class Estimator(_Anything):
     """Parameters by name, as `sklearn.base.BaseEstimator` has them. A kernel's parameters are reached through it:
     ``set_params(kernel__lengthscale=2.0)``."""
 
@@ -27,6 +40,7 @@ class Estimator:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Constructor arguments by name; with ``deep`` also those inside them, as in ``kernel__lengthscale``."""
+        join_scikit_learn()
         params = {}
         for name in self._parameter_names():
             value = params[name] = getattr(self, name)
@@ -75,6 +89,7 @@ class Estimator:
     def __sklearn_tags__(self):
         from sklearn.utils import InputTags, Tags, TargetTags
 
+        join_scikit_learn()
         return Tags(
             estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags(), requires_fit=True
         )

@@ -51,7 +51,7 @@ class Plan:
             )
 
 
-def plan(n: int, features: int | None, solver: str, learned: bool, parameters: int) -> Plan:
+def plan(n: int, features: int | None, solver: str, climbs: int) -> Plan:
     """The cheaper exact way that exists: M x M matrices where there are fewer features than rows, else n x n."""
     flops = _flops_per_second()
     if solver != "dense" and features is not None and (features < n or solver == "weights"):
@@ -65,11 +65,10 @@ def plan(n: int, features: int | None, solver: str, learned: bool, parameters: i
         why = "the solver was asked for" if solver == "dense" else "the kernel's feature space is infinite or larger"
         method = "dense"
     total = 0.0
-    if learned:
-        for rows in stages(n):
-            total += EVALUATIONS * 2 * evaluation * (rows / n) ** 3 if rows < n else EVALUATIONS * evaluation
-        total += 2e-3 * 40  # what an evaluation costs however few rows there are
-    return Plan(method, n, features, memory, available_memory(), total + evaluation, why)
+    for rows in stages(n):
+        # On a subset they are many, and cost little; some milliseconds each whatever the rows.
+        total += EVALUATIONS * evaluation if rows == n else 3 * EVALUATIONS * (evaluation * (rows / n) ** 3 + 2e-3)
+    return Plan(method, n, features, memory, available_memory(), climbs * total + evaluation, why)
 
 
 @functools.cache

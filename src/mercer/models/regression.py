@@ -1,6 +1,7 @@
 """Gaussian process regression: predictions with intervals, and parameters learned by maximising the evidence."""
 
 import copy
+import functools
 import math
 import reprlib
 import warnings
@@ -17,7 +18,6 @@ from mercer.core.errors import (
     ParameterError,
 )
 from mercer.core.inputs import as_matrix, as_vector, column_names, count_rows, holds_numbers, take_rows
-from mercer.core.parameters import Parametrized, real
 from mercer.core.precision import as_float
 from mercer.core.text import number, rounded, table
 from mercer.gp.process import GP
@@ -197,6 +197,7 @@ class GaussianProcessRegressor(Regressor):
     def _keep(self, problem, theta, center, scale, y, learned):
         """Everything a fitted model has, from the optimum."""
         kernel, noise = problem.at(theta)
+        kernel = problem.kernel if learned is None else kernel  # not through logarithms and back
         self.center_, self.scale_ = center, scale
         self.kernel_ = kernel
         learns_noise = problem.noise is None
@@ -218,12 +219,10 @@ class GaussianProcessRegressor(Regressor):
             "residual": self.posterior_.residual(),
         }
         self.log_marginal_likelihood_ = self._evidence_here()
-        public = [] if learned is None else learned.history
-        self.history_ = [Iteration(s.value, _parameters(problem, s.theta, scale, learns_noise), s.rows) for s in public]
-        self.optima_ = [
-            Found(o.value, _parameters(problem, o.theta, scale, learns_noise), o.start, o.converged, o.times_found)
-            for o in (learned.optima if learned is not None else [])
-        ]
+        steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
+        natural = functools.partial(_parameters, problem, scale=scale, learns_noise=learns_noise)
+        self.history_ = [Iteration(float(s.value), natural(s.theta), s.rows) for s in steps]
+        self.optima_ = [Found(float(o.value), natural(o.theta), o.start, o.converged, o.times_found) for o in optima]
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
 
     def _posterior(self, kernel, X, target, noise) -> GP | WeightPosterior:
@@ -290,7 +289,8 @@ class GaussianProcessRegressor(Regressor):
                 f"noise {reprlib.repr(self.noise)}. Use solver='auto'."
             )
         free = len(free_names(kernel)) + (noise is None)
-        return plan(n, features, self.solver, self.learning is not None and free > 0, free)
+        climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
+        return plan(n, features, self.solver, climbs)
 
     def plan(self, X) -> Plan:
         """How a fit to these rows will be done, what memory and time it will take on this machine, and why."""
@@ -337,8 +337,7 @@ class GaussianProcessRegressor(Regressor):
     def predict_gradient(self, X):
         """Derivatives of the predictive mean and variance with respect to the inputs: (s, d), (s, d)."""
         self._check_fitted()
-        X = as_matrix(self._check_inputs(X, reset=False))
-        dmean, dvariance = self.posterior_.gradients(X)
+        dmean, dvariance = self.posterior_.gradients(self._check_inputs(X, reset=False))
         return dmean * self.scale_, dvariance * self.scale_**2
 
     def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
@@ -368,7 +367,8 @@ class GaussianProcessRegressor(Regressor):
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The terms of a sum of kernels: for each, mean and standard deviation of its part of the function.
 
-        The means add up to the prediction less ``center_``. Terms go by their names, or by their expressions.
+        The means add up to the prediction less ``center_``. Deviations do not: where two terms can both take up a level
+        (a trend and a season, say), each is less certain than their sum. Terms go by their names, or by expressions.
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
@@ -445,7 +445,8 @@ class GaussianProcessRegressor(Regressor):
         """How much each input matters: its lengthscale, and how far the prediction moves with it."""
         self._check_fitted()
         X, _, _ = self._data()
-        return relevance(self.kernel_, X, lambda Z: self.posterior_.gradients(Z)[0], column_names(X))
+        noise = float(np.mean(self.noise_)) / self.scale_**2 + split_white(self.kernel_)[1]
+        return relevance(self.kernel_, X, lambda Z: self.posterior_.gradients(Z)[0], column_names(X), noise)
 
     def report(self):
         """A short summary to read: fit, noise, relevance, calibration, optima found, suggestions."""
@@ -494,7 +495,7 @@ class GaussianProcessRegressor(Regressor):
             return repr(self)
         found = {**self.kernel_.parameters, "noise": np.mean(self.noise_)}
         lines = [
-            f"{self!r}, fitted to {len(self.y_train_):,} rows",
+            f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
             f"kernel: {_quoted(self.kernel_)!r}",
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
@@ -546,7 +547,7 @@ class _Problem:
         return np.concatenate([*mask, [True] if self.noise is None else []]).astype(bool) if places <= moving else None
 
     def logarithmic(self):
-        kinds = [np.full(len(p.entries), p.constraint.name != real.name) for p in self.layout.places]
+        kinds = [np.full(len(p.entries), p.constraint.logarithmic) for p in self.layout.places]
         return np.concatenate([*kinds, [True] if self.noise is None else []]).astype(bool)
 
     def names(self):
@@ -554,15 +555,8 @@ class _Problem:
 
     def at(self, theta) -> tuple[Any, np.ndarray]:
         """The kernel, as plain numbers, and the noise: (n,)."""
-        kernel = _settled(from_free(self.kernel, theta[: self.layout.size]))
+        kernel = from_free(self.kernel, theta[: self.layout.size])
         return kernel, np.full(self.n, math.exp(theta[-1])) if self.noise is None else self.noise
-
-
-def _settled(tree: Parametrized):
-    """Parameters as NumPy numbers, not JAX arrays."""
-    for slot in tree._slots():
-        tree = tree._evolve_at(slot.path, **{slot.field: as_float(slot.value)})
-    return tree
 
 
 def _parameters(problem, theta, scale, learns_noise) -> dict[str, Any]:
@@ -574,7 +568,7 @@ def _parameters(problem, theta, scale, learns_noise) -> dict[str, Any]:
         part = theta[start : start + len(place.entries)]
         start += len(place.entries)
         with np.errstate(over="ignore"):
-            new = part if place.constraint.name == real.name else np.exp(part)
+            new = place.constraint.from_free(part, np)
         value = np.array(slots[(place.path, place.field)].value, dtype=float)
         np.put(value, place.entries, new)
         moved[(place.path, place.field)] = value[()]

@@ -13,6 +13,8 @@ from mercer.learning.heuristics import centre_and_spread
 
 ROWS = 2000  # the prediction's slope is looked at on so many training rows at most
 NEGLIGIBLE = 0.02  # of the largest effect
+CHANCE = 3.0  # standard errors of a slope, from noise alone
+LONG = 30.0  # spreads of an input: a lengthscale beyond which the kernel does not bend along it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -21,7 +23,8 @@ class Relevance:
 
     ``effect``: by how much the prediction moves, in standard deviations of it, per standard deviation of the input
     (root mean square over the training rows). ``lengthscale``: in the units of the input, where the kernel has one per
-    input; NaN elsewhere. ``irrelevant``: effect below a fiftieth of the largest.
+    input; NaN elsewhere. ``irrelevant``: the effect is below a fiftieth of the largest, or no more than noise alone
+    gives to a slope, and the lengthscale, where there is one, lies far beyond the data.
     """
 
     names: list[str]
@@ -45,8 +48,9 @@ class Relevance:
     __repr__ = __str__
 
 
-def relevance(kernel, X, slope_of_mean, names) -> Relevance:
-    """The table for a fitted model; ``slope_of_mean(Z)`` gives derivatives of the prediction (s, d)."""
+def relevance(kernel, X, slope_of_mean, names, noise: float) -> Relevance:
+    """The table for a fitted model; ``slope_of_mean(Z)`` gives derivatives of the prediction (s, d), ``noise`` is a
+    variance on its scale."""
     try:
         matrix = as_matrix(X)
     except DataError:
@@ -59,12 +63,15 @@ def relevance(kernel, X, slope_of_mean, names) -> Relevance:
     spread = centre_and_spread(matrix)[1]
     constant = np.ptp(matrix, axis=0) == 0
     step = max(1, -(-len(matrix) // ROWS))
-    slopes = slope_of_mean(take_rows(X, slice(None, None, step)) if names is None else matrix[::step])
+    slopes = slope_of_mean(take_rows(X, slice(None, None, step)))
     effect = np.sqrt(np.mean((slopes * spread) ** 2, axis=0))
     effect[constant] = 0.0
-    total = float(np.sqrt(np.sum(effect**2)))
-    effect = effect / total if total > 0 else effect
-    return Relevance(names, effect, lengthscales(kernel, d), spread, effect <= NEGLIGIBLE * effect.max(initial=0.0))
+    total = float(np.sqrt(np.sum(effect**2))) or 1.0
+    lengths = lengthscales(kernel, d)
+    by_chance = CHANCE * np.sqrt(noise / len(matrix))
+    small = effect <= max(NEGLIGIBLE * effect.max(initial=0.0), by_chance)
+    straight = np.isnan(lengths) | (lengths > LONG * spread)
+    return Relevance(names, effect / total, lengths, spread, constant | (small & straight))
 
 
 def lengthscales(kernel: Kernel, d: int) -> np.ndarray:

@@ -1,0 +1,55 @@
+"""What all benchmarks share: where results are kept, and how time and memory are measured."""
+
+import os
+import platform
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def keep(name: str, title: str, command: str, lines: list[str]):
+    """Write benchmarks/results/NAME.md, with the commit and the machine it was measured on."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=HERE
+    ).stdout.strip()
+    information = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in information if line.startswith("model name")), "unknown CPU")
+    where = f"commit {commit}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    text = [f"# {title}", "", f"`{command}`, {where}.", "", *lines, ""]
+    (HERE / "results" / f"{name}.md").write_text("\n".join(text))
+
+
+def table(header, rows) -> list[str]:
+    return [
+        "| " + " | ".join(header) + " |",
+        "|" + " --- |" * len(header),
+        *("| " + " | ".join(map(str, row)) + " |" for row in rows),
+    ]
+
+
+def interleaved(calls: dict, rounds: int) -> dict:
+    """Median seconds of each call, after one to warm up, taking turns so that a noisy machine disturbs all alike."""
+    for call in calls.values():
+        call()
+    times: dict = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def resident(field: str) -> int:
+    """Bytes: VmRSS is what is held now, VmHWM the most there has been since `forget_the_peak`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no {field} in /proc/self/status")
+
+
+def forget_the_peak():
+    Path("/proc/self/clear_refs").write_text("5")
