@@ -21,7 +21,7 @@ from mercer.kernels.distance import optimistically
 
 # Tile sizes, and up to how many rows each is used. The largest is no power of two: a transposed copy with a stride of
 # 4096 bytes is six times slower. Between, smaller tiles share out better and pad less.
-TILES = {128: 128, 256: 1024, 504: np.inf}
+TILES = {128: 128, 256: 768, 504: np.inf}
 
 
 @jax.tree_util.register_pytree_node_class
