@@ -10,15 +10,13 @@ medians. Memory is measured in a process of its own: the high-water mark above w
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
+from machine import forget_the_peak, keep, resident, table
 
 N, COLUMNS, ROUNDS = 4000, (2, 8, 64), 11
 KERNELS = ("RBF", "Matern-5/2")
@@ -54,19 +52,12 @@ def gram_function(library, kernel, d):
     return call
 
 
-def resident(field):
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"no {field} in /proc/self/status")
-
-
 def measure_memory(library, kernel, d):
     """Peak memory of one call above the memory held before it, in units of the result. Run in a fresh process."""
     call = gram_function(library, kernel, d)
     call(inputs(d, 600))  # imports and compilation are not the call's
     X = inputs(d)
-    Path("/proc/self/clear_refs").write_text("5")  # reset the high-water mark
+    forget_the_peak()
     before = resident("VmRSS")
     K = call(X)
     print(json.dumps((resident("VmHWM") - before) / K.nbytes))
@@ -119,28 +110,15 @@ def main():
     if arguments.memory:
         library, kernel, d = arguments.memory
         return measure_memory(library, kernel, int(d))
-    head = ["| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
-    print("\n".join(head))
+    print("\n".join(table(HEADER, [])))
     rows = compare()
     if arguments.write:
-        root = Path(__file__).parent
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=root
-        ).stdout.strip()
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
-        text = [
-            f"# Gram matrices, n = {N}, double precision",
-            "",
-            f"`python benchmarks/gram.py --write`, commit {commit}, {cpu}, {os.cpu_count()} cores, "
-            f"Python {platform.python_version()}. Medians of {ROUNDS} interleaved calls in milliseconds; memory is the "
-            "peak above what was held before, in units of the result.",
-            "",
-            *head,
-            *("| " + " | ".join(map(str, row)) + " |" for row in rows),
-            "",
-        ]
-        (root / "results" / "gram.md").write_text("\n".join(text))
+        note = (
+            f"Medians of {ROUNDS} interleaved calls in milliseconds; memory is the peak above what was held before, in "
+            "units of the result."
+        )
+        keep("gram", f"Gram matrices, n = {N}, double precision", "python benchmarks/gram.py --write",
+             [note, "", *table(HEADER, rows)])  # fmt: skip
     return None
 
 

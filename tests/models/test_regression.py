@@ -331,8 +331,15 @@ def test_samples_at_many_places(monkeypatch):
 # -- looking at it ---------------------------------------------------------------------------------------------------
 
 
-def test_an_irrelevant_input_is_told(learned):
-    table = learned.relevance()
+@pytest.fixture(scope="module")
+def with_an_irrelevant_input():
+    local = np.random.default_rng(5)
+    A = local.uniform(-2, 2, size=(90, 3))
+    return model(None, (A, np.sin(2 * A[:, 0]) + 0.5 * np.cos(A[:, 1]) + 0.05 * local.normal(size=90)))
+
+
+def test_an_irrelevant_input_is_told(with_an_irrelevant_input):
+    table = with_an_irrelevant_input.relevance()
     assert table.irrelevant.tolist() == [False, False, True]
     assert np.argmax(table.effect) == 0
     assert table.lengthscale.shape == (3,)
@@ -340,8 +347,8 @@ def test_an_irrelevant_input_is_told(learned):
     assert np.isnan(model(k.Linear(), noise=0.1, learning=None).relevance().lengthscale).all()
 
 
-def test_the_report_reads(learned):
-    text = str(learned.report())
+def test_the_report_reads(with_an_irrelevant_input):
+    text = str(with_an_irrelevant_input.report())
     for heading in ("Fit", "Noise", "Relevance of inputs", "Calibration", "Optima found", "Numerics", "Suggestions"):
         assert heading in text
     assert "x2" in text.split("Suggestions")[1]

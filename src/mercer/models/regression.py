@@ -378,7 +378,7 @@ class GaussianProcessRegressor(Regressor):
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for part in parts:
             mean, variance = process.moments_of(part, X)
-            label = part.name or repr(part)
+            label = part.name or " * ".join(node.name for node in part._nodes() if node.name) or repr(_quoted(part))
             while label in out:
                 label += "'"
             out[label] = mean * self.scale_, np.sqrt(variance) * self.scale_

@@ -13,7 +13,7 @@ from mercer.learning.heuristics import centre_and_spread
 
 ROWS = 2000  # the prediction's slope is looked at on so many training rows at most
 NEGLIGIBLE = 0.02  # of the largest effect
-CHANCE = 3.0  # standard errors of a slope, from noise alone
+CHANCE = 2.0  # standard errors of a slope, from noise alone
 LONG = 30.0  # spreads of an input: a lengthscale beyond which the kernel does not bend along it
 
 

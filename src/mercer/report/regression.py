@@ -155,7 +155,8 @@ def _suggestions(model, held, relevance, n) -> list[str]:
         found.append(f"{n} rows hardly determine the parameters; a kernel with priors would help (learning='map').")
     if relevance is not None and relevance.irrelevant.any() and not relevance.irrelevant.all():
         names = [name for name, out in zip(relevance.names, relevance.irrelevant, strict=True) if out]
-        found.append(f"the prediction hardly depends on {_listed(names)}: without it, little should change.")
+        without = "it" if len(names) == 1 else "them"
+        found.append(f"the prediction hardly depends on {_listed(names)}: without {without}, little should change.")
     coverage = dict(zip(held.levels, held.coverage, strict=True))[0.95]
     # What 95% intervals hold of n rows varies by chance, by two standard deviations of this:
     slack = 2 * np.sqrt(0.95 * 0.05 / n) + 0.01
