@@ -164,7 +164,7 @@ def climb(objective, theta, start: str, method: str, metric, history: list[Step]
         result = minimize(objective, u, jac=True, method=METHODS[method], callback=note, options=options)
     value, reached = objective.seen(result.x) or objective.best
     # Not converged is only who ran out of iterations: a line search that finds nothing more to gain has arrived.
-    return Optimum(value, reached, start, converged=result.status != 1 or len(values) <= max_iterations)
+    return Optimum(value, reached, start, converged=result.status != 1)
 
 
 def let_go(objective, optimum: Optimum) -> Optimum:
@@ -250,6 +250,7 @@ def learn(
     sizes = stages(n)
     reached: list[tuple[str, np.ndarray]] = candidates
     metrics: list[np.ndarray | None] = []
+    counts: list[int] = []  # of climbs that came this way
     objective = None
     try:
         for size in sizes:
@@ -267,19 +268,21 @@ def learn(
                     for i in range(n_restarts):
                         away = np.where(logarithmic, rng.normal(0, 1.5, len(centre)), 0.0)
                         reached.append((f"restart {i + 1}", reached[0][1] + away))
-                    metrics = [None] * len(reached)
+                    metrics, counts = [None] * len(reached), [1] * len(reached)
                 found = []
-                for (start, theta), metric in zip(reached, metrics, strict=True):
+                for (start, theta), metric, count in zip(reached, metrics, counts, strict=True):
                     if objective.at(theta, gradient=False) is None:
                         continue
                     enough = 2e-2 if not final else 2e-3 if len(sizes) > 1 else 2e-4
                     optimum = climb(objective, theta, start, method, metric, history, max_iterations, enough)
-                    found.append(let_go(objective, optimum) if final else optimum)
+                    optimum = let_go(objective, optimum) if final else optimum
+                    found.append(dataclasses.replace(optimum, times_found=count))
                 best = _distinct(found) or best
                 if not final:
                     ratio = sizes[sizes.index(size) + 1] / size
                     metrics = [curvature(objective, optimum.theta, ratio) for optimum in best]
                     reached = [(optimum.start, optimum.theta) for optimum in best]
+                    counts = [optimum.times_found for optimum in best]
     except KeyboardInterrupt:
         if objective is None or objective.best is None:
             if not best:
@@ -313,7 +316,7 @@ def _distinct(found: list[Optimum]) -> list[Optimum]:
     kept: list[Optimum] = []
     for optimum in sorted(found, key=lambda o: -o.value):
         if kept and kept[-1].value - optimum.value < 0.02:
-            kept[-1].times_found += 1
+            kept[-1].times_found += optimum.times_found
         else:
             kept.append(optimum)
     return kept

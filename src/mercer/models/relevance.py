@@ -24,7 +24,7 @@ class Relevance:
     ``effect``: by how much the prediction moves, in standard deviations of it, per standard deviation of the input
     (root mean square over the training rows). ``lengthscale``: in the units of the input, where the kernel has one per
     input; NaN elsewhere. ``irrelevant``: the effect is below a fiftieth of the largest, or no more than noise alone
-    gives to a slope, and the lengthscale, where there is one, lies far beyond the data.
+    gives to a slope along an input on which the kernel does not bend.
     """
 
     names: list[str]
@@ -69,9 +69,10 @@ def relevance(kernel, X, slope_of_mean, names, noise: float) -> Relevance:
     total = float(np.sqrt(np.sum(effect**2))) or 1.0
     lengths = lengthscales(kernel, d)
     by_chance = CHANCE * np.sqrt(noise / len(matrix))
-    small = effect <= max(NEGLIGIBLE * effect.max(initial=0.0), by_chance)
+    negligible = effect <= NEGLIGIBLE * effect.max(initial=0.0)
     straight = np.isnan(lengths) | (lengths > LONG * spread)
-    return Relevance(names, effect / total, lengths, spread, constant | (small & straight))
+    irrelevant = constant | negligible | (straight & (effect <= by_chance))
+    return Relevance(names, effect / total, lengths, spread, irrelevant)
 
 
 def lengthscales(kernel: Kernel, d: int) -> np.ndarray:
