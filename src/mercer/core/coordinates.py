@@ -55,7 +55,8 @@ class Layout:
             part = np.asarray(theta[start : start + len(place.entries)])
             start += len(place.entries)
             value = np.array(leaves[number], dtype=float)
-            value.reshape(-1)[list(place.entries)] = place.constraint.from_free(part, np)
+            with np.errstate(over="ignore"):
+                value.reshape(-1)[list(place.entries)] = place.constraint.from_free(part, np)
             leaves[number] = value
         return leaves
 
@@ -125,6 +126,14 @@ def from_free(tree: Parametrized, theta):
     return tree
 
 
-def log_prior(tree: Parametrized):
-    """Sum of the log densities of all priors at the present values, on the natural scale."""
-    return sum((jnp.sum(s.prior.log_density(s.value)) for s in tree._slots() if s.prior is not None), jnp.zeros(()))
+def log_prior(tree: Parametrized, like: Parametrized | None = None):
+    """Sum of the log densities of the priors of what may move, at the present values, on the natural scale.
+
+    A traced tree does not tell what is switched off by an exact zero; ``like`` is the same tree with its numbers.
+    """
+    total = jnp.zeros(())
+    for slot, model in zip(tree._slots(), (tree if like is None else like)._slots(), strict=True):
+        if model.prior is not None and model.free:  # what is fixed, or switched off, has no density to add
+            values = jnp.atleast_1d(jnp.asarray(slot.value))[np.atleast_1d(model.moving)]
+            total = total + jnp.sum(model.prior.log_density(values))
+    return total

@@ -4,6 +4,7 @@ f(x) = w^T phi(x) with w ~ N(0, I) is the process with kernel phi(x)^T phi(x'), 
 does, with the same numbers, from M x M matrices.
 """
 
+import copy
 import dataclasses
 import math
 from typing import Any
@@ -14,7 +15,7 @@ from mercer import gram
 from mercer.core.inputs import align_columns, as_matrix, as_vector, column_names, count_rows, stack_rows, take_rows
 from mercer.core.lapack import blas
 from mercer.core.random import normal
-from mercer.gp.process import PIECE
+from mercer.gp.process import PIECE, check_size
 from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, factor
@@ -34,7 +35,7 @@ class WeightPosterior:
 
     @classmethod
     def given(cls, kernel, X, y, noise) -> "WeightPosterior":
-        n = count_rows(X)
+        n, X = count_rows(X), copy.deepcopy(X)  # what the caller does to it later is not data
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
         Phi = gram.features(kernel, X)
         return cls._from(kernel, X, y, noise, *_statistics(Phi, y, noise))
@@ -87,6 +88,7 @@ class WeightPosterior:
 
     def sample(self, Z, size: int = 1, seed=0) -> np.ndarray:
         """Functions drawn, at the rows of Z: (size, s). One draw of the weights serves any number of rows."""
+        check_size(size)
         z = normal(seed, (len(self.weights), size))
         w = self.weights[:, None] + blas.dtrsm(1.0, self.factor.lower, z, lower=1, trans_a=1)
         return (self._features(self._aligned(Z)) @ w).T
@@ -126,9 +128,9 @@ class WeightPosterior:
         return self.y - self.a / diagonal, 1 / diagonal
 
     def residual(self) -> float:
-        """|C a - y| / |y|."""
-        a, Phi = self.a, self._features(self.X)
-        return float(np.linalg.norm(Phi @ (Phi.T @ a) + self.noise * a - self.y) / (np.linalg.norm(self.y) or 1.0))
+        """|B w - Phi^T y / noise| relative to its right side: what rounding has left of the equations solved."""
+        c = _statistics(self._features(self.X), self.y, self.noise)[1]
+        return float(np.linalg.norm(self.B @ self.weights - c) / (np.linalg.norm(c) or 1.0))
 
 
 def _statistics(Phi, y, noise):

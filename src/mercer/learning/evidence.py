@@ -58,7 +58,8 @@ class Evidence:
         """The kernel's part of theta, and the variances on the diagonal: (n,)."""
         theta = np.asarray(theta, dtype=float)
         if self.noise is None:
-            return theta[:-1], np.full(self.n, math.exp(theta[-1]) + self.jitter)
+            with np.errstate(over="ignore"):
+                return theta[:-1], np.full(self.n, np.exp(theta[-1]) + self.jitter)
         return theta, self.noise + self.jitter
 
     def _answer(self, log_det, a, quadratic, profiled):

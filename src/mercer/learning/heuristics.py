@@ -2,15 +2,17 @@
 
 import numpy as np
 
+from mercer import gram
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix, select_columns
-from mercer.kernels import Constant, Kernel, Standard, White
+from mercer.kernels import Constant, FeatureMap, Kernel, Standard, White
 from mercer.kernels.algebra import Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import Modulate, On, Warp
 
 NOISES = (0.1, 0.003)  # shares of the variance of y where the noise may begin
-STRETCHES = (1.0, 1 / 3, 3.0)  # of the lengthscales
+CANCELLING = (1e4, 1e8, 1e12)
+STRETCHES = (1.0, 1 / 3, 3.0, 0.1)  # of the lengthscales
 
 
 def standard_kernel(X) -> Standard:
@@ -30,11 +32,16 @@ def centre_and_spread(X):
     return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
 
 
-def starts(kernel: Kernel, X) -> list[Kernel]:
-    """Kernels to begin from: as it came, and with what was left at its default brought to the scale of the data."""
+def starts(kernel: Kernel, X, variance: float = 1.0) -> list[Kernel]:
+    """Kernels to begin from: as it came, and with lengthscales left at their default, or amplitudes, brought to the
+    scale of the data; ``variance`` is the target's."""
     stretched = [_scaled(kernel, X, stretch) for stretch in STRETCHES]
     unique: list[Kernel] = []
-    for candidate in [kernel, *stretched]:
+    sized = [_sized(candidate, X, variance) for candidate in (kernel, stretched[0])]
+    if not kernel.stationary and getattr(kernel, "shift", None) is None:
+        # Terms that grow with the inputs cancel each other far from zero: y = w0 + w1 x with x in the thousands.
+        sized += [_sized(kernel, X, variance * factor) for factor in CANCELLING]
+    for candidate in [kernel, *stretched, *sized]:
         if candidate not in unique:
             unique.append(candidate)
     return unique
@@ -62,6 +69,33 @@ def _scaled(node, X, stretch):
         if isinstance(child, Kernel):
             node = node._evolve_at([(field, index)], **vars(_scaled(child, X, stretch)))
     return node
+
+
+def _sized(kernel, X, variance):
+    """A copy in which every term of a sum has the target's variance, as far as its amplitude may move."""
+    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
+    sized = []
+    for part in parts:
+        places = amplitudes(part)
+        inverse = isinstance(part, FeatureMap) and "alpha" not in part.fixed
+        if not places and not inverse:
+            sized.append(part)
+            continue
+        try:
+            size = float(np.mean(gram.diagonal(part, X))) / variance
+        except DataError:
+            return kernel
+        if not np.isfinite(size) or size <= 0:
+            return kernel
+        if inverse:
+            part = part._evolve(alpha=part.alpha * size)
+        for path, field in places or ():
+            node = part
+            for name, index in path:
+                node = getattr(node, name) if index is None else getattr(node, name)[index]
+            part = part._evolve_at(path, **{field: getattr(node, field) / size})
+        sized.append(part)
+    return kernel._evolve(parts=tuple(sized)) if isinstance(kernel, Sum) else sized[0]
 
 
 def _lengths(X, shape, stretch):

@@ -48,7 +48,7 @@ class Prior:
 
     def __init__(self, kernel, size: int):
         layout = Layout.of(kernel)
-        self._program = jax.jit(jax.value_and_grad(lambda theta: log_prior(layout.placed(kernel, theta))))
+        self._program = jax.jit(jax.value_and_grad(lambda theta: log_prior(layout.placed(kernel, theta), kernel)))
         self._kernel_size, self._size = layout.size, size
 
     def __call__(self, theta):
@@ -162,18 +162,21 @@ def climb(objective, theta, start: str, method: str, metric, history: list[Step]
         options |= {"ftol": 1e-12, "maxcor": 20}
     with np.errstate(all="ignore"):
         result = minimize(objective, u, jac=True, method=METHODS[method], callback=note, options=options)
-    value, reached = objective.seen(result.x) or objective.best
+    value, reached = objective.seen(result.x) or (history[-1].value, history[-1].theta)
     # Not converged is only who ran out of iterations: a line search that finds nothing more to gain has arrived.
     return Optimum(value, reached, start, converged=result.status != 1)
 
 
-def let_go(objective, optimum: Optimum) -> Optimum:
+def let_go(objective, optimum: Optimum, history: list[Step]) -> Optimum:
     """An irrelevant input is still on its way to an infinite lengthscale when climbing ends: let it go, at once."""
     found = objective.at(optimum.theta)
-    if found is None:
+    if found is None or len(history) < 3 or not np.isfinite(objective.box[0]).all():
         return optimum
-    slope = np.where(np.isfinite(objective.box[0]), found[1], 0.0)
-    away = np.where(np.abs(slope) < 0.1, 4.0 * np.sign(slope), 0.0)
+    travelled = optimum.theta - history[-3].theta
+    travels = (np.abs(travelled) > 0.05) & (np.sign(travelled) == np.sign(found[1])) & (np.abs(found[1]) < 0.1)
+    if not travels.any():
+        return optimum
+    away = np.where(travels, 4.0 * np.sign(travelled), 0.0)
     further = objective.at(optimum.theta + away, gradient=False)
     if further is None or not further[0] > found[0]:
         return optimum
@@ -265,17 +268,18 @@ def learn(
                 if size == sizes[0]:
                     reached = _ranked(objective, reached)
                     jitter = evidence.jitter
+                    amplitude = objective.amplitude
                     for i in range(n_restarts):
                         away = np.where(logarithmic, rng.normal(0, 1.5, len(centre)), 0.0)
                         reached.append((f"restart {i + 1}", reached[0][1] + away))
                     metrics, counts = [None] * len(reached), [1] * len(reached)
                 found = []
                 for (start, theta), metric, count in zip(reached, metrics, counts, strict=True):
-                    if objective.at(theta, gradient=False) is None:
+                    if objective.at(theta) is None:
                         continue
                     enough = 2e-2 if not final else 2e-3 if len(sizes) > 1 else 2e-4
                     optimum = climb(objective, theta, start, method, metric, history, max_iterations, enough)
-                    optimum = let_go(objective, optimum) if final else optimum
+                    optimum = let_go(objective, optimum, history) if final else optimum
                     found.append(dataclasses.replace(optimum, times_found=count))
                 best = _distinct(found) or best
                 if not final:
@@ -309,6 +313,7 @@ def _ranked(objective, candidates):
             return [candidates[0]]
         relative = max(1e-14 * evidence.n, 100 * relative)
         evidence.jitter = relative * evidence.diagonal
+        objective.amplitude = None  # jitter is not multiplied along with it
 
 
 def _distinct(found: list[Optimum]) -> list[Optimum]:

@@ -97,7 +97,7 @@ class Estimator(_Anything):
     # -- fitted ----------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
-        return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
+        return hasattr(self, "posterior_")
 
     def _check_fitted(self):
         if not self.__sklearn_is_fitted__():
@@ -114,7 +114,7 @@ class Estimator(_Anything):
 
             try:
                 validate_data(self, X, reset=reset, skip_check_array=True)
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise DataError(str(error)) from None
         if frame is not None:
             if not len(frame):
@@ -183,12 +183,13 @@ class Regressor(Estimator):
     def predict(self, X) -> np.ndarray:
         raise NotImplementedError
 
-    def score(self, X, y) -> float:
+    def score(self, X, y, sample_weight=None) -> float:
         """The coefficient of determination R^2 of the predicted mean."""
         mean = self.predict(X)
-        y = as_vector(y, len(mean))
-        spread = float(np.sum((y - y.mean()) ** 2))
-        missed = float(np.sum((y - mean) ** 2))
+        n = len(mean)
+        y, w = as_vector(y, n), np.ones(n) if sample_weight is None else as_vector(sample_weight, n, "sample_weight")
+        spread = float(np.sum(w * (y - np.average(y, weights=w)) ** 2))
+        missed = float(np.sum(w * (y - mean) ** 2))
         return 1.0 - missed / spread if spread > 0 else float(missed == 0)
 
 

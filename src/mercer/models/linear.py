@@ -2,17 +2,19 @@
 
 import math
 
+import jax
 import numpy as np
 
 from mercer.basis import Polynomial
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import as_vector
+from mercer.core.random import as_key, normal
 from mercer.inference.weights import WeightPosterior
 from mercer.kernels.custom import FeatureMap
 from mercer.kernels.functions import RowFunction
-from mercer.learning.evidence import LOG_2PI
 from mercer.models.estimator import Regressor
 from mercer.models.regression import GaussianProcessRegressor
+from mercer.report.regression import log_density
 
 
 class BayesianLinearRegression(Regressor):
@@ -43,7 +45,8 @@ class BayesianLinearRegression(Regressor):
         """The posterior of the weights; alpha and beta from the evidence where they are not given."""
         for name in ("alpha", "beta"):
             value = getattr(self, name)
-            if value is not None and not (np.ndim(value) == 0 and np.isfinite(value) and value > 0):
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if value is not None and not (number and np.isfinite(value) and value > 0):
                 raise ParameterError(f"{name} is a precision: a positive number, or None to learn it; got {value!r}.")
         X = self._check_inputs(X, reset=True)
         twin = GaussianProcessRegressor(
@@ -89,13 +92,14 @@ class BayesianLinearRegression(Regressor):
         mean, variance = self.posterior_.moments(X)
         return mean, np.sqrt(variance + noise)
 
-    def sample_y(self, X, n_samples=1, random_state=0):
-        """Functions drawn from the posterior, at the rows of X: (s, n_samples)."""
+    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
+        """Draws of measurements, or with ``include_noise=False`` of the function, at the rows of X: (s, n_samples)."""
         self._check_fitted()
-        return self.posterior_.sample(self._check_inputs(X, reset=False), n_samples, random_state).T
+        first, second = jax.random.split(as_key(random_state))
+        draws = self.posterior_.sample(self._check_inputs(X, reset=False), n_samples, first).T
+        return draws + normal(second, draws.shape) / math.sqrt(self.beta_) if include_noise else draws
 
     def log_predictive_density(self, X, y) -> np.ndarray:
         """ln p(y | x, data) of each new measurement: (s,)."""
         mean, deviation = self.predict(X, return_std=True)
-        y = as_vector(y, len(mean))
-        return -0.5 * ((y - mean) / deviation) ** 2 - np.log(deviation) - 0.5 * LOG_2PI
+        return log_density(as_vector(y, len(mean)), mean, deviation)

@@ -37,7 +37,7 @@ class Plan:
                 f"because   {self.why}",
                 f"matrix    {size}",
                 f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",
-                f"time      about {_in_words(self.seconds)} on this machine",
+                f"time      about {_in_words(self.seconds)} on this machine, if nothing else runs",
             ]
         )
 
@@ -57,18 +57,21 @@ def plan(n: int, features: int | None, solver: str, climbs: int) -> Plan:
     if solver != "dense" and features is not None and (features < n or solver == "weights"):
         memory = 8 * (6 * n * features + 3 * features**2)
         evaluation = 4.0 * n * features**2 / flops
-        why = f"the kernel has {features:,} features, fewer than there are rows"
+        why = f"the kernel has {features:,} features"
         method = "weights"
     else:
         memory = 8 * 2 * n**2
         evaluation = OVERHEAD * float(n) ** 3 / flops
-        why = "the solver was asked for" if solver == "dense" else "the kernel's feature space is infinite or larger"
+        why = "the kernel has no finite feature space, or one as large as the data, or there is no noise"
+        why = "it was asked for" if solver == "dense" else why
         method = "dense"
     total = 0.0
     for rows in stages(n):
         # On a subset they are many, and cost little; some milliseconds each whatever the rows.
         total += EVALUATIONS * evaluation if rows == n else 3 * EVALUATIONS * (evaluation * (rows / n) ** 3 + 2e-3)
-    return Plan(method, n, features, memory, available_memory(), climbs * total + evaluation, why)
+    # Forty evaluations take a tenth of a second however few rows there are, and compiling the kernel about a second.
+    total = climbs * (total + 0.1) + (1.0 if climbs else 0.3)
+    return Plan(method, n, features, memory, available_memory(), total + evaluation, why)
 
 
 @functools.cache

@@ -32,11 +32,13 @@ from mercer.learning.progress import Progress
 from mercer.models.estimator import Regressor
 from mercer.models.plan import Plan, plan
 from mercer.models.relevance import Relevance, relevance
+from mercer.report.regression import log_density, report
 
 SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
-NORMAL_95 = 1.959963984540054
+FOLDED_ROWS = 500  # up to this, learning again without a fifth of the rows is no trouble
+NORMAL_95, NORMAL_80 = 1.959963984540054, 1.2815515655446004
 
 
 class LeaveOneOut(NamedTuple):
@@ -120,6 +122,15 @@ class GaussianProcessRegressor(Regressor):
 
     def fit(self, X, y):
         """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far."""
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y)
+        except BaseException:  # what was fitted before stays whole
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    def _fit(self, X, y):
         self._check_settings()
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
@@ -130,8 +141,10 @@ class GaussianProcessRegressor(Regressor):
         drawn.check()
         center, scale = _center_and_scale(y) if self.normalize else (0.0, 1.0)
         target = (y - center) / scale
-        if self.normalize and not target.any():  # a constant target has nothing to learn from
-            scale = 1e-6 * (abs(center) or 1.0)
+        if self.normalize and not target.any():  # nothing to learn from: one row, or a constant
+            scale = (1.0 if n == 1 else 1e-6) * (abs(center) or 1.0)
+        if not 1e-140 < scale < 1e140:
+            raise DataError(f"y has a spread of {scale:.2g}, whose square is no number here. Give it in other units.")
         noise = None if noise is None else noise / scale**2
 
         problem = _Problem(kernel, X, target, noise, drawn.method)
@@ -141,12 +154,15 @@ class GaussianProcessRegressor(Regressor):
             theta = learned.optima[0].theta
         else:
             theta = problem.start(0.1 if target.any() else 1e-2)
-        factor = 1.0
-        if learned is not None and self._calibrates():
-            factor = self._needed_factor(problem, theta, learned.jitter)
-            theta = theta + math.log(factor) * problem.amplitude()
-        self._keep(problem, theta, center, scale, y, learned)
-        self.calibration_ = factor
+        self.calibration_ = 1.0
+        try:
+            if learned is not None and self._calibrates():
+                self.calibration_ = self._needed_factor(problem, theta, learned.jitter)
+                theta = theta + math.log(self.calibration_) * problem.amplitude()
+            self._keep(problem, theta, center, scale, y, learned)
+        except KeyboardInterrupt:  # what was learned is worth the last factorisation; a second Ctrl-C ends it
+            self._keep(problem, theta, center, scale, y, learned)
+            _warn_of_interruption(self.n_evaluations_)
         self.plan_ = drawn
         return self
 
@@ -166,12 +182,7 @@ class GaussianProcessRegressor(Regressor):
                 f"parameters of {problem.kernel!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
             )
         if learned.interrupted:
-            warnings.warn(
-                f"the fit was interrupted after {learned.evaluations} evaluations; the model has the best parameters "
-                "found until then.",
-                InterruptedFitWarning,
-                stacklevel=3,
-            )
+            _warn_of_interruption(learned.evaluations)
         return learned
 
     def _calibrates(self) -> bool:
@@ -188,11 +199,25 @@ class GaussianProcessRegressor(Regressor):
             )
         if problem.n < FEW_ROWS:
             return 1.0
+        if problem.n <= FOLDED_ROWS and problem.n < 2.5 * problem.size:
+            # A fold that learned badly has wild outliers; the middle of the residuals tells how wide they mostly are.
+            return max(1.0, (_quantile(np.abs(self._folded(problem)), 0.8) / NORMAL_80) ** 2)
         kernel, noise = problem.at(theta)
         mean, variance = self._posterior(kernel, problem.X, problem.target, noise + jitter).leave_one_out()
-        z = np.sort(np.abs(problem.target - mean) / np.sqrt(variance))
-        place = min(problem.n - 1, math.ceil(0.95 * (problem.n + 1)) - 1)
-        return max(1.0, float(z[place] / NORMAL_95) ** 2)
+        return max(1.0, (_quantile(np.abs(problem.target - mean) / np.sqrt(variance), 0.95) / NORMAL_95) ** 2)
+
+    def _folded(self, problem) -> np.ndarray:
+        """Standardised residuals of rows left out of learning too, a fifth at a time: with few rows for the parameters,
+        leaving a row out of the data alone is too kind."""
+        fold, z = np.arange(problem.n) % 5, np.empty(problem.n)
+        np.random.default_rng(0).shuffle(fold)
+        settings = {**self.get_params(deep=False), "calibrate": False, "progress": False, "n_restarts": 0}
+        for i in range(5):
+            out = fold == i
+            part = type(self)(**settings).fit(take_rows(problem.X, np.flatnonzero(~out)), problem.target[~out])
+            mean, deviation = part.predict(take_rows(problem.X, np.flatnonzero(out)), return_std=True)
+            z[out] = (problem.target[out] - mean) / deviation
+        return z
 
     def _keep(self, problem, theta, center, scale, y, learned):
         """Everything a fitted model has, from the optimum."""
@@ -202,8 +227,8 @@ class GaussianProcessRegressor(Regressor):
         self.kernel_ = kernel
         learns_noise = problem.noise is None
         self.noise_ = _as_given(noise * scale**2, learns_noise or np.ndim(self.noise) == 0)
-        if self.noise is not None:
-            self.noise_ = as_float(self.noise)
+        if self.noise is not None:  # kept as given, not through a division and back
+            self.noise_ = as_float(self.noise if np.ndim(self.noise) == 0 else np.ravel(self.noise))
         self._units = np.zeros(len(theta))  # from the optimiser's noise to noise in units of y
         if learns_noise:
             self._units[-1] = 2 * math.log(scale)
@@ -272,12 +297,7 @@ class GaussianProcessRegressor(Regressor):
             if split_white(kernel)[1] > 0 or self.learning is None:
                 return np.zeros(n)
             return None
-        noise = np.full(n, self.noise, dtype=float) if np.ndim(self.noise) == 0 else as_vector(self.noise, n, "noise")
-        if not np.isfinite(noise).all() or (noise < 0).any():
-            raise ParameterError(
-                f"noise is a variance: a number that is not negative, or one per row; got {reprlib.repr(self.noise)}."
-            )
-        return noise
+        return _variances(self.noise, n)
 
     def _plan(self, kernel, X, noise) -> Plan:
         n = count_rows(X)
@@ -349,8 +369,10 @@ class GaussianProcessRegressor(Regressor):
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
         seeds = np.random.SeedSequence(_entropy(random_state)).generate_state(2)
-        posterior = self.posterior_
-        if not include_noise and isinstance(posterior, GP) and split_white(self.kernel_)[1]:
+        posterior, (latent, white) = self.posterior_, split_white(self.kernel_)
+        if not include_noise and latent is None:  # a kernel of noise alone: there is no function beside its mean
+            return np.full((count_rows(X), n_samples), self.center_)
+        if not include_noise and isinstance(posterior, GP) and white:
             posterior = posterior.with_latent_kernel()
         draws = posterior.sample(X, size=n_samples, seed=int(seeds[0])) * self.scale_ + self.center_
         if include_noise:
@@ -361,8 +383,7 @@ class GaussianProcessRegressor(Regressor):
     def log_predictive_density(self, X, y) -> np.ndarray:
         """ln p(y | x, data) of each new measurement: (s,)."""
         mean, deviation = self.predict(X, return_std=True)
-        y = as_vector(y, len(mean))
-        return -0.5 * ((y - mean) / deviation) ** 2 - np.log(deviation) - 0.5 * LOG_2PI
+        return log_density(as_vector(y, len(mean)), mean, deviation)
 
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The terms of a sum of kernels: for each, mean and standard deviation of its part of the function.
@@ -373,6 +394,8 @@ class GaussianProcessRegressor(Regressor):
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
         latent = split_white(self.kernel_)[0]
+        if latent is None:
+            return {}
         parts = latent.parts if isinstance(latent, Sum) else (latent,)
         process = self._as_process()
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -391,7 +414,10 @@ class GaussianProcessRegressor(Regressor):
         self._check_fitted()
         if theta is None and not eval_gradient:
             return self.log_marginal_likelihood_
-        theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
+        try:
+            theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
+        except (TypeError, ValueError):
+            raise ParameterError(f"theta must be a vector of numbers; got {reprlib.repr(theta)}.") from None
         if theta.shape != self.theta_.shape:
             raise ParameterError(
                 f"theta must have {self.theta_.size} entries ({', '.join(self.parameter_names_)}); got {theta.shape}."
@@ -450,8 +476,6 @@ class GaussianProcessRegressor(Regressor):
 
     def report(self):
         """A short summary to read: fit, noise, relevance, calibration, optima found, suggestions."""
-        from mercer.report.regression import report
-
         self._check_fitted()
         return report(self)
 
@@ -467,13 +491,13 @@ class GaussianProcessRegressor(Regressor):
         X = self._check_inputs(X, reset=False)
         m = count_rows(X)
         y = self._check_target(y, m)
-        if noise is None:
-            if np.ndim(self.noise_) > 0:
-                raise ParameterError("this model was fitted with one noise variance per row; give those of new rows.")
-            noise = self.noise_
-        noise = np.broadcast_to(np.asarray(noise, dtype=float), (m,))
-        if not np.isfinite(noise).all() or (noise < 0).any():
-            raise ParameterError(f"noise is a variance, which is not negative; got {reprlib.repr(noise)}.")
+        if (noise is None) == (np.ndim(self.noise_) > 0):
+            raise ParameterError(
+                "this model was fitted with one noise variance per row; give those of the new rows."
+                if noise is None
+                else "this model has one noise variance for all rows, which new rows share; leave noise out."
+            )
+        noise = _variances(self.noise_ if noise is None else noise, m)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
             self.posterior_ = self.posterior_.condition(
@@ -504,6 +528,33 @@ class GaussianProcessRegressor(Regressor):
         return "\n".join(lines)
 
 
+def _variances(noise, n) -> np.ndarray:
+    """One noise variance per row: (n,)."""
+    try:
+        values = np.full(n, float(noise)) if np.ndim(noise) == 0 else as_vector(noise, n, "noise")
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"noise is a variance: one number, or one for each of {n} rows; got {reprlib.repr(noise)}."
+        ) from (error if isinstance(error, DataError) else None)
+    if not np.isfinite(values).all() or (values < 0).any():
+        raise ParameterError(f"noise is a variance, which is not negative; got {reprlib.repr(noise)}.")
+    return values
+
+
+def _quantile(values, share: float) -> float:
+    """What the next of such values will not exceed, with at least this probability."""
+    n = len(values)
+    return float(np.sort(values)[min(n - 1, math.ceil(share * (n + 1)) - 1)])
+
+
+def _warn_of_interruption(evaluations: int):
+    warnings.warn(
+        f"the fit was interrupted after {evaluations} evaluations; the model has the best parameters found until then.",
+        InterruptedFitWarning,
+        stacklevel=4,
+    )
+
+
 class _Problem:
     """The evidence of one data set, on all rows or some, and where to begin: what learning asks of a model."""
 
@@ -529,7 +580,7 @@ class _Problem:
     def candidates(self):
         spread = float(np.mean(self.target**2)) or 1.0
         shares = heuristics.NOISES if self.noise is None else (0.1,)
-        starts = heuristics.starts(self.kernel, self.X)
+        starts = heuristics.starts(self.kernel, self.X, spread)
         names = ["as given", *(f"scaled to the data ({i})" for i in range(1, len(starts)))]
         return [
             (f"{name}, noise {share:g}" if self.noise is None else name, self._theta(kernel, share * spread))

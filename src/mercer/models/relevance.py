@@ -83,6 +83,8 @@ def lengthscales(kernel: Kernel, d: int) -> np.ndarray:
             found = np.asarray(node.lengthscale)
         elif isinstance(node, Standard):
             found = 1 / np.sqrt(np.asarray(node.theta1)) * (1.0 if node.scale is None else node.scale)
+            if node.theta0 < 1e-5:  # nothing of the function is left in this term
+                continue
         else:
             continue
         if found.shape == (d,) or d == 1:

@@ -1,12 +1,14 @@
 """What a fitted regression says of itself, in a page."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from mercer.core.errors import DataError
+from mercer.core.inputs import as_matrix
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
 
@@ -30,18 +32,28 @@ class Calibration:
         return table(["interval", "held"], rows)
 
 
+def standardised(y, mean, deviation) -> np.ndarray:
+    """How many standard deviations above the mean; zero where it is met exactly, whatever the deviation."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(y == mean, 0.0, (y - mean) / deviation)
+
+
+def log_density(y, mean, deviation) -> np.ndarray:
+    """ln N(y | mean, deviation^2); infinite, not NaN, where the deviation is zero."""
+    with np.errstate(divide="ignore"):
+        return -0.5 * standardised(y, mean, deviation) ** 2 - np.log(deviation) - 0.5 * math.log(2 * math.pi)
+
+
 def calibration(y, mean, deviation) -> Calibration:
     """Of predictions beside what was then measured."""
     y, mean, deviation = (np.asarray(v, dtype=float) for v in (y, mean, deviation))
     missed = y - mean
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.where(missed == 0, 0.0, missed / deviation)
-        density = -0.5 * z**2 - np.log(deviation) - 0.5 * np.log(2 * np.pi)
+    z = standardised(y, mean, deviation)
     coverage = np.array([np.mean(np.abs(z) <= ndtri(0.5 + level / 2)) for level in LEVELS])
     spread = float(np.sum((y - y.mean()) ** 2))
     r2 = 1 - float(missed @ missed) / spread if spread > 0 else float("nan")
     rmse, mae = float(np.sqrt(np.mean(missed**2))), float(np.mean(np.abs(missed)))
-    return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(density)), z)
+    return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(log_density(y, mean, deviation))), z)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +163,12 @@ def _numerics(model) -> str:
 
 def _suggestions(model, held, relevance, n) -> list[str]:
     found = []
+    repeated = _repeated(model)
+    if repeated:
+        found.append(f"{repeated} rows repeat others exactly, target included: leave-one-out flatters them.")
+    free = len(model.theta_)
+    if model.optima_ and 5 * free > n >= 10:
+        found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
     if n < 10:
         found.append(f"{n} rows hardly determine the parameters; a kernel with priors would help (learning='map').")
     if relevance is not None and relevance.irrelevant.any() and not relevance.irrelevant.all():
@@ -172,7 +190,7 @@ def _suggestions(model, held, relevance, n) -> list[str]:
     if len(model.optima_) > 1 and model.optima_[1].value > model.optima_[0].value - 2:
         found.append("another optimum is nearly as good: the data allow a different reading; see optima_.")
     if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
-        found.append("little of y is explained: try n_restarts=5, another kernel, or other inputs.")
+        found.append("little of y is explained: try n_restarts=5, another kernel, or inputs scaled to order one.")
     if model.learning == "mle" and any(slot.prior is not None for slot in model.kernel_._slots()):
         found.append("the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.")
     if model.numerics_["jitter"] > 0:
@@ -180,6 +198,15 @@ def _suggestions(model, held, relevance, n) -> list[str]:
     if model.numerics_["residual"] > 1e-6:
         found.append("the equations were solved with few correct digits: more noise, or a rougher kernel, would help.")
     return found
+
+
+def _repeated(model) -> int:
+    """How many rows are exact copies of others, with their targets."""
+    try:
+        rows = np.column_stack([as_matrix(model._data()[0]), model.y_train_])
+    except DataError:
+        return 0
+    return len(rows) - len(np.unique(rows, axis=0))
 
 
 def _listed(names, most: int = 6) -> str:
@@ -190,8 +217,3 @@ def interval(mean, deviation, level: float):
     """The central interval that should hold ``level`` of new measurements."""
     z = float(ndtri(0.5 + level / 2))
     return mean - z * deviation, mean + z * deviation
-
-
-def probability_below(y, mean, deviation):
-    """Where in its predictive distribution each measurement fell; uniform if the model is right."""
-    return ndtr((np.asarray(y) - mean) / deviation)
