@@ -63,13 +63,27 @@ def test_its_twin_among_gaussian_processes(solver):
 
 def test_samples_and_densities():
     found = mc.BayesianLinearRegression(BASIS, 0.5, 80.0).fit(X, y)
-    draws = found.sample_y(Z, 4000, random_state=1)
-    mean, cov = found.predict(Z, return_cov=True, include_noise=False)
-    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=6 * np.sqrt(np.diag(cov).max() / 4000))
-    np.testing.assert_allclose(np.cov(draws), cov, atol=0.1 * cov.max())
+    for noise in (False, True):
+        draws = found.sample_y(Z, 4000, random_state=1, include_noise=noise)
+        mean, cov = found.predict(Z, return_cov=True, include_noise=noise)
+        np.testing.assert_allclose(draws.mean(axis=1), mean, atol=6 * np.sqrt(np.diag(cov).max() / 4000))
+        np.testing.assert_allclose(np.cov(draws), cov, atol=0.1 * cov.max())
     mean, deviation = found.predict(X, return_std=True)
     expected = -0.5 * ((y - mean) / deviation) ** 2 - np.log(deviation) - 0.5 * np.log(2 * np.pi)
     np.testing.assert_allclose(found.log_predictive_density(X, y), expected)
+
+
+def test_scales_do_not_matter():
+    data = mc.datasets.load("co2")  # years around 1980, and an intercept of -2500
+    assert mc.BayesianLinearRegression().fit(data.X, data.y).score(data.X, data.y) > 0.97
+
+
+def test_data_are_copied():
+    own = X.copy()
+    found = mc.BayesianLinearRegression(BASIS, 0.5, 80.0).fit(own, y)
+    before = found.posterior_.log_likelihood()
+    own *= 2
+    assert found.posterior_.log_likelihood() == before
 
 
 def test_a_function_of_the_users_own():

@@ -502,3 +502,48 @@ def test_asking_for_both_is_asking_for_neither(learned):
         learned.predict(X, return_std=True, return_cov=True)
     with pytest.raises(mc.DataError, match="expecting 3 features"):
         learned.predict(X[:, :2])
+
+
+def test_a_fit_that_fails_leaves_what_was_there():
+    fresh = mc.GaussianProcessRegressor(progress=False)
+    with pytest.raises(mc.DataError):
+        fresh.fit(X, y[:5])
+    with pytest.raises(mc.MercerError, match="not fitted yet"):
+        fresh.predict(X)
+    fitted = model(k.RBF(), noise=0.1, learning=None)
+    before = fitted.predict(Z)
+    with pytest.raises(mc.DataError):
+        fitted.fit(X[:, :2], y[:5])
+    np.testing.assert_array_equal(fitted.predict(Z), before)
+
+
+def test_densities_where_nothing_is_left_to_chance():
+    exact = model(k.RBF(), (X[:3], y[:3]), noise=0.0, learning=None)
+    density = exact.log_predictive_density(X[:3], y[:3])
+    assert not np.isnan(density).any()
+    assert (exact.log_predictive_density(X[:3], y[:3] + 1) < -1e6).all()
+
+
+def test_residuals_with_noise_anywhere_in_the_kernel():
+    for kernel in (k.RBF() * k.White(0.5) + 1.0 * k.RBF(), (k.RBF() + k.White(0.2)) ** 2, k.RBF() + k.White(0.1)):
+        assert model(kernel, learning=None).numerics_["residual"] < 1e-10
+
+
+def test_what_else_is_refused_in_words():
+    fitted = model(k.RBF(), noise=0.1, learning=None)
+    for call in (
+        lambda: model(noise="a"), lambda: model(noise=[0.1, 0.2]), lambda: fitted.update(X[:3], y[:3], noise=[1, 2, 3]),
+        lambda: fitted.log_marginal_likelihood("abc"), lambda: fitted.sample_y(X, -1),
+        lambda: model(k.Linear()).sample_y(X, -1), lambda: model(data=(X, y * 1e155)),
+    ):  # fmt: skip
+        with pytest.raises(mc.MercerError):
+            call()
+    assert model(k.White(0.1)).decompose(X) == {}
+    assert fitted.log_marginal_likelihood(np.full(1, 1000.0)) == pytest.approx(
+        fitted.log_marginal_likelihood(np.full(1, 700.0))
+    )
+
+
+def test_copies_are_told():
+    doubled = model(data=(np.r_[X, X], np.r_[y, y]))
+    assert "60 rows repeat others exactly" in str(doubled.report())

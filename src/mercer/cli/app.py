@@ -49,7 +49,7 @@ def fit_command(
         bool, typer.Option("--refit", help="Give the saved model the held-out rows too, at the parameters learned.")
     ] = False,
     restarts: Annotated[int, typer.Option(help="How many more times learning begins, elsewhere.")] = 0,
-    seed: Annotated[int, typer.Option(help="Which rows are held out, and where learning begins again.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which rows are held out, and where learning begins again.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ):
     """Fit a Gaussian process to a table and write the model, a report and pictures.
@@ -101,7 +101,7 @@ def predict_command(
 @app.command("demo")
 def demo_command(
     output: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Which patients are held out.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which patients are held out.")] = 0,
 ):
     """Fit two sets of real data, print what was learned, and draw it.
 

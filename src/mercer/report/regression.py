@@ -40,8 +40,9 @@ def standardised(y, mean, deviation) -> np.ndarray:
 
 def log_density(y, mean, deviation) -> np.ndarray:
     """ln N(y | mean, deviation^2); infinite, not NaN, where the deviation is zero."""
-    with np.errstate(divide="ignore"):
-        return -0.5 * standardised(y, mean, deviation) ** 2 - np.log(deviation) - 0.5 * math.log(2 * math.pi)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = -0.5 * standardised(y, mean, deviation) ** 2 - np.log(deviation) - 0.5 * math.log(2 * math.pi)
+    return np.where(deviation > 0, density, np.where(y == mean, np.inf, -np.inf))
 
 
 def calibration(y, mean, deviation) -> Calibration:
