@@ -176,8 +176,8 @@ def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: S
         lost = int((~whole).sum())
         if not drop_missing:
             raise DataError(
-                f"values are missing or infinite: {counts}; {lost} of {len(frame)} rows are concerned. Fill them in, or "
-                "leave those rows out with --drop-missing."
+                f"values are missing or infinite: {counts}; {lost} of {len(frame)} rows are concerned. Fill them in, "
+                "or leave those rows out with --drop-missing."
             )
         if lost == len(frame):
             raise DataError(f"every row misses a value: {counts}. Leave the emptiest columns out with --drop.")
