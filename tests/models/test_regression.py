@@ -547,3 +547,14 @@ def test_what_else_is_refused_in_words():
 def test_copies_are_told():
     doubled = model(data=(np.r_[X, X], np.r_[y, y]))
     assert "60 rows repeat others exactly" in str(doubled.report())
+
+
+def test_inputs_that_noise_alone_bends_along_are_irrelevant():
+    flagged = []
+    for seed in range(100, 108):
+        local = np.random.default_rng(seed)
+        A = local.normal(size=(100, 3)) * np.array([1.0, 1e3, 1e-3])
+        flagged.append(model(None, (A, np.sin(A[:, 0]) + 0.3 * local.normal(size=100))).relevance().irrelevant)
+    found = np.mean(flagged, axis=0)
+    assert found[0] == 0
+    assert (found[1:] >= 0.75).all()  # chance gives one in twenty a slope

@@ -472,7 +472,33 @@ class GaussianProcessRegressor(Regressor):
         self._check_fitted()
         X, _, _ = self._data()
         noise = float(np.mean(self.noise_)) / self.scale_**2 + split_white(self.kernel_)[1]
-        return relevance(self.kernel_, X, lambda Z: self.posterior_.gradients(Z)[0], column_names(X), noise)
+        slope = lambda Z: self.posterior_.gradients(Z)[0]
+        return relevance(self.kernel_, X, slope, column_names(X), noise, self._cost_of_bending())
+
+    def _cost_of_bending(self) -> np.ndarray | None:
+        """What the evidence loses if the function may not bend along an input, for each; None if that takes long.
+
+        One factorisation for each input; only where each has one lengthscale, and rows and inputs are not many.
+        """
+        places = [i for i, name in enumerate(self.parameter_names_) if name.endswith("]")]
+        d = getattr(self, "n_features_in_", 0)
+        if len(places) != d or len(self.y_train_) > 2000 or d > 100 or isinstance(self.posterior_, WeightPosterior):
+            return None
+        direction = {"theta1": -2.0, "lengthscale": 1.0}
+        steps = [
+            next((s for word, s in direction.items() if f"{word}[" in self.parameter_names_[i]), 0.0) for i in places
+        ]
+        if 0.0 in steps:
+            return None
+        with self._problem()(None) as value:
+            value.jitter = self._jitter
+            theta = self.theta_ - self._units
+            here = value(theta, gradient=False)
+            there = [value(theta + step * 9.0 * np.eye(len(theta))[i], gradient=False)
+                     for i, step in zip(places, steps, strict=True)]  # fmt: skip
+        if here is None:
+            return None
+        return np.array([np.inf if found is None else here.value - found.value for found in there])
 
     def report(self):
         """A short summary to read: fit, noise, relevance, calibration, optima found, suggestions."""

@@ -14,6 +14,7 @@ from mercer.learning.heuristics import centre_and_spread
 ROWS = 2000  # the prediction's slope is looked at on so many training rows at most
 NEGLIGIBLE = 0.02  # of the largest effect
 CHANCE = 2.0  # standard errors of a slope, from noise alone
+HARDLY = 2.0  # nats of evidence
 LONG = 30.0  # spreads of an input: a lengthscale beyond which the kernel does not bend along it
 
 
@@ -24,7 +25,7 @@ class Relevance:
     ``effect``: by how much the prediction moves, in standard deviations of it, per standard deviation of the input
     (root mean square over the training rows). ``lengthscale``: in the units of the input, where the kernel has one per
     input; NaN elsewhere. ``irrelevant``: the effect is below a fiftieth of the largest, or no more than noise alone
-    gives to a slope along an input on which the kernel does not bend.
+    gives to a slope along an input on which the kernel does not bend, or bends for less than two nats of evidence.
     """
 
     names: list[str]
@@ -48,9 +49,9 @@ class Relevance:
     __repr__ = __str__
 
 
-def relevance(kernel, X, slope_of_mean, names, noise: float) -> Relevance:
+def relevance(kernel, X, slope_of_mean, names, noise: float, cost_of_bending=None) -> Relevance:
     """The table for a fitted model; ``slope_of_mean(Z)`` gives derivatives of the prediction (s, d), ``noise`` is a
-    variance on its scale."""
+    variance on its scale, ``cost_of_bending`` what the evidence loses without an input's lengthscale (d,), if known."""
     try:
         matrix = as_matrix(X)
     except DataError:
@@ -72,6 +73,10 @@ def relevance(kernel, X, slope_of_mean, names, noise: float) -> Relevance:
     negligible = effect <= NEGLIGIBLE * effect.max(initial=0.0)
     straight = np.isnan(lengths) | (lengths > LONG * spread)
     irrelevant = constant | negligible | (straight & (effect <= by_chance))
+    if cost_of_bending is not None:
+        # It bends, but hardly for a reason; and what is left without bending is its mean slope.
+        trend = np.abs(np.mean(slopes, axis=0)) * spread
+        irrelevant |= (cost_of_bending < HARDLY) & (trend <= by_chance)
     return Relevance(names, effect / total, lengths, spread, irrelevant)
 
 
