@@ -368,7 +368,7 @@ def cold():
     ]
 
 
-def refit():
+def measured_compilations():
     """Programs compiled by a first fit, and by fits at other numbers of rows nearby."""
     import jax
 
@@ -383,7 +383,12 @@ def refit():
         before = counts[0]
         fit_mercer(*data(n))
         rows.append([n, counts[0] - before])
-        print(rows[-1], flush=True)
+    return rows
+
+
+def refit():
+    rows = _in_process("compilations")
+    print(rows, flush=True)
     return ["## Programs compiled by fits one after the other", "", *table(["N", "compiled"], rows)]
 
 
@@ -527,9 +532,12 @@ def main():
         return
     if options.measure:
         what, *arguments = options.measure
-        found = measured_evaluation(int(arguments[0])) if what == "evaluation" else measured_prediction(
-            arguments[0], int(arguments[1])
-        )  # fmt: skip
+        measure = {
+            "evaluation": lambda n: measured_evaluation(int(n)),
+            "prediction": lambda library, points: measured_prediction(library, int(points)),
+            "compilations": measured_compilations,
+        }
+        found = measure[what](*arguments)
         print(json.dumps(found, default=lambda array: array.tolist()))
         return
     lines = []

@@ -558,3 +558,13 @@ def test_inputs_that_noise_alone_bends_along_are_irrelevant():
     found = np.mean(flagged, axis=0)
     assert found[0] == 0
     assert (found[1:] >= 0.75).all()  # chance gives one in twenty a slope
+
+
+def test_relevance_keeps_columns_apart_that_the_kernel_puts_in_another_order():
+    local = np.random.default_rng(7)
+    A = local.normal(size=(80, 2))
+    data = (A, np.sin(2 * A[:, 0]) + 0.1 * local.normal(size=80))  # the first matters, the second does not
+    for kernel in (1.0 * k.RBF([1.0, 1.0]).on([1, 0]), 1.0 * k.RBF([1.0]).on(1) + 1.0 * k.RBF([1.0]).on(0)):
+        table = model(kernel, data).relevance()
+        assert not table.irrelevant[0]
+        assert np.isnan(table.lengthscale).all()  # it cannot be told which is whose

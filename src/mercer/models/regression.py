@@ -31,7 +31,7 @@ from mercer.learning.optimise import METHODS, Prior, learn
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Regressor
 from mercer.models.plan import Plan, plan
-from mercer.models.relevance import Relevance, relevance
+from mercer.models.relevance import Relevance, lengthscales, relevance
 from mercer.report.regression import log_density, report
 
 SOLVERS = ("auto", "dense", "weights")
@@ -480,22 +480,21 @@ class GaussianProcessRegressor(Regressor):
 
         One factorisation for each input; only where each has one lengthscale, and rows and inputs are not many.
         """
-        places = [i for i, name in enumerate(self.parameter_names_) if name.endswith("]")]
         d = getattr(self, "n_features_in_", 0)
-        if len(places) != d or len(self.y_train_) > 2000 or d > 100 or isinstance(self.posterior_, WeightPosterior):
+        vectors = [name.partition("[")[0] for name in self.parameter_names_ if name.endswith("]")]
+        # One vector, an entry for each column of X in its order: no selection or map of columns in the kernel.
+        one = len(set(vectors)) == 1 and len(vectors) == d and np.isfinite(lengthscales(self.kernel_, d)).all()
+        if not one or len(self.y_train_) > 2000 or d > 100 or isinstance(self.posterior_, WeightPosterior):
             return None
-        direction = {"theta1": -2.0, "lengthscale": 1.0}
-        steps = [
-            next((s for word, s in direction.items() if f"{word}[" in self.parameter_names_[i]), 0.0) for i in places
-        ]
-        if 0.0 in steps:
+        places = [i for i, name in enumerate(self.parameter_names_) if name.endswith("]")]
+        step = {"theta1": -18.0, "lengthscale": 9.0}.get(vectors[0].rpartition("_")[2])  # a factor of eight thousand
+        if step is None:
             return None
         with self._problem()(None) as value:
             value.jitter = self._jitter
             theta = self.theta_ - self._units
             here = value(theta, gradient=False)
-            there = [value(theta + step * 9.0 * np.eye(len(theta))[i], gradient=False)
-                     for i, step in zip(places, steps, strict=True)]  # fmt: skip
+            there = [value(theta + step * np.eye(len(theta))[i], gradient=False) for i in places]
         if here is None:
             return None
         return np.array([np.inf if found is None else here.value - found.value for found in there])

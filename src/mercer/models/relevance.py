@@ -9,6 +9,7 @@ from mercer.core.inputs import as_matrix, take_rows
 from mercer.core.text import table
 from mercer.kernels import Kernel, Standard
 from mercer.kernels.stationary import Isotropic
+from mercer.kernels.substitution import On, Warp
 from mercer.learning.heuristics import centre_and_spread
 
 ROWS = 2000  # the prediction's slope is looked at on so many training rows at most
@@ -80,10 +81,19 @@ def relevance(kernel, X, slope_of_mean, names, noise: float, cost_of_bending=Non
     return Relevance(names, effect / total, lengths, spread, irrelevant)
 
 
+def _seeing_all(kernel: Kernel):
+    """The nodes whose inputs are the columns of X themselves, in their order: not those behind a selection or a map."""
+    yield kernel
+    if not isinstance(kernel, On | Warp):
+        for _, child in kernel._children():
+            if isinstance(child, Kernel):
+                yield from _seeing_all(child)
+
+
 def lengthscales(kernel: Kernel, d: int) -> np.ndarray:
     """The shortest lengthscale the kernel has for each input, in its units; NaN where there is none."""
     shortest = np.full(d, np.nan)
-    for node in kernel._nodes():
+    for node in _seeing_all(kernel):
         if isinstance(node, Isotropic):
             found = np.asarray(node.lengthscale)
         elif isinstance(node, Standard):
