@@ -276,32 +276,24 @@ def slope(kernel, Z, X, weights) -> np.ndarray:
 
 def diagonal_slope(kernel, Z) -> np.ndarray:
     """dk(z_i, z_i)/dz_i, both arguments moving together: (s, d)."""
-    s = len(Z)
-    if s == 0:
-        return np.zeros(Z.shape)
-    size, out = evaluate.tile_size(s), np.zeros(Z.shape)
-    with concretely():
-        leaves = jax.tree.leaves(kernel._bare())
-        program = _slope_programs(Layout.of(kernel.fix()))
-        for i in range(0, s, size):
-            rows, index = evaluate.take((Z, np.arange(s)), i, min(i + size, s), size)
-            out[i : i + size] = np.asarray(program[1](leaves, rows, index))[: min(size, s - i)]
-    return out
+    return _slope_by_strips(kernel, 1, Z)
 
 
 def feature_slope(kernel, Z, weights) -> np.ndarray:
     """sum_j weights_ij dphi_j(z_i)/dz_i: (s, d)."""
-    s = len(Z)
-    if s == 0:
-        return np.zeros(Z.shape)
-    size, out = evaluate.tile_size(s), np.zeros(Z.shape)
+    return _slope_by_strips(kernel, 2, Z, np.asarray(weights))
+
+
+def _slope_by_strips(kernel, which: int, Z, *weights) -> np.ndarray:
+    s, out = len(Z), np.zeros(Z.shape)
+    size = evaluate.tile_size(s)
     with concretely():
         leaves = jax.tree.leaves(kernel._bare())
-        program = _slope_programs(Layout.of(kernel.fix()))
+        program = _slope_programs(Layout.of(kernel.fix()))[which]
         for i in range(0, s, size):
             last = min(i + size, s)
-            rows, index, W = evaluate.take((Z, np.arange(s), np.asarray(weights)), i, last, size)
-            out[i:last] = np.asarray(program[2](leaves, rows, index, W))[: last - i]
+            strip = evaluate.take((Z, np.arange(s), *weights), i, last, size)
+            out[i:last] = np.asarray(program(leaves, *strip))[: last - i]
     return out
 
 

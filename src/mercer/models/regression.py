@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mercer.core.coordinates import Layout, free_names, from_free, to_free
+from mercer.core.coordinates import Layout, free_names
 from mercer.core.errors import (
     DataError,
     InterruptedFitWarning,
@@ -26,11 +26,12 @@ from mercer.inference.weights import WeightPosterior
 from mercer.kernels.algebra import Sum, split_white
 from mercer.kernels.convert import as_kernel
 from mercer.learning import heuristics
-from mercer.learning.evidence import LOG_2PI, evidence
+from mercer.learning.evidence import LOG_2PI
 from mercer.learning.optimise import METHODS, Prior, learn
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Regressor
 from mercer.models.plan import Plan, plan
+from mercer.models.problem import Problem
 from mercer.models.relevance import Relevance, lengthscales, relevance
 from mercer.report.regression import log_density, report
 
@@ -147,7 +148,7 @@ class GaussianProcessRegressor(Regressor):
             raise DataError(f"y has a spread of {scale:.2g}, whose square is no number here. Give it in other units.")
         noise = None if noise is None else noise / scale**2
 
-        problem = _Problem(kernel, X, target, noise, drawn.method)
+        problem = Problem(kernel, X, target, noise, drawn.method)
         learned = None
         if self.learning is not None and problem.size and target.any():
             learned = self._learn(problem)
@@ -245,7 +246,7 @@ class GaussianProcessRegressor(Regressor):
         }
         self.log_marginal_likelihood_ = self._evidence_here()
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
-        natural = functools.partial(_parameters, problem, scale=scale, learns_noise=learns_noise)
+        natural = functools.partial(problem.parameters, scale=scale)
         self.history_ = [Iteration(float(s.value), natural(s.theta), s.rows) for s in steps]
         self.optima_ = [Found(float(o.value), natural(o.theta), o.start, o.converged, o.times_found) for o in optima]
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
@@ -434,7 +435,7 @@ class GaussianProcessRegressor(Regressor):
         X, target, noise = self._data()
         given = None if len(self.theta_) > Layout.of(self.kernel_).size else noise - self._jitter
         method = "weights" if isinstance(self.posterior_, WeightPosterior) else "dense"
-        return _Problem(self.kernel_, X, target, given, method)
+        return Problem(self.kernel_, X, target, given, method)
 
     def _data(self):
         kept = self.posterior_ if isinstance(self.posterior_, WeightPosterior) else self.posterior_.observed
@@ -578,81 +579,6 @@ def _warn_of_interruption(evaluations: int):
         InterruptedFitWarning,
         stacklevel=4,
     )
-
-
-class _Problem:
-    """The evidence of one data set, on all rows or some, and where to begin: what learning asks of a model."""
-
-    def __init__(self, kernel, X, target, noise, method):
-        self.kernel, self.X, self.target, self.noise, self.method = kernel, X, target, noise, method
-        self.n = len(target)
-        self.layout = Layout.of(kernel)
-        self.size = self.layout.size + (noise is None)
-
-    def __call__(self, rows):
-        if rows is None:
-            return evidence(self.kernel, self.X, self.target, self.noise, self.method)
-        noise = None if self.noise is None else self.noise[rows]
-        return evidence(self.kernel, take_rows(self.X, rows), self.target[rows], noise, self.method)
-
-    def _theta(self, kernel, noise):
-        theta = np.asarray(to_free(kernel), dtype=float)
-        return np.append(theta, math.log(noise)) if self.noise is None else theta
-
-    def start(self, noise):
-        return self._theta(self.kernel, noise)
-
-    def candidates(self):
-        spread = float(np.mean(self.target**2)) or 1.0
-        shares = heuristics.NOISES if self.noise is None else (0.1,)
-        starts = heuristics.starts(self.kernel, self.X, spread)
-        names = ["as given", *(f"scaled to the data ({i})" for i in range(1, len(starts)))]
-        return [
-            (f"{name}, noise {share:g}" if self.noise is None else name, self._theta(kernel, share * spread))
-            for name, kernel in zip(names, starts, strict=True)
-            for share in shares
-        ]
-
-    def amplitude(self):
-        """Which coordinates, moved together, multiply C; None if they do not reach all of it."""
-        places = heuristics.amplitudes(self.kernel)
-        if places is None or (self.noise is not None and self.noise.any()):
-            return None
-        mask = [np.full(len(p.entries), (p.path, p.field) in places) for p in self.layout.places]
-        moving = {(p.path, p.field) for p in self.layout.places}
-        return np.concatenate([*mask, [True] if self.noise is None else []]).astype(bool) if places <= moving else None
-
-    def logarithmic(self):
-        kinds = [np.full(len(p.entries), p.constraint.logarithmic) for p in self.layout.places]
-        return np.concatenate([*kinds, [True] if self.noise is None else []]).astype(bool)
-
-    def names(self):
-        return [*free_names(self.kernel), *(["noise"] if self.noise is None else [])]
-
-    def at(self, theta) -> tuple[Any, np.ndarray]:
-        """The kernel, as plain numbers, and the noise: (n,)."""
-        kernel = from_free(self.kernel, theta[: self.layout.size])
-        return kernel, np.full(self.n, math.exp(theta[-1])) if self.noise is None else self.noise
-
-
-def _parameters(problem, theta, scale, learns_noise) -> dict[str, Any]:
-    """Values on the natural scale, by name; noise in units of y."""
-    start, values = 0, {}
-    slots = {(slot.path, slot.field): slot for slot in problem.kernel._slots()}
-    moved = {}
-    for place in problem.layout.places:
-        part = theta[start : start + len(place.entries)]
-        start += len(place.entries)
-        with np.errstate(over="ignore"):
-            new = place.constraint.from_free(part, np)
-        value = np.array(slots[(place.path, place.field)].value, dtype=float)
-        np.put(value, place.entries, new)
-        moved[(place.path, place.field)] = value[()]
-    for key, slot in slots.items():
-        values[slot.name] = moved.get(key, slot.value)
-    if learns_noise:
-        values["noise"] = math.exp(theta[-1]) * scale**2
-    return values
 
 
 def _center_and_scale(y):
