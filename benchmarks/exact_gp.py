@@ -105,12 +105,8 @@ def gpy(X, y):
     return call
 
 
-def gpytorch(X, y):
+def gpytorch_model(A, t):
     import gpytorch
-    import torch
-
-    torch.set_default_dtype(torch.float64)
-    A, t = torch.from_numpy(X), torch.from_numpy(y)
 
     class Model(gpytorch.models.ExactGP):
         def __init__(self, likelihood):
@@ -122,7 +118,17 @@ def gpytorch(X, y):
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = Model(likelihood)
+    return Model(likelihood), likelihood
+
+
+def gpytorch(X, y):
+    import gpytorch
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    A, t = torch.from_numpy(X), torch.from_numpy(y)
+
+    model, likelihood = gpytorch_model(A, t)
     model.covar_module.outputscale, model.covar_module.base_kernel.lengthscale = VARIANCE, torch.from_numpy(LENGTHS)
     likelihood.noise = NOISE
     model.train()
@@ -263,17 +269,7 @@ def fit_gpytorch(X, y):
     torch.set_default_dtype(torch.float64)
     A, t = torch.from_numpy(X), torch.from_numpy(y)
 
-    class Model(gpytorch.models.ExactGP):
-        def __init__(self, likelihood):
-            super().__init__(A, t, likelihood)
-            self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=D))
-
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = Model(likelihood)
+    model, likelihood = gpytorch_model(A, t)
     model.train()
     objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
