@@ -37,6 +37,27 @@ def as_key(seed):
     return jax.random.fold_in(key, np.uint32(high)) if high else key
 
 
+def entropy(random_state) -> int | None:
+    """What seeds a NumPy generator, from what scikit-learn calls a random state; None stays None (fresh entropy)."""
+    if random_state is None:
+        return None
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if not whole or random_state < 0:
+        raise ParameterError(
+            f"random_state must be None, a non-negative integer or a NumPy generator; got {random_state!r}."
+        )
+    return int(random_state)
+
+
+def generator(random_state) -> np.random.Generator:
+    """For fits: the same data, the same model, so None is 0."""
+    return np.random.default_rng(0 if random_state is None else entropy(random_state))
+
+
 def normal(seed, shape) -> np.ndarray:
     """Standard normal numbers, float64."""
     with concretely():

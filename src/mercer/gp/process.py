@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import DataError, InvalidKernelError, NumericalWarning, ParameterError
+from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import (
     align_columns,
     as_matrix,
@@ -24,7 +24,7 @@ from mercer.core.precision import is_traced
 from mercer.core.random import as_key, normal
 from mercer.gp.mean import MeanFunction
 from mercer.kernels.algebra import split_white
-from mercer.kernels.convert import as_kernel
+from mercer.kernels.convert import as_covariance
 from mercer.kernels.stationary import White
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, random_root, root
@@ -58,22 +58,10 @@ class GP:
     """
 
     def __init__(self, kernel, mean=0.0, *, allow_invalid: bool = False):
-        self.kernel = as_kernel(kernel)
+        self.kernel = as_covariance(kernel, "a Gaussian process", allow_invalid)
         self.prior_mean = MeanFunction.of(mean)
         self.allow_invalid = allow_invalid
         self.observed: Observed | None = None
-        validity = self.kernel.validity
-        if validity.valid is False and not allow_invalid:
-            hint = (
-                "It needs the polynomials of its null space beside it. "
-                if validity.conditional is not None
-                else "Its Gram matrices may have negative eigenvalues, which no covariance has. "
-            )
-            raise InvalidKernelError(
-                f"a Gaussian process needs a positive semidefinite kernel (6.2); {self.kernel!r} is "
-                f"{validity.verdict} ({validity.proof}: {validity.proof.says}). {hint}"
-                "Pass allow_invalid=True to try all the same."
-            )
 
     # -- moments -------------------------------------------------------------------------------------------------
 

@@ -114,3 +114,21 @@ _COUNTERPARTS = {
     ),
     "PairwiseKernel": _pairwise,
 }
+
+
+def as_covariance(kernel, what: str, allow_invalid: bool = False) -> Kernel:
+    """A kernel for ``what`` needs a positive semidefinite one; others are refused, unless the user insists."""
+    kernel = as_kernel(kernel)
+    validity = kernel.validity
+    if validity.valid is False and not allow_invalid:
+        hint = (
+            "It needs the polynomials of its null space beside it. "
+            if validity.conditional is not None
+            else "Its Gram matrices may have negative eigenvalues, which no covariance has. "
+        )
+        raise InvalidKernelError(
+            f"{what} needs a positive semidefinite kernel (6.2); {kernel!r} is "
+            f"{validity.verdict} ({validity.proof}: {validity.proof.says}). {hint}"
+            "Pass allow_invalid=True to try all the same."
+        )
+    return kernel

@@ -5,7 +5,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix, select_columns
-from mercer.kernels import Constant, FeatureMap, Kernel, Standard, White
+from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Standard, White
 from mercer.kernels.algebra import Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import Modulate, On, Warp
@@ -23,11 +23,17 @@ def standard_kernel(X) -> Standard:
     return Standard(1.0, np.full(d, 1.0 / d), 0.1, 0.1 / d, shift=shift, scale=scale)
 
 
-def centre_and_spread(X):
+def radial_kernel(X, stretch: float = 1.0, weights=None) -> RBF:
+    """A Gaussian with lengthscales ``stretch`` sqrt(d) times the spread of each input: typical rows are one apart."""
+    X = as_matrix(X)
+    return RBF(stretch * np.sqrt(X.shape[1]) * centre_and_spread(X, weights)[1])
+
+
+def centre_and_spread(X, weights=None):
     """Mean and standard deviation of each column; one where a column is constant to rounding."""
     size = np.maximum(np.abs(X).max(axis=0), np.finfo(float).tiny)  # squares of large values would overflow
-    shift = (X / size).mean(axis=0) * size
-    spread = (X / size - shift / size).std(axis=0) * size
+    shift = np.average(X / size, axis=0, weights=weights) * size
+    spread = np.sqrt(np.average((X / size - shift / size) ** 2, axis=0, weights=weights)) * size
     constant = spread <= 1e-14 * np.maximum(size, np.abs(shift))
     return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
 

@@ -6,6 +6,7 @@ it, `BaseEstimator` becomes their base class, for what it adds (and for those wh
 """
 
 import functools
+import importlib
 import inspect
 import sys
 import warnings
@@ -15,7 +16,7 @@ import jax
 import numpy as np
 
 from mercer.core.errors import DataError, MercerError, ParameterError
-from mercer.core.inputs import as_frame, as_matrix, as_vector, count_rows, holds_numbers
+from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, holds_numbers
 from mercer.kernels.base import Kernel
 
 
@@ -97,11 +98,11 @@ class Estimator(_Anything):
     # -- fitted ----------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posterior_")
+        return any(name.endswith("_") and not name.startswith("__") for name in vars(self))
 
     def _check_fitted(self):
         if not self.__sklearn_is_fitted__():
-            raise _not_fitted()(f"this {type(self).__name__} is not fitted yet. Call fit(X, y) first.")
+            raise _not_fitted()(f"this {type(self).__name__} is not fitted yet. Call fit first.")
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
@@ -150,20 +151,35 @@ class Estimator(_Anything):
             )
         return as_matrix(X)
 
-    def _check_target(self, y, n: int) -> np.ndarray:
+    def _check_vectors(self, X) -> np.ndarray:
+        """X as a matrix of numbers, for what is defined on vectors alone: the default kernel, or all of a machine."""
+        if not holds_numbers(X):
+            as_matrix(X)  # says which columns are not numbers
+            raise DataError("the default kernel is for vectors of numbers; give a kernel that knows these inputs.")
+        return as_matrix(X)
+
+    def _check_target(self, y, n: int, several: bool = False) -> np.ndarray:
+        """One number per row: (n,). Where ``several`` targets may come, a matrix stays one: (n, q)."""
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         shape = np.shape(_plain(y))
+        if several and len(shape) == 2:
+            Y = as_matrix(y, "y")
+            if len(Y) != n:
+                raise DataError(f"y must have one row for each of the {n} rows of X; got shape {shape}.")
+            return Y.copy()
         if len(shape) == 2 and shape[1] == 1 and as_frame(y) is None:
-            from sklearn.exceptions import DataConversionWarning
-
-            warnings.warn(
-                "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
-                "(n_samples,), for example using ravel().",
-                DataConversionWarning,
-                stacklevel=3,
-            )
+            _warn_of_column(stacklevel=4)
         return as_vector(y, n).copy()
+
+    def _check_weights(self, sample_weight, n: int) -> np.ndarray:
+        """Non-negative, not all zero: (n,); ones when there are none."""
+        if sample_weight is None:
+            return np.ones(n)
+        w = np.full(n, float(sample_weight)) if np.ndim(sample_weight) == 0 else as_vector(sample_weight, n, "weights")
+        if (w < 0).any() or not w.any():
+            raise DataError("sample weights must not be negative, and some must be positive.")
+        return w
 
 
 class Regressor(Estimator):
@@ -187,10 +203,139 @@ class Regressor(Estimator):
         """The coefficient of determination R^2 of the predicted mean."""
         mean = self.predict(X)
         n = len(mean)
-        y, w = as_vector(y, n), np.ones(n) if sample_weight is None else as_vector(sample_weight, n, "sample_weight")
-        spread = float(np.sum(w * (y - np.average(y, weights=w)) ** 2))
-        missed = float(np.sum(w * (y - mean) ** 2))
-        return 1.0 - missed / spread if spread > 0 else float(missed == 0)
+        Y = as_vector(y, n) if mean.ndim == 1 else self._check_target(y, n, several=True)
+        w = self._check_weights(sample_weight, n)
+        spread = w @ (Y - np.average(Y, axis=0, weights=w)) ** 2
+        missed = w @ (Y - mean) ** 2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.mean(np.where(spread > 0, 1.0 - missed / spread, missed == 0)))  # of several, their mean
+
+
+class Classifier(Estimator):
+    """An estimator of labels of any kind: text, numbers, booleans."""
+
+    _estimator_type = "classifier"
+    classes_: np.ndarray
+
+    def __sklearn_tags__(self):
+        from sklearn.utils import ClassifierTags
+
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "classifier"
+        tags.target_tags.required = True
+        tags.classifier_tags = ClassifierTags()
+        return tags
+
+    def _check_labels(self, y, n: int) -> np.ndarray:
+        """Which of ``classes_`` each row has, as a number: (n,). Sets ``classes_``, in sorted order."""
+        name = type(self).__name__
+        if y is None:
+            raise DataError(f"{name} requires y to be passed, but the target y is None.")
+        frame = as_frame(y)
+        labels = np.asarray(y if frame is None else as_objects(y))
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            if frame is None:
+                _warn_of_column(stacklevel=4)
+            labels = labels[:, 0]
+        if labels.shape != (n,):
+            raise DataError(f"y must hold one label per row of X, {n} in all; got shape {labels.shape}.")
+        if labels.dtype.kind == "f":
+            if not np.isfinite(labels).all():
+                raise DataError("y has labels that are missing (NaN) or infinite. Drop those rows.")
+            if (labels != np.round(labels)).any():
+                raise DataError(
+                    f"Unknown label type: continuous. y holds numbers that are not whole; {name} expects classes. "
+                    "For numbers take a regressor."
+                )
+        if labels.dtype.kind == "O" and any(label is None or label != label for label in labels):
+            raise DataError("y has labels that are missing. Drop those rows.")
+        try:
+            self.classes_, codes = np.unique(labels, return_inverse=True)
+        except TypeError:
+            kinds = sorted({type(label).__name__ for label in labels})
+            raise DataError(f"labels must be of one kind to be sorted; got {', '.join(kinds)}.") from None
+        if len(self.classes_) < 2:
+            raise DataError(f"y has one class only, {self.classes_[0]!r}; {name} needs two or more to tell apart.")
+        return codes
+
+    def predict(self, X) -> np.ndarray:
+        raise NotImplementedError
+
+    def score(self, X, y, sample_weight=None) -> float:
+        """The share of labels that are right."""
+        right = self.predict(X) == np.asarray(y)
+        return float(np.average(right, weights=sample_weight))
+
+
+class Transformer(Estimator):
+    """An estimator that gives inputs new coordinates, named after it. ``set_output`` makes frames of them."""
+
+    _output: str | None = None
+
+    def __sklearn_tags__(self):
+        from sklearn.utils import TransformerTags
+
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags(preserves_dtype=[])
+        return tags
+
+    def transform(self, X) -> np.ndarray:
+        raise NotImplementedError
+
+    def fit_transform(self, X, y=None, **fit_params):
+        """Fit, then transform the same rows."""
+        return self.fit(X, y, **fit_params).transform(X)  # type: ignore[attr-defined]
+
+    def get_feature_names_out(self, input_features=None) -> np.ndarray:
+        """kernelpca0, kernelpca1, ... for `KernelPCA`."""
+        self._check_fitted()
+        prefix = type(self).__name__.lower()
+        return np.array([f"{prefix}{i}" for i in range(self._n_features_out)], dtype=object)  # type: ignore[attr-defined]
+
+    def set_output(self, *, transform=None):
+        """Whether `transform` gives arrays ("default") or frames ("pandas", "polars"). Returns self."""
+        if transform not in (None, "default", "pandas", "polars"):
+            raise ParameterError(f"transform must be 'default', 'pandas' or 'polars'; got {transform!r}.")
+        self._output = transform or self._output
+        return self
+
+    def _as_output(self, values, X):
+        """New coordinates of the rows of X, in the container asked for."""
+        config: dict[str, Any] = getattr(sys.modules.get("sklearn"), "get_config", dict)()
+        kind = self._output or config.get("transform_output", "default")
+        if kind == "default":
+            return values
+        library = importlib.import_module(kind)
+        index = {"index": X.index} if kind == "pandas" and hasattr(X, "iloc") else {}
+        names = self.get_feature_names_out().tolist()
+        return library.DataFrame(dict(zip(names, values.T, strict=True)), **index)
+
+
+def wholly(fit):
+    """A ``fit`` that succeeds, or leaves the estimator as it was before."""
+
+    @functools.wraps(fit)
+    def whole(self, *args, **kwargs):
+        before = dict(vars(self))
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return whole
+
+
+def _warn_of_column(stacklevel: int):
+    from sklearn.exceptions import DataConversionWarning
+
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
+        "(n_samples,), for example using ravel().",
+        DataConversionWarning,
+        stacklevel=stacklevel,
+    )
 
 
 @functools.cache

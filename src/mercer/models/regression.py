@@ -17,19 +17,20 @@ from mercer.core.errors import (
     NumericalWarning,
     ParameterError,
 )
-from mercer.core.inputs import as_matrix, as_vector, column_names, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_vector, column_names, count_rows, take_rows
 from mercer.core.precision import as_float
+from mercer.core.random import entropy, generator
 from mercer.core.text import number, rounded, table
 from mercer.gp.process import GP
 from mercer.gram import count_features
 from mercer.inference.weights import WeightPosterior
 from mercer.kernels.algebra import Sum, split_white
-from mercer.kernels.convert import as_kernel
+from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
 from mercer.learning.evidence import LOG_2PI
 from mercer.learning.optimise import METHODS, Prior, learn
 from mercer.learning.progress import Progress
-from mercer.models.estimator import Regressor
+from mercer.models.estimator import Regressor, wholly
 from mercer.models.plan import Plan, plan
 from mercer.models.problem import Problem
 from mercer.models.relevance import Relevance, lengthscales, relevance
@@ -121,17 +122,9 @@ class GaussianProcessRegressor(Regressor):
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
+    @wholly
     def fit(self, X, y):
         """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far."""
-        before = dict(vars(self))
-        try:
-            return self._fit(X, y)
-        except BaseException:  # what was fitted before stays whole
-            vars(self).clear()
-            vars(self).update(before)
-            raise
-
-    def _fit(self, X, y):
         self._check_settings()
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
@@ -175,7 +168,7 @@ class GaussianProcessRegressor(Regressor):
             problem, problem.n, problem.candidates(), prior=prior,
             amplitude=problem.amplitude() if prior is None else None, logarithmic=problem.logarithmic(),
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
-            rng=self._seed(), progress=Progress(shown=bool(self.progress)),
+            rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)),
         )  # fmt: skip
         if not learned.optima:
             raise NotPositiveDefiniteError(
@@ -272,25 +265,10 @@ class GaussianProcessRegressor(Regressor):
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
                 raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
 
-    def _seed(self):
-        if isinstance(self.random_state, np.random.RandomState):
-            return int(self.random_state.randint(2**31))
-        try:
-            return np.random.default_rng(0 if self.random_state is None else self.random_state)
-        except (TypeError, ValueError):
-            raise ParameterError(
-                f"random_state must be None, an integer or a NumPy generator; got {self.random_state!r}."
-            ) from None
-
     def _kernel_for(self, X):
         if self.kernel is None:
-            if not holds_numbers(X):
-                as_matrix(X)  # says which columns are not numbers
-                raise DataError("the default kernel is for vectors of numbers; give a kernel that knows these inputs.")
-            return heuristics.standard_kernel(X)
-        kernel = as_kernel(self.kernel)
-        GP(kernel, allow_invalid=self.allow_invalid)  # refuses what is no covariance
-        return kernel
+            return heuristics.standard_kernel(self._check_vectors(X))
+        return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid)
 
     def _noise_for(self, kernel, n):
         """Variances in units of y squared, (n,); None to learn one."""
@@ -369,7 +347,7 @@ class GaussianProcessRegressor(Regressor):
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        seeds = np.random.SeedSequence(_entropy(random_state)).generate_state(2)
+        seeds = np.random.SeedSequence(entropy(random_state)).generate_state(2)
         posterior, (latent, white) = self.posterior_, split_white(self.kernel_)
         if not include_noise and latent is None:  # a kernel of noise alone: there is no function beside its mean
             return np.full((count_rows(X), n_samples), self.center_)
@@ -595,20 +573,6 @@ def _center_and_scale(y):
 
 def _as_given(noise, common: bool):
     return as_float(noise[0] if common else noise)
-
-
-def _entropy(random_state):
-    if random_state is None:
-        return None
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**63))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31))
-    if not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise ParameterError(
-            f"random_state must be None, a non-negative integer or a NumPy generator; got {random_state!r}."
-        )
-    return int(random_state)
 
 
 def _quoted(kernel):
