@@ -24,6 +24,7 @@ from mercer.gp.process import GP
 from mercer.kernels.check import check_kernel, mercer_expansion
 from mercer.models.linear import BayesianLinearRegression
 from mercer.models.regression import GaussianProcessRegressor
+from mercer.models.ridge import KernelRidge
 from mercer.persist import load, save
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "InfiniteFeaturesError",
     "InterruptedFitWarning",
     "InvalidKernelError",
+    "KernelRidge",
     "MercerError",
     "NotEnoughMemoryError",
     "NotPositiveDefiniteError",

@@ -10,17 +10,36 @@ import numpy as np
 
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.errors import InfiniteFeaturesError
-from mercer.core.inputs import count_rows
+from mercer.core.inputs import align_columns, count_rows, take_rows
 from mercer.core.machine import cores
 from mercer.core.precision import concretely, double
 from mercer.kernels import evaluate
 from mercer.kernels.distance import optimistically
 from mercer.linalg.cholesky import Cholesky, factor
 
+PIECE = 1 << 27  # bytes
+
 
 def between(kernel, X, Z, out=None) -> np.ndarray:
     """k(x_i, z_j) for rows that are different measurements, whatever their values (white noise is not shared)."""
     return evaluate.gram(kernel, X, Z, out=out)
+
+
+def pieces(s: int, n: int) -> list[slice]:
+    """Which of s rows to do together: as many as make a matrix of about a hundred megabytes beside n columns."""
+    size = max(504, PIECE // (8 * max(n, 1)) // 504 * 504)
+    return [slice(i, min(i + size, s)) for i in range(0, s, size)]
+
+
+def product(kernel, Z, X, A) -> np.ndarray:
+    """k(Z, X) A, some rows at a time, so that memory does not grow with their number: (s, ...) for A (n, ...)."""
+    Z = align_columns(X, Z, kernel.needs_all_columns)
+    parts = pieces(count_rows(Z), len(A))
+    memory = np.empty((max((part.stop - part.start for part in parts), default=0), len(A)))
+    out = np.empty((count_rows(Z), *A.shape[1:]))
+    for part in parts:
+        out[part] = between(kernel, take_rows(Z, part), X, out=memory[: part.stop - part.start]) @ A
+    return out
 
 
 def within(kernel, X) -> np.ndarray:

@@ -29,7 +29,6 @@ from mercer.kernels.stationary import White
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, random_root, root
 
-PIECE = 1 << 27  # bytes
 JOINTLY = 4000  # places up to which samples come from one dense covariance
 
 
@@ -100,10 +99,7 @@ class GP:
             yield part, observed.factor.half_solve_in_place(K.T, many=len(mean) > n)
 
     def _pieces(self, Z):
-        """Rows to be done together: as many as make a matrix of about a hundred megabytes beside the data."""
-        s, n = count_rows(Z), len(self.observed.y) if self.observed is not None else 1
-        size = max(504, PIECE // (8 * n) // 504 * 504)
-        return [slice(i, min(i + size, s)) for i in range(0, s, size)]
+        return gram.pieces(count_rows(Z), len(self.observed.y) if self.observed is not None else 1)
 
     def covariance(self, Z) -> np.ndarray:
         """cov(f(z), f(z')), without observation noise: (s, s)."""
@@ -160,7 +156,7 @@ class GP:
             diagonal = gram.diagonal(latent, everywhere)
             R, left = random_root(
                 lambda chosen: gram.between(latent, take_rows(everywhere, chosen), everywhere),
-                diagonal, most=max(256, 8 * PIECE // (8 * total)), tolerance=1e-9 * float(diagonal.max(initial=0.0)),
+                diagonal, most=max(256, gram.PIECE // total), tolerance=1e-9 * float(diagonal.max(initial=0.0)),
                 rng=np.random.default_rng(np.asarray(jax.random.key_data(pivots))),
             )  # fmt: skip
             f = normal(first, (size, R.shape[1])) @ R.T + normal(second, (size, total)) * np.sqrt(left)

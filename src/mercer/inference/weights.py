@@ -15,7 +15,7 @@ from mercer import gram
 from mercer.core.inputs import align_columns, as_matrix, as_vector, column_names, count_rows, stack_rows, take_rows
 from mercer.core.lapack import blas
 from mercer.core.random import normal
-from mercer.gp.process import PIECE, check_size
+from mercer.gp.process import check_size
 from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, factor
@@ -72,10 +72,9 @@ class WeightPosterior:
     def moments(self, Z, variance: bool = True):
         """E f(z) = phi(z)^T w and var f(z) = |L^-1 phi(z)|^2: (s,), (s,)."""
         Z = self._aligned(Z)
-        s, size = count_rows(Z), max(504, PIECE // (8 * len(self.weights)) // 504 * 504)
         means, variances = [np.empty(0)], [np.empty(0)]
-        for i in range(0, s, size):
-            Phi = self._features(take_rows(Z, slice(i, min(i + size, s))))
+        for part in gram.pieces(count_rows(Z), len(self.weights)):
+            Phi = self._features(take_rows(Z, part))
             means.append(Phi @ self.weights)
             if variance:
                 half = self.factor.half_solve(Phi.T)

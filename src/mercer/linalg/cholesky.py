@@ -83,7 +83,7 @@ def factor(C, scale: float | None = None) -> Cholesky:
     """
     work, diagonal = _checked(C)
     n = len(diagonal)
-    scale = float(np.mean(diagonal)) if scale is None else scale
+    scale = float(diagonal.sum()) / max(n, 1) if scale is None else scale
     for relative in [0.0, *_jitters(n)]:
         if _attempt(work, diagonal + relative * scale):
             _clear_upper(work)

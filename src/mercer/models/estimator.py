@@ -176,9 +176,11 @@ class Estimator(_Anything):
         """Non-negative, not all zero: (n,); ones when there are none."""
         if sample_weight is None:
             return np.ones(n)
-        w = np.full(n, float(sample_weight)) if np.ndim(sample_weight) == 0 else as_vector(sample_weight, n, "weights")
+        if isinstance(sample_weight, int | float | np.number):
+            sample_weight = np.full(n, float(sample_weight))
+        w = as_vector(sample_weight, n, "sample_weight")
         if (w < 0).any() or not w.any():
-            raise DataError("sample weights must not be negative, and some must be positive.")
+            raise DataError("sample_weight must not be negative, nor all of it zero.")
         return w
 
 

@@ -1,0 +1,99 @@
+"""Ridge solutions for every penalty at once, from one eigendecomposition. Knows nothing of kernels."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+
+class RidgePath(NamedTuple):
+    """Solutions for A values of alpha: the mean squared leave-one-out error, the trace of the smoother (intercept
+    included), coefficients and intercepts. The last axis of all but ``alphas`` and ``effective_parameters`` is q for
+    several targets."""
+
+    alphas: np.ndarray
+    loo_error: np.ndarray
+    effective_parameters: np.ndarray
+    dual_coef: np.ndarray
+    intercept: np.ndarray
+
+
+class Spectrum:
+    """G(alpha) = V (Lambda + alpha)^-1 V^T + R / alpha, for all alpha: a = S G S t solves the ridge problem.
+
+    V (n, r) has orthonormal columns, orthogonal to s where there is an intercept. R projects on what neither reaches:
+    nothing in the dual form, where r is n (less one), but something where features are fewer than rows.
+    """
+
+    def __init__(self, solver, values, V, target, s, mean, intercept):
+        self.solver, self.values, self.V, self.s, self.mean = solver, values, V, s, mean
+        self.target, self.intercept = target, intercept
+        self.coordinates = V.T @ target
+        taken = s**2 / (s @ s) if intercept else np.zeros(len(s))
+        left = 1.0 - np.einsum("ij,ij->i", V, V) - taken
+        full = V.shape[1] + intercept >= len(s)
+        self.left = np.zeros(len(s)) if full else np.maximum(left, 0.0)
+        self.beside = np.zeros_like(target) if full else target - V @ self.coordinates
+        if intercept and not full:
+            self.beside -= np.outer(s, s @ self.beside) / (s @ s)
+        self.squares: np.ndarray | None = None
+        self.scale = float(values.sum()) / max(len(s), 1)
+
+    def _diagonals(self, alphas):
+        """diag G(alpha): (n, A). 2 n r flops each."""
+        if self.squares is None:
+            self.squares = self.V**2
+        return self.squares @ (1 / (self.values[:, None] + alphas)) + self.left[:, None] / alphas
+
+    def _whitened(self, alpha):
+        """G S t: (n, q)."""
+        return self.V @ (self.coordinates / (self.values[:, None] + alpha)) + self.beside / alpha
+
+    def coefficients(self, alpha):
+        return self.s[:, None] * self._whitened(alpha)
+
+    def left_out(self, alpha):
+        """t_i - y_{-i}(x_i): (n, q)."""
+        diagonal = self._diagonals(np.array([alpha]))[:, 0]
+        return _ratio(self._whitened(alpha), diagonal[:, None]) / self.s[:, None]
+
+    def errors(self, alphas):
+        """Weighted means of squared leave-one-out errors: (A, q); and the whitened coefficients: (A, n, q)."""
+        diagonals = self._diagonals(alphas)
+        n, q = self.target.shape
+        whitened = np.empty((len(alphas), n, q))
+        for target in range(q):  # one product for all alphas
+            scaled = self.coordinates[:, target, None] / (self.values[:, None] + alphas)
+            whitened[:, :, target] = (self.V @ scaled).T + self.beside[:, target] / alphas[:, None]
+        missed = _ratio(whitened, diagonals.T[:, :, None])
+        return np.einsum("anq,anq->aq", missed, missed) / (self.s @ self.s), whitened
+
+    def path(self, alphas) -> RidgePath:
+        error, whitened = self.errors(alphas)
+        reached = (self.values[:, None] / (self.values[:, None] + alphas)).sum(axis=0) + self.intercept
+        coef = whitened * self.s[:, None]
+        return RidgePath(alphas, error, reached, coef, np.zeros(error.shape))
+
+    def refined(self, alphas, best, target) -> float:
+        """The least error between the neighbours of the best of the alphas, by golden sections of its logarithm."""
+        if best in (0, len(alphas) - 1):
+            return float(alphas[best])
+        from scipy.optimize import minimize_scalar
+
+        low, high = math.log(alphas[best - 1]), math.log(alphas[best + 1])
+        alone = Spectrum.__new__(Spectrum)
+        vars(alone).update(vars(self))
+        alone.target, alone.coordinates, alone.beside = (
+            A[:, target : target + 1] for A in (self.target, self.coordinates, self.beside)
+        )
+        found = minimize_scalar(
+            lambda u: alone.errors(np.array([math.exp(u)]))[0][0, 0], bounds=(low, high), method="bounded",
+            options={"xatol": 1e-3},
+        )  # fmt: skip
+        return math.exp(found.x)
+
+
+def _ratio(a, diagonal):
+    """a / diagonal, and zero where a row is determined by itself alone (one row and an intercept)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(diagonal > 0, a / diagonal, 0.0)

@@ -1,0 +1,315 @@
+"""Kernel ridge regression: least squares in feature space, solved in its dual or in its primal form (PRML 6.1)."""
+
+import copy
+import reprlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.errors import NotEnoughMemoryError, ParameterError
+from mercer.core.inputs import count_rows, take_rows
+from mercer.core.lapack import linalg
+from mercer.core.machine import available_memory, in_words
+from mercer.core.text import number
+from mercer.kernels.convert import as_covariance
+from mercer.learning.heuristics import radial_kernel
+from mercer.linalg.cholesky import factor
+from mercer.linalg.complement import Complement
+from mercer.linalg.spectrum import RidgePath, Spectrum
+from mercer.models.estimator import Regressor, wholly
+
+SOLVERS = ("auto", "dual", "primal")
+REACH = (1e-8, 1e3)  # alphas tried, in units of the mean of the centred Gram matrix's diagonal
+HOW_MANY = 50
+
+
+class LeftOut(NamedTuple):
+    """Each row predicted from all the others: (n,), or (n, q) for several targets."""
+
+    prediction: np.ndarray
+    residual: np.ndarray
+
+
+class KernelRidge(Regressor):
+    """y(x) = sum_n a_n k(x, x_n) + b, minimising sum_n w_n (y(x_n) - t_n)^2 + alpha a^T K a (PRML 6.2-6.9).
+
+    The coefficients solve (K + alpha W^-1) a + b = t with sum a = 0 (PRML 6.8, where there is no b). With alpha
+    equal to the variance of the noise and without intercept, the prediction is the mean of a Gaussian process.
+
+    Parameters
+    ----------
+    kernel : any kernel. None is a Gaussian at half the scale of the inputs, of variance 10.
+    alpha : the penalty: one number, or one per target. "loo" takes, for each target, the one of least exact
+        leave-one-out error, out of ``alphas``; all of them come from one eigendecomposition.
+    fit_intercept : whether the constant b is there, unpenalised.
+    alphas : values to choose from. None is fifty from 1e-8 to 1e3 times the mean of the centred Gram matrix's diagonal,
+        with a search between the best and its neighbours.
+    solver : "dual" solves for n coefficients, n^3/3 flops; "primal" for the weights of M features, n M^2; "auto" takes
+        the cheaper. "loo" takes about 9 n^3 flops, or 10 n M^2.
+    allow_invalid : accept a kernel known not to be positive semidefinite.
+
+    Fitted: ``dual_coef_`` (n,) or (n, q); ``intercept_``; ``alpha_``; ``kernel_``; ``solver_``; ``path_`` (with
+    "loo"); ``jitter_``, what had to be added to the diagonal for a matrix singular to rounding (zero unless alpha is).
+
+    >>> model = KernelRidge(alpha="loo").fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0])
+    >>> model.predict([[1.5]]).round(1)
+    array([2.2])
+    """
+
+    dual_coef_: np.ndarray
+    intercept_: Any
+
+    def __init__(self, kernel=None, alpha=1.0, fit_intercept=True, *, alphas=None, solver="auto", allow_invalid=False):
+        self.kernel = kernel
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.alphas = alphas
+        self.solver = solver
+        self.allow_invalid = allow_invalid
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    @wholly
+    def fit(self, X, y, sample_weight=None):
+        """Solve for the coefficients; ``sample_weight`` multiplies the squared errors, and zero leaves a row out."""
+        if self.solver not in SOLVERS:
+            raise ParameterError(f"solver must be one of {', '.join(map(repr, SOLVERS))}; got {self.solver!r}.")
+        X = self._check_inputs(X, reset=True)
+        n = count_rows(X)
+        t = self._check_target(y, n, several=True)
+        w = self._check_weights(sample_weight, n)
+        if not w.all():
+            kept = np.flatnonzero(w)
+            X, t, w = take_rows(X, kept), t[kept], w[kept]
+        if self.kernel is None:
+            self.kernel_ = 10.0 * radial_kernel(self._check_vectors(X), 0.5, w)
+        else:
+            self.kernel_ = as_covariance(self.kernel, "ridge regression", self.allow_invalid)
+        self._several = t.ndim == 2
+        self.X_fit_, self.y_fit_, self.weights_ = copy.deepcopy(X), t.reshape(len(t), -1), w
+        alpha = self._check_alpha(self.y_fit_.shape[1])
+        if alpha is None:
+            path = self._choose()
+        else:
+            self._solve(alpha)
+        self.dual_coef_ = self._shaped(self.dual_coef_)
+        self.intercept_ = self._shaped(self.intercept_)
+        if alpha is None:
+            self.path_ = self._shaped_path(path)
+        elif hasattr(self, "path_"):
+            del self.path_
+        return self
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def _check_alpha(self, q) -> np.ndarray | None:
+        """One penalty per target: (q,); None for "loo"."""
+        if isinstance(self.alpha, str) and self.alpha == "loo":
+            return None
+        try:
+            alpha = np.asarray(self.alpha, dtype=float)
+        except (TypeError, ValueError):
+            alpha = np.array(np.nan)
+        if alpha.shape not in ((), (q,)) or not np.isfinite(alpha).all() or (alpha < 0).any():
+            raise ParameterError(
+                f"alpha must be 'loo', a number that is not negative, or one for each of {q} targets; "
+                f"got {reprlib.repr(self.alpha)}."
+            )
+        return np.broadcast_to(alpha, (q,)).copy()
+
+    def _grid(self, scale) -> np.ndarray:
+        if self.alphas is None:
+            return np.geomspace(*REACH, HOW_MANY) * (scale or 1.0)
+        return _positive(self.alphas, "alphas")
+
+    def _features(self) -> int | None:
+        """How many features the primal route would use; None for the dual one."""
+        if self.solver == "dual":
+            return None
+        M, n = gram.count_features(self.kernel_, self.X_fit_), len(self.y_fit_)
+        if self.solver == "primal" and M is None:
+            raise ParameterError(f"solver='primal' needs a kernel with finitely many features; got {self.kernel_!r}.")
+        return M if M is not None and (self.solver == "primal" or n > M) else None
+
+    # -- one alpha ---------------------------------------------------------------------------------------------------
+
+    def _solve(self, alpha):
+        M = self._features()
+        if M is not None and alpha.all():
+            self._solve_primal(alpha)
+        else:
+            self._solve_dual(alpha)
+        self.alpha_ = alpha if self._several else float(alpha[0])
+
+    def _solve_dual(self, alpha):
+        """(K + alpha W^-1) a + b = t in the complement of the intercept, by Cholesky: n^3/3 for each distinct alpha."""
+        n, q = self.y_fit_.shape
+        self.solver_, self.jitter_ = "dual", 0.0
+        s = np.sqrt(self.weights_)
+        coef = np.empty((n, q))
+        for value in np.unique(alpha):
+            same = alpha == value
+            B, mean, down, up = self._reduced_gram(s)
+            target = down(s[:, None] * self.y_fit_[:, same])
+            B[np.diag_indices_from(B)] += value
+            L = factor(B)
+            self.jitter_ = max(self.jitter_, L.jitter)
+            coef[:, same] = s[:, None] * up(L.solve(target))
+        self._keep(coef, mean)
+
+    def _reduced_gram(self, s):
+        """S K S, where there is an intercept in the complement of s; the mean of K's rows; and the ways down to that
+        space and up from it."""
+        _check_memory(len(s), copies=1)
+        K = gram.within(self.kernel_, self.X_fit_)
+        mean = K @ self.weights_ / self.weights_.sum()
+        if (s != 1).any():
+            K *= s[:, None]
+            K *= s[None, :]
+        if not self.fit_intercept:
+            return K, mean, lambda Y: Y, lambda Z: Z
+        rest = Complement.of(s[:, None])
+        return rest.compress(K), mean, rest.down, rest.up
+
+    def _solve_primal(self, alpha):
+        """(Phi^T W Phi + alpha I) w = Phi^T W t on centred features (PRML 6.9 without a): n M^2 flops."""
+        self.solver_, self.jitter_ = "primal", 0.0
+        s = np.sqrt(self.weights_)
+        Phi, mean, target = self._reduced_features(s)
+        coef = np.empty(self.y_fit_.shape)
+        B = Phi.T @ Phi
+        for value in np.unique(alpha):
+            same = alpha == value
+            C = B.copy()
+            C[np.diag_indices_from(C)] += value
+            L = factor(C)
+            self.jitter_ = max(self.jitter_, L.jitter)
+            missed = target[:, same] - Phi @ L.solve(Phi.T @ target[:, same])
+            coef[:, same] = s[:, None] * missed / value
+        self._keep(coef, mean)
+
+    def _reduced_features(self, s):
+        """S Phi and S t, with the intercept's share s taken out of every column; and the mean of K's rows."""
+        Phi = gram.features(self.kernel_, self.X_fit_)
+        mean = Phi @ (self.weights_ @ Phi) / self.weights_.sum()
+        Phi, target = s[:, None] * Phi, s[:, None] * self.y_fit_
+        if self.fit_intercept:
+            unit = s / np.linalg.norm(s)
+            Phi, target = (A - np.outer(unit, unit @ A) for A in (Phi, target))
+        return Phi, mean, target
+
+    def _keep(self, coef, mean):
+        self.dual_coef_, self.intercept_ = coef, self._intercept(coef, mean)
+
+    def _intercept(self, coef, mean):
+        """What makes weighted residuals sum to zero, from the mean of K's rows: (..., n, q) to (..., q)."""
+        if not self.fit_intercept:
+            return np.zeros((*coef.shape[:-2], coef.shape[-1]))
+        return np.average(self.y_fit_, axis=0, weights=self.weights_) - np.einsum("n,...nq->...q", mean, coef)
+
+    # -- every alpha -------------------------------------------------------------------------------------------------
+
+    def _choose(self):
+        """The best alpha for each target, out of one eigendecomposition."""
+        spectrum = self._spectrum()
+        alphas = self._grid(spectrum.scale)
+        path = spectrum.path(alphas)
+        best = path.loo_error.argmin(axis=0)
+        chosen = alphas[best]
+        if self.alphas is None:
+            chosen = np.array([spectrum.refined(alphas, i, target) for target, i in enumerate(best)])
+        coef = np.column_stack([spectrum.coefficients(a)[:, target] for target, a in enumerate(chosen)])
+        self.solver_, self.jitter_ = spectrum.solver, 0.0
+        self._keep(coef, spectrum.mean)
+        self.alpha_ = chosen if self._several else float(chosen[0])
+        return path._replace(intercept=self._intercept(path.dual_coef, spectrum.mean))
+
+    def _spectrum(self):
+        s = np.sqrt(self.weights_)
+        n = len(s)
+        if self._features() is not None:
+            Phi, mean, target = self._reduced_features(s)
+            U, singular, _ = linalg.svd(Phi, full_matrices=False, check_finite=False)
+            inside = singular > np.finfo(float).eps * max(Phi.shape) * singular.max(initial=0.0)
+            return Spectrum("primal", singular[inside] ** 2, U[:, inside], target, s, mean, self.fit_intercept)
+        _check_memory(n, copies=4)
+        B, mean, _, up = self._reduced_gram(s)
+        values, U = linalg.eigh(B, overwrite_a=True, check_finite=False, driver="evr") if len(B) else (np.zeros(0), B)
+        values = np.maximum(values, 0.0)
+        return Spectrum("dual", values, up(U), s[:, None] * self.y_fit_, s, mean, self.fit_intercept)
+
+    def path(self, alphas) -> RidgePath:
+        """Exact solutions and leave-one-out errors for any values of alpha, from one eigendecomposition."""
+        self._check_fitted()
+        spectrum = self._spectrum()
+        found = spectrum.path(_positive(alphas, "alphas"))
+        return self._shaped_path(found._replace(intercept=self._intercept(found.dual_coef, spectrum.mean)))
+
+    # -- prediction --------------------------------------------------------------------------------------------------
+
+    def predict(self, X) -> np.ndarray:
+        """sum_n a_n k(x, x_n) + b (PRML 6.9): (s,), or (s, q) for several targets."""
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        return gram.product(self.kernel_, X, self.X_fit_, self.dual_coef_) + self.intercept_
+
+    def loo(self) -> LeftOut:
+        """Each training row predicted from all the others at ``alpha_``, in closed form; rows of zero weight left out.
+
+        Row i's error is a_i / G_ii, where a = G t. O(n^3) once more: no matrix is kept after fitting.
+        """
+        self._check_fitted()
+        alpha = np.atleast_1d(self.alpha_)
+        if not (alpha > 0).all():
+            raise ParameterError("leave-one-out in closed form needs alpha above zero.")
+        spectrum = self._spectrum()
+        residual = np.column_stack([spectrum.left_out(a)[:, target] for target, a in enumerate(alpha)])
+        return LeftOut(self._shaped(self.y_fit_ - residual), self._shaped(residual))
+
+    # -- shapes ------------------------------------------------------------------------------------------------------
+
+    def _shaped(self, values):
+        """Without the axis of targets where one target came as a vector."""
+        return values if self._several else (values[..., 0] if np.ndim(values) > 1 else float(values[0]))
+
+    def _shaped_path(self, path: RidgePath) -> RidgePath:
+        if self._several:
+            return path
+        kept = {name: getattr(path, name)[..., 0] for name in ("loo_error", "dual_coef", "intercept")}
+        return path._replace(**kept)
+
+    def __str__(self):
+        if not self.__sklearn_is_fitted__():
+            return repr(self)
+        lines = [
+            f"KernelRidge, fitted to {len(self.y_fit_):,} rows by its {self.solver_} form",
+            f"kernel: {self.kernel_!r}",
+            f"alpha: {number(np.asarray(self.alpha_))}" + (" (by leave-one-out)" if hasattr(self, "path_") else ""),
+        ]
+        if hasattr(self, "path_"):
+            error = np.sqrt(np.min(self.path_.loo_error, axis=0))
+            lines.append(f"leave-one-out error (root mean square): {number(np.round(error, 6))}")
+        return "\n".join(lines)
+
+
+def _positive(alphas, what) -> np.ndarray:
+    try:
+        values = np.atleast_1d(np.asarray(alphas, dtype=float))
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    if values.ndim != 1 or not values.size or not np.isfinite(values).all() or (values <= 0).any():
+        raise ParameterError(f"{what} must be positive numbers; got {reprlib.repr(alphas)}.")
+    return values
+
+
+def _check_memory(n: int, copies: int):
+    needed, there = 8 * n * n * copies, available_memory()
+    if needed > there:
+        raise NotEnoughMemoryError(
+            f"ridge regression of {n:,} rows in its dual form needs {in_words(needed)}; {in_words(there)} are "
+            "available. Use fewer rows, or a kernel with a finite number of features (Linear, Polynomial, FeatureMap)."
+        )
