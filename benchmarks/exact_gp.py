@@ -22,7 +22,7 @@ import time
 import warnings
 
 import numpy as np
-from machine import forget_the_peak, interleaved, keep, resident, table
+from machine import forget_the_peak, in_process, interleaved, keep, resident, table
 
 D = 8
 SIZES = {100: 7, 500: 7, 1000: 7, 2000: 7, 4000: 2}  # rows: turns
@@ -383,7 +383,7 @@ def measured_compilations():
 
 
 def refit():
-    rows = _in_process("compilations")
+    rows = in_process(__file__, "compilations")
     print(rows, flush=True)
     return ["## Programs compiled by fits one after the other", "", *table(["N", "compiled"], rows)]
 
@@ -421,7 +421,7 @@ def measured_prediction(library, points):
 def predict():
     rows, answers = [], {}
     for library in ("mercer", "scikit-learn"):
-        runs = [_in_process("prediction", library, 100_000) for _ in range(3)]
+        runs = [in_process(__file__, "prediction", library, 100_000) for _ in range(3)]
         seconds = float(np.median([run[0] for run in runs]))
         answers[library] = runs[0]
         rows.append([library, f"{seconds:.1f}", f"{runs[0][1]:.0f}", f"{runs[0][2]:.0f}"])
@@ -455,15 +455,9 @@ def measured_evaluation(n):
 
 
 def memory():
-    rows = [[n, f"{_in_process('evaluation', n):.2f}"] for n in (2000, 4000, 8000)]
+    rows = [[n, f"{in_process(__file__, 'evaluation', n):.2f}"] for n in (2000, 4000, 8000)]
     print(rows, flush=True)
     return ["## Memory of an evaluation, in matrices of N x N", "", *table(["N", "matrices"], rows)]
-
-
-def _in_process(what, *arguments):
-    command = [sys.executable, __file__, "--measure", what, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def agreement():

@@ -1,9 +1,11 @@
 """What all benchmarks share: where results are kept, and how time and memory are measured."""
 
+import json
 import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -41,6 +43,13 @@ def interleaved(calls: dict, rounds: int) -> dict:
             call()
             times[name].append(time.perf_counter() - start)
     return {name: statistics.median(found) for name, found in times.items()}
+
+
+def in_process(script: str, what: str, *arguments):
+    """What ``python script --measure what arguments`` prints last, as JSON: measured in a process of its own."""
+    command = [sys.executable, "-W", "ignore", script, "--measure", what, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def resident(field: str) -> int:
