@@ -52,6 +52,47 @@ def diagonal(kernel, X) -> np.ndarray:
     return evaluate.rowwise(kernel, "block_diag", X)
 
 
+def distances(kernel, X, Z) -> np.ndarray:
+    """|phi(x_i) - phi(z_j)|^2 = k(x, x) + k(z, z) - 2 k(x, z), with the digits of near points (see `geometry`)."""
+    return evaluate.gram(_Distances(kernel), X, Z)
+
+
+@jax.tree_util.register_pytree_node_class
+class _Distances:
+    """Squared distance in feature space where a kernel's values are expected."""
+
+    symmetric = True
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def block(self, X, Z):
+        return self.kernel.geometry(X, Z).distance
+
+    def prepare(self, X, index):
+        return self.kernel.prepare(X, index)
+
+    @property
+    def needs_all_columns(self):
+        return self.kernel.needs_all_columns
+
+    def _bare(self):
+        return _Distances(self.kernel._bare())
+
+    def _nodes(self):
+        return self.kernel._nodes()
+
+    def __repr__(self):
+        return f"the distance of {self.kernel!r}"
+
+    def tree_flatten(self):
+        return (self.kernel,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+
 def covariance(kernel, X, noise) -> np.ndarray:
     """C = K + diag(noise) (PRML 6.62)."""
     C = within(kernel, X)

@@ -1,0 +1,91 @@
+"""The largest eigenvalues of a symmetric matrix that is known by its products alone. Knows nothing of kernels."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from mercer.core.lapack import linalg
+
+SPARE = 10  # vectors carried along beside the wanted ones, so that the last of these converge as fast as the first
+BLOCKS = 8  # how many blocks the basis has before it is cut back to the best two
+FRESH = 4  # random directions in the first block: what the start is blind to, they see
+
+
+class Eigenpairs(NamedTuple):
+    """The largest eigenvalues (k,), in falling order; orthonormal vectors (n, k); |A v - value v| (k,) relative to the
+    largest eigenvalue; how many products with a block of vectors that took; and whether all residuals are small."""
+
+    values: np.ndarray
+    vectors: np.ndarray
+    residuals: np.ndarray
+    products: int
+    converged: bool
+
+
+def largest(
+    product: Callable[[np.ndarray], np.ndarray], start: np.ndarray, count: int, tolerance: float, most: int, rng
+) -> Eigenpairs:
+    """The ``count`` algebraically largest eigenvalues of a symmetric A (n, n), with their vectors.
+
+    Block Lanczos with full orthogonalisation and thick restarts, written as Rayleigh-Ritz on a growing basis Q: the
+    residuals of the best Ritz vectors are the next block, which spans the same Krylov space, and any start may be used.
+    A step is one product with about ``count`` + 10 vectors and 8 n |Q| (count + 10) flops beside it; memory is 2 n |Q|,
+    with |Q| up to 8 blocks or the start.
+
+    ``product`` gives A V for a block V (n, b). ``start`` (n, b) is any guess of the leading vectors: the better it is,
+    the fewer products. It ends when every residual is below ``tolerance`` times the largest eigenvalue, or after
+    ``most`` products.
+    """
+    n = len(start)
+    count = min(count, n)
+    width = min(n, count + SPARE)
+    V = _orthonormal(np.concatenate([start, rng.normal(size=(n, max(FRESH, count - start.shape[1])))], axis=1))
+    room = min(n, max(BLOCKS * width, V.shape[1] + 2 * width))
+    Q, AQ = np.empty((n, room), order="F"), np.empty((n, room), order="F")
+    T, size, products = np.empty((0, 0)), 0, 0
+    while True:
+        last = size + V.shape[1]
+        Q[:, size:last], AQ[:, size:last] = V, product(V)
+        products += 1
+        across, corner = Q[:, :size].T @ AQ[:, size:last], V.T @ AQ[:, size:last]
+        T, size = np.block([[T, across], [across.T, (corner + corner.T) / 2]]), last
+        # Rayleigh-Ritz: the best that the basis holds.
+        theta, Y = linalg.eigh(T)
+        theta, Y = theta[::-1], Y[:, ::-1]
+        best = Q[:, :size] @ Y[:, :width]
+        R = AQ[:, :size] @ Y[:, :width] - best * theta[:width]
+        residuals = np.linalg.norm(R, axis=0) / (np.abs(theta).max(initial=0.0) or 1.0)
+        converged = bool((residuals[:count] <= tolerance).all())
+        if converged or products >= most or size >= n:
+            break
+        # The next block: what those Ritz vectors miss that are not done yet.
+        R = R[:, residuals > tolerance]
+        if size + R.shape[1] > room:  # thick restart from the best
+            kept = min(2 * width, room - R.shape[1])
+            Q[:, :kept], AQ[:, :kept] = Q[:, :size] @ Y[:, :kept], AQ[:, :size] @ Y[:, :kept]
+            T, size = np.diag(theta[:kept]), kept
+        V = _orthonormal(R, Q[:, :size])
+        if not V.shape[1]:
+            break
+    return Eigenpairs(theta[:count], best[:, :count], residuals[:count], products, converged)
+
+
+def _orthonormal(V, Q=None) -> np.ndarray:
+    """An orthonormal basis of V's columns, less what lies in Q; directions that hold nothing new are left out."""
+    V = V / np.maximum(np.linalg.norm(V, axis=0), np.finfo(float).tiny)
+    for _ in range(3):  # the first leaves six digits, the others the rest
+        if Q is not None:
+            V = V - Q @ (Q.T @ V)
+        squares, E = linalg.eigh(V.T @ V)
+        kept = squares > 1e-12 * max(squares.max(initial=0.0), 1e-12)
+        V = V @ (E[:, kept] / np.sqrt(squares[kept]))
+    return V
+
+
+def signs_to_fix(V) -> np.ndarray:
+    """1 or -1 for each column of V, which makes its largest entry positive; of entries that are equal to rounding the
+    first decides."""
+    size = np.abs(V)
+    decides = (size >= (1 - 1e-6) * size.max(axis=0, initial=0.0)).argmax(axis=0)
+    return np.where(V[decides, np.arange(V.shape[1])] < 0, -1.0, 1.0)
