@@ -6,6 +6,7 @@ OpenBLAS reads how long to spin when it is loaded: if SciPy is not loaded yet, w
 cycles), which costs the factorisations nothing. What the user has set stays.
 """
 
+import functools
 import os
 
 _SPIN = "OPENBLAS_THREAD_TIMEOUT"
@@ -19,4 +20,18 @@ finally:
     if _ours:
         del os.environ[_SPIN]
 
-__all__ = ["blas", "lapack", "linalg"]
+
+@functools.cache
+def _controller():
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # comes with scikit-learn
+
+    return ThreadpoolController()
+
+
+def one_thread():
+    """Context in which BLAS uses one thread. For hundreds of small products in a row: threads gain little by them,
+    and where other programs keep the cores busy they wait for each other, many times longer than the work takes."""
+    return _controller().limit(limits=1, user_api="blas")
+
+
+__all__ = ["blas", "lapack", "linalg", "one_thread"]

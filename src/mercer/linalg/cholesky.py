@@ -103,7 +103,7 @@ def root(K, scale: float | None = None) -> np.ndarray:
     if _attempt(work, diagonal):
         _clear_upper(work)
         return work
-    _restore(work, diagonal)
+    restore(work, diagonal)
     tolerance = n * np.finfo(float).eps * scale
     factored, pivots, rank, _ = lapack.dpstrf(work, tol=tolerance, lower=1, overwrite_a=1)
     R = np.empty((n, rank))
@@ -169,11 +169,11 @@ def _attempt(work, diagonal) -> bool:
         return True
     if not diagonal.min() > 0:
         return False
-    _restore(work, diagonal)
+    restore(work, diagonal)
     return lapack.dpotrf(work, lower=1, clean=0, overwrite_a=1)[1] == 0
 
 
-def _restore(work, diagonal):
+def restore(work, diagonal):
     """The lower triangle again from the upper one, column by column (rows of the upper triangle)."""
     for j in range(len(diagonal)):
         work[j + 1 :, j] = work[j, j + 1 :]

@@ -1,7 +1,7 @@
 """What is orthogonal to a few given vectors: how unpenalised terms (an intercept, polynomials) leave a linear system.
 
 min_b (y - P b - f)^T (y - P b - f) + penalty(f) is, in the coordinates y' = Q^T y of the complement of P's columns, the
-problem without P. The complement is kept as the Householder reflectors of a QR factorisation: n p numbers, not n^2.
+problem without P. Q is kept as Householder reflectors, I - U T U^T: n p numbers, not n^2.
 """
 
 import dataclasses
@@ -13,43 +13,52 @@ from mercer.core.lapack import lapack
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Complement:
-    """Orthonormal coordinates of the complement of p independent columns of length n."""
+    """Of p independent columns P of length n: Q = I - U T U^T with P = Q [R; 0] (Schreiber and Van Loan 1989)."""
 
-    reflectors: np.ndarray  # (n, p), and their factors (p,), as LAPACK keeps them
-    factors: np.ndarray
+    U: np.ndarray
+    T: np.ndarray
+    R: np.ndarray
 
     @staticmethod
     def of(P) -> "Complement":
-        """Of the columns of P (n, p), p <= n. n p^2 flops."""
-        reflectors, factors, _, _ = lapack.dgeqrf(np.asfortranarray(P, dtype=float))
-        return Complement(reflectors, factors)
+        """Of the columns of P (n, p), p <= n. 2 n p^2 flops."""
+        n, p = P.shape
+        if p == 0:
+            return Complement(np.zeros((n, 0)), np.zeros((0, 0)), np.zeros((0, 0)))
+        packed, factors, _, _ = lapack.dgeqrf(np.asfortranarray(P, dtype=float))
+        U, R, T = np.tril(packed, -1), np.triu(packed[:p]), np.zeros((p, p))
+        U[range(p), range(p)] = 1.0
+        for j in range(p):
+            T[:j, j] = -factors[j] * T[:j, :j] @ (U[:, :j].T @ U[:, j])
+            T[j, j] = factors[j]
+        return Complement(np.asfortranarray(U), T, np.asfortranarray(R))
 
     @property
     def p(self) -> int:
-        return self.reflectors.shape[1]
+        return len(self.T)
+
+    def turned(self, Y) -> np.ndarray:
+        """Q^T Y, for the whole of Q: p coordinates along the columns of P, then those in the complement."""
+        return Y - self.U @ (self.T.T @ (self.U.T @ Y))
 
     def down(self, Y) -> np.ndarray:
-        """Q^T Y, the coordinates in the complement: (n - p, ...). 4 n p flops a column."""
-        return self._apply("L", "T", Y if Y.ndim == 2 else Y[:, None])[self.p :].reshape(-1, *Y.shape[1:])
+        """The coordinates in the complement: (n - p, ...). 4 n p flops a column."""
+        return self.turned(Y)[self.p :]
 
     def up(self, Z) -> np.ndarray:
-        """Q Z: the vectors (n, ...) with coordinates Z (n - p, ...)."""
+        """The vectors (n, ...) with coordinates Z (n - p, ...)."""
         padded = np.concatenate([np.zeros((self.p, *Z.shape[1:])), Z])
-        return self._apply("L", "N", padded if Z.ndim == 2 else padded[:, None]).reshape(padded.shape)
+        padded -= self.U @ (self.T @ (self.U.T @ padded))
+        return padded
 
-    def up_from_right(self, Z) -> np.ndarray:
-        """Z Q^T: rows (m, n) from rows of coordinates (m, n - p)."""
-        return self._apply("R", "T", np.concatenate([np.zeros((len(Z), self.p)), Z], axis=1))
+    def update(self, K) -> np.ndarray:
+        """Z (n, p) with Q^T K Q = K - U Z^T - Z U^T, for a symmetric K. 2 n^2 p flops."""
+        KUT = (K @ self.U) @ self.T
+        return np.asfortranarray(KUT - 0.5 * self.U @ (self.T.T @ (self.U.T @ KUT)))
 
     def compress(self, K) -> np.ndarray:
-        """Q^T K Q for a symmetric K, overwriting it: (n - p, n - p). 8 n^2 p flops."""
-        work = K.T if K.flags.c_contiguous else np.asfortranarray(K)
-        work = self._apply("R", "N", self._apply("L", "T", work, overwrite=True), overwrite=True)
-        return work[self.p :, self.p :]
-
-    def _apply(self, side, transposed, C, overwrite=False):
-        if C.size == 0:
-            return C
-        C = np.asfortranarray(C, dtype=float) if overwrite else np.array(C, dtype=float, order="F")
-        work = max(1, 64 * max(C.shape))
-        return lapack.dormqr(side, transposed, self.reflectors, self.factors, C, work, overwrite_c=1)[0]
+        """K in the coordinates of the complement, overwriting it: (n - p, n - p). 6 n^2 p flops."""
+        Z = self.update(K)
+        K -= self.U @ Z.T
+        K -= Z @ self.U.T
+        return K[self.p :, self.p :]

@@ -1,0 +1,187 @@
+"""Symmetric systems with unpenalised columns beside them, solved as exactly as the matrix allows. Knows no kernels."""
+
+import dataclasses
+
+import numpy as np
+
+from mercer.core.lapack import blas, lapack
+from mercer.linalg.cholesky import restore
+from mercer.linalg.complement import Complement
+
+ENOUGH = 1e-11  # residuals below this share of the right side's spread are not refined
+TOLERABLE = 1e-8  # and those above this one call for another factorisation
+JITTERS = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)  # of n eps times the size of the diagonal
+MOST_STEPS = 60
+FEW = 8  # right sides up to which vectors are multiplied one by one
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solution:
+    """w (n, q) and c (p, q); what is left of each equation, (n, q); and how they were found."""
+
+    w: np.ndarray
+    c: np.ndarray
+    residual: np.ndarray
+    share: float  # the largest residual, as a share of the spread of its right side
+    steps: int
+    method: str
+    jitter: float
+    condition: float | None  # at least; None where it is not known
+
+
+class Saddle:
+    """K w + P c = y with P^T w = 0, for a symmetric K (n, n) and p < n independent columns P. n^3/3 + 4 n^2 p flops.
+
+    The columns are eliminated first: w = Q v in the orthogonal complement of P, where Q^T K Q v = Q^T y, and then
+    P c = y - K w. With Q as Householder reflectors, Q^T K Q = K - U Z^T - Z U^T is an update of rank 2p, done in one
+    triangle of K, where its Cholesky factor follows; the other triangle keeps K, for residuals. One matrix in all: K's
+    own memory.
+
+    A matrix that is positive definite but for rounding gets jitter, and conjugate gradients, preconditioned by the
+    factor, take out again what it changed, as far as double precision has digits. One that is indefinite is
+    factorised as L D L^T.
+    """
+
+    def __init__(self, K, P):
+        self.work = K if K.flags.f_contiguous else K.T
+        self.P, (self.n, self.p) = P, P.shape
+        self.diagonal = np.diag(self.work).copy()
+        self.beside = Complement.of(P)
+        self.method, self.jitter = "", 0.0
+        self._pivots: np.ndarray | None = None
+        self._fresh = True
+
+    # -- factorisations ----------------------------------------------------------------------------------------------
+
+    def solve(self, Y) -> Solution:
+        """For right sides Y (n, q): the first factorisation whose refined residuals are tolerable, or else the best."""
+        best: Solution | None = None
+        for jitter in JITTERS:
+            if self._factor_definite(jitter):
+                found = self._refined(Y)
+                if best is not None and found.share >= best.share:
+                    break  # more of it does not help
+                best = found
+                if found.share <= TOLERABLE:
+                    break
+        if best is None and self._factor_indefinite():
+            best = self._refined(Y)
+        if best is None:  # a matrix of zeros: nothing beside the columns can be had
+            nothing = np.zeros_like(Y)
+            self.method = "none"
+            best = self._solution(nothing, Y, 0)
+        return best
+
+    def factor(self, method: str, jitter: float):
+        """The factorisation of a `Solution` found earlier, again."""
+        if method == "L D L^T":
+            self._factor_indefinite()
+        elif method == "Cholesky":
+            self._factor_definite(jitter, absolute=True)
+
+    def _factor_definite(self, jitter, absolute=False) -> bool:
+        size = self._project()
+        jitter = jitter if absolute else jitter * max(self.n, 10) * np.finfo(float).eps * size
+        self.work[range(self.p, self.n), range(self.p, self.n)] += jitter
+        self.method, self.jitter, self._pivots = "Cholesky", float(jitter), None
+        return lapack.dpotrf(self.work, lower=1, clean=0, overwrite_a=1)[1] == 0
+
+    def _factor_indefinite(self) -> bool:
+        self._project()
+        _, self._pivots, singular = lapack.dsytrf(self.work, lower=1, lwork=64 * self.n, overwrite_a=1)
+        self.method, self.jitter = "L D L^T", 0.0
+        return singular == 0
+
+    def _project(self) -> float:
+        """Q^T K Q in the lower triangle, below p rows of the unit matrix; returns the mean size of its diagonal."""
+        work, p = self.work, self.p
+        if not self._fresh:
+            restore(work, self.diagonal)
+        self._fresh = False
+        if p:
+            Z = self.beside.update(work)
+            blas.dsyr2k(-1.0, self.beside.U, Z, beta=1.0, c=work, lower=1, overwrite_c=1)
+        for j in range(p):
+            work[j, j] = 1.0
+            work[j + 1 :, j] = 0.0
+        return float(np.mean(np.abs(np.diag(work)[p:]))) if p < self.n else 1.0
+
+    # -- solutions ---------------------------------------------------------------------------------------------------
+
+    def _refined(self, Y) -> Solution:
+        spread = spread_of(Y)
+        v = self._solve(self.beside.down(Y))
+        if self._pivots is not None:
+            for _ in range(3):  # plain refinement
+                v = v + self._solve(self.beside.down(Y - self._times(self.beside.up(v))))
+            return self._solution(self.beside.up(v), Y, 3)
+        # Conjugate gradients from there on. Without jitter the first step is one of plain refinement.
+        r = self.beside.down(Y - self._times(self.beside.up(v)))
+        best, least, steps, since = v, float((np.abs(r) / spread).max(initial=0.0)), 0, 0
+        z = self._solve(r)
+        direction, rz = z.copy(), np.einsum("ij,ij->j", r, z)
+        while least > ENOUGH and steps < MOST_STEPS and since < 8:
+            A_direction = self.beside.down(self._times(self.beside.up(direction)))
+            curvature = np.einsum("ij,ij->j", direction, A_direction)
+            step = np.where(curvature > 0, rz / np.where(curvature > 0, curvature, 1.0), 0.0)
+            v = v + step * direction
+            # The residual itself, not its recursion: digits are what this is about.
+            r = self.beside.down(Y - self._times(self.beside.up(v)))
+            steps, since, reached = steps + 1, since + 1, float((np.abs(r) / spread).max(initial=0.0))
+            if reached < least:
+                since = 0 if reached < 0.7 * least else since
+                best, least = v, reached
+            z = self._solve(r)
+            before, rz = rz, np.einsum("ij,ij->j", r, z)
+            direction = z + np.where(before > 0, rz / np.where(before > 0, before, 1.0), 0.0) * direction
+        return self._solution(self.beside.up(best), Y, steps)
+
+    def _solution(self, w, Y, steps) -> Solution:
+        left = Y - self._times(w)
+        c = lapack.dtrtrs(self.beside.R, self.beside.turned(left)[: self.p])[0] if self.p else np.zeros((0, Y.shape[1]))
+        left = left - self.P @ c
+        share = float((np.abs(left) / spread_of(Y)).max(initial=0.0))
+        return Solution(w, c, left, share, steps, self.method, self.jitter, self._condition())
+
+    def inverse_diagonal(self) -> np.ndarray:
+        """The diagonal of Q (Q^T K Q)^-1 Q^T, the upper left block of the whole system's inverse. n^3/3 flops."""
+        if self._pivots is not None:
+            return np.diag(self.beside.up(self._solve(self.beside.down(np.eye(self.n))))).copy()
+        L_inv = lapack.dtrtri(np.tril(self.work), lower=1)[0]
+        columns = self.beside.up(L_inv[self.p :, self.p :].T)
+        return np.einsum("ij,ij->i", columns, columns)
+
+    def _condition(self) -> float | None:
+        """At least how ill-conditioned the projected matrix is, from the diagonal of its Cholesky factor."""
+        if self.p == self.n or self.method != "Cholesky":
+            return 1.0 if self.p == self.n else None
+        diagonal = np.diag(self.work)[self.p :]
+        return float((diagonal.max() / diagonal.min()) ** 2)
+
+    def _solve(self, V):
+        """The factorised matrix's inverse times V (n - p, q)."""
+        if not V.size:
+            return V
+        padded = np.zeros((self.n, V.shape[1]), order="F")
+        padded[self.p :] = V
+        if self._pivots is not None:
+            return lapack.dsytrs(self.work, self._pivots, padded, lower=1, overwrite_b=1)[0][self.p :]
+        return lapack.dpotrs(self.work, padded, lower=1, overwrite_b=1)[0][self.p :]
+
+    def _times(self, W):
+        """K W, from the triangle above the diagonal, where K still is, and its diagonal, put back for the moment."""
+        diagonal = np.einsum("ii->i", self.work)
+        kept = diagonal.copy()
+        diagonal[:] = self.diagonal
+        if W.shape[1] <= FEW:
+            KW = np.column_stack([blas.dsymv(1.0, self.work, w, lower=0) for w in W.T])
+        else:
+            KW = blas.dsymm(1.0, self.work, np.asfortranarray(W), lower=0)
+        diagonal[:] = kept
+        return KW
+
+
+def spread_of(Y):
+    """By what residuals of each column are measured: its range, or where it is constant its size."""
+    spread, size = np.ptp(Y, axis=0), np.abs(Y).max(axis=0)
+    return np.where(spread > 0, spread, np.where(size > 0, size, 1.0))

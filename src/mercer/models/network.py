@@ -1,0 +1,516 @@
+"""Networks of radial basis functions: fewer centres than points (PRML 6.3)."""
+
+import copy
+import dataclasses
+import reprlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.errors import DataError, NotEnoughMemoryError, ParameterError
+from mercer.core.inputs import align_columns, as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.lapack import linalg
+from mercer.core.machine import available_memory, in_words
+from mercer.core.random import generator
+from mercer.core.text import number, rounded
+from mercer.kernels import RationalQuadratic
+from mercer.kernels.base import Kernel
+from mercer.kernels.convert import as_kernel
+from mercer.kernels.stationary import Isotropic
+from mercer.learning.heuristics import centre_and_spread, radial_kernel
+from mercer.linalg.forward import Ridge, forward
+from mercer.models.basis_learning import learned
+from mercer.models.estimator import Regressor, wholly
+from mercer.models.ridge import LeftOut
+
+CHOICES = ("ols", "kmeans", "random")
+MOST = 200  # centres, where their number is chosen
+VALUES = 1 << 23  # kernel values among which orthogonal least squares looks, unless told how many candidates
+ROWS = 1500  # on which widths are compared and learned
+ROWS_FOR_CENTRES = 20_000  # on which centres are chosen
+LEARNING = 64  # centres while lengthscales are learned
+STEP, FARTHEST = 2.0, 16.0  # between widths that are compared, and from the first of them
+SLIGHT = 1e-6  # the penalty of linear terms on standardised inputs, for each row: they are always determined
+CHARGE = 2.5  # parameters that a function costs which was searched for (Friedman 1991, section 3.6: 1 + 3/2)
+FAR = 1e-290  # a sum of basis functions below this has no digits to be divided by
+
+
+class CenterPath(NamedTuple):
+    """Centres in the order they were taken: the row of each, the share of the targets' variance it explains (the
+    error-reduction ratio), and with it the root mean squares of residuals and of leave-one-out residuals; all (m,).
+    For several targets these are in units of each one's standard deviation."""
+
+    indices: np.ndarray
+    error_reduction: np.ndarray
+    training_error: np.ndarray
+    loo_error: np.ndarray
+
+
+class RBFNetwork(Regressor):
+    """y(x) = sum_j w_j k(x, c_j) + b with M < n centres, by regularised least squares (PRML 6.3).
+
+    Parameters
+    ----------
+    n_centers : how many. "loo" takes as many as give the least leave-one-out error, up to 200. That error knows
+        nothing of the search among many candidates, which finds some that fit the noise; so None, for "ols", charges
+        every centre as two and a half parameters, as MARS does (Friedman 1991). Elsewhere None is "loo".
+    centers : "ols" takes rows of X one after the other, each time the one that explains most of what is left
+        (orthogonal least squares; Chen, Cowan and Grant 1991); "kmeans" their cluster centres on standardised inputs;
+        "random" any rows; or the centres themselves.
+    normalized : divide basis functions by their sum, h_j = k_j / sum_l k_l (PRML 6.41), so that they cover all of the
+        input space. Beyond the reach of all centres the nearest one counts alone, or where the kernel has no
+        lengthscale to say which is nearest, all count equally.
+    kernel : the basis function, any kernel, valid or not. None is a Gaussian at the scale of the data.
+    width : what lengthscales are multiplied by: a number; "loo" compares several by their leave-one-out error;
+        "learned" moves all parameters of the kernel, one lengthscale per input for the default one, up the evidence of
+        the network with its centres held (PRML 3.5), and keeps what is better by leave-one-out. None is "loo" for the
+        default kernel, and takes a given kernel as it is.
+    alpha : the penalty on the squared weights, or "loo": the largest whose leave-one-out error is, to 1%, the least.
+    fit_intercept : whether the constant b is there, unpenalised.
+    linear : whether linear terms are there too, (x - mean)^T v, all but unpenalised. None adds them to the default
+        kernel if there are more than two rows for each input. They help where data have a trend, and beyond them.
+    n_candidates : among how many rows, drawn at random, "ols" looks. None is all of them, but no more than make eight
+        million kernel values.
+    random_state : seed. None is 0: the same data, the same network.
+
+    Fitted: ``centers_`` (M, d), in the units of X, or the rows themselves for inputs of other kinds;
+    ``center_indices_``, which rows they are (None for centres that are not rows); ``coef_`` (M,) or (M, q);
+    ``intercept_``; ``linear_coef_`` (d,) or (d, q), or None; ``kernel_``; ``alpha_``; ``path_`` (for "ols" and
+    "random", of the basis as it is before it is normalised, with alpha = 0). The path costs 2 n N flops a centre for N
+    candidates, the weights 6 n M^2.
+
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> model = RBFNetwork(n_centers=5).fit(X, np.sin(X[:, 0]))
+    >>> model.centers_.shape, bool(abs(model.predict([[1.5]])[0] - np.sin(1.5)) < 0.01)
+    ((5, 1), True)
+    """
+
+    def __init__(
+        self, n_centers=None, centers="ols", normalized=False, *, kernel=None, width=None, alpha="loo",
+        fit_intercept=True, linear=None, n_candidates=None, random_state=None,
+    ):  # fmt: skip
+        self.n_centers = n_centers
+        self.centers = centers
+        self.normalized = normalized
+        self.kernel = kernel
+        self.width = width
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.linear = linear
+        self.n_candidates = n_candidates
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    @wholly
+    def fit(self, X, y):
+        """Choose centres and solve for the weights. y: (n,), or (n, q) for several targets."""
+        X = self._check_inputs(X, reset=True)
+        n = count_rows(X)
+        t = self._check_target(y, n, several=True)
+        self._check_settings(n)
+        rng = generator(self.random_state)
+        data = self._standardised(X, t)
+        kernel = radial_kernel(data.X) if self.kernel is None else as_kernel(self.kernel)
+        some = data.some(ROWS, rng)
+        placed = _Placer(self, rng)
+        width = ("loo" if self.kernel is None else 1.0) if self.width is None else self.width
+        if width in ("loo", "learned"):
+            kernel = self._width_by_loo(kernel, some, placed, must=width == "loo")
+        else:
+            kernel = kernel if width == 1.0 else _stretched(kernel, float(width))
+        if width == "learned":
+            few = placed(kernel, some, min(LEARNING, max(1, len(some.T) // 4)) if self._count is None else None)
+            moved = learned(kernel, some.X, some.T, few.centers, some.fixed, self.normalized)
+            kernel = min(kernel, moved, key=lambda candidate: placed(candidate, some, None).error)
+        self.kernel_ = kernel
+        found = placed(kernel, data.some(ROWS_FOR_CENTRES, rng), None)
+        self.centers_ = copy.deepcopy(found.centers)
+        self.center_indices_ = found.indices
+        self.path_ = found.path and found.path._replace(
+            training_error=found.path.training_error * data.unit, loo_error=found.path.loo_error * data.unit
+        )
+        self._solve(data)
+        return self
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def _check_settings(self, n):
+        whole = isinstance(self.n_centers, int | np.integer) and not isinstance(self.n_centers, bool)
+        free = self.n_centers is None or (isinstance(self.n_centers, str) and self.n_centers == "loo")
+        if not free and not (whole and self.n_centers >= 1):
+            raise ParameterError(f"n_centers must be None, 'loo' or a positive integer; got {self.n_centers!r}.")
+        self._count = None if free else int(self.n_centers)
+        if isinstance(self.centers, str):
+            if self.centers not in CHOICES:
+                raise ParameterError(
+                    f"centers must be one of {', '.join(map(repr, CHOICES))}, or the centres; got {self.centers!r}."
+                )
+            if self._count is not None and self._count > n:
+                raise ParameterError(f"n_centers is {self._count}, but there are only {n} rows to choose from.")
+        elif self._count not in (None, count_rows(self.centers)):
+            raise ParameterError(
+                f"n_centers is {self._count}, but {count_rows(self.centers)} centres are given. Leave it out."
+            )
+        for name, words in (("alpha", ("loo",)), ("width", ("loo", "learned"))):
+            value = getattr(self, name)
+            if (value is None and name == "width") or (isinstance(value, str) and value in words):
+                continue
+            plain = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if not (plain and np.isfinite(value) and (value > 0 or (value == 0 and name == "alpha"))):
+                said = " or ".join(map(repr, words))
+                kind = "positive number" if name == "width" else "number that is not negative"
+                raise ParameterError(f"{name} must be a {kind}, or {said}; got {reprlib.repr(value)}.")
+        count = self.n_candidates
+        if count is not None and (not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1):
+            raise ParameterError(f"n_candidates must be None or a positive integer; got {count!r}.")
+
+    def _standardised(self, X, t) -> "_Data":
+        """Inputs, targets of mean zero and unit variance, and the terms that are always there."""
+        n = count_rows(X)
+        linear = self.linear
+        if self.kernel is None:
+            X = self._check_vectors(X)
+            linear = n > 2 * X.shape[1] if linear is None else linear
+        inputs = None
+        if linear:
+            inputs = self._check_vectors(X)
+            self.input_center_, spread = centre_and_spread(inputs)
+            inputs = (inputs - self.input_center_) / spread
+            self._spread = spread
+        else:
+            self.input_center_ = None
+        Y = t.reshape(n, -1)
+        self._several, self.y_fit_ = t.ndim == 2, t
+        center, scale = centre_and_spread(Y)
+        if not self.fit_intercept:
+            center, scale = np.zeros(Y.shape[1]), np.sqrt(np.mean((Y / scale) ** 2, axis=0)) * scale
+            scale = np.where(scale > 0, scale, 1.0)
+        self._center, self._scale = center, scale
+        unit = float(scale[0]) if Y.shape[1] == 1 else 1.0
+        return _Data(X, (Y - center) / scale, inputs, self.fit_intercept, unit)
+
+    # -- widths ------------------------------------------------------------------------------------------------------
+
+    def _width_by_loo(self, kernel, data, placed, must: bool):
+        """The best of several widths, each twice its neighbour, out from the first as long as it gets better."""
+        if not _lengthscales(kernel):
+            if must:
+                _stretched(kernel, 1.0)  # says that it has no lengthscale
+            return kernel
+        errors = {}
+
+        def at(factor):
+            if factor not in errors:
+                errors[factor] = placed(_stretched(kernel, factor), data, None).error
+            return errors[factor]
+
+        for step in (1 / STEP, STEP):
+            factor = 1.0
+            while 1 / FARTHEST < factor < FARTHEST and at(factor * step) < at(factor):
+                factor *= step
+        return _stretched(kernel, min(errors, key=errors.__getitem__))
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def _solve(self, data):
+        n, m = len(data.T), count_rows(self.centers_)
+        needed, there = 5 * 8 * n * m, available_memory()
+        if needed > there:
+            raise NotEnoughMemoryError(
+                f"{m:,} basis functions on {n:,} rows need {in_words(needed)}; {in_words(there)} are available. "
+                "Use fewer rows or fewer centres."
+            )
+        Phi = self._basis(data.X)
+        ridge = Ridge(Phi, data.T, data.fixed)
+        self.alpha_ = ridge.best()[0] if isinstance(self.alpha, str) else float(self.alpha)
+        w = ridge.weights(self.alpha_)
+        self.loo_residual_ = self._shaped(ridge.left_out(self.alpha_) * self._scale)
+        # What the constant and the linear terms make of the rest.
+        A, rest = data.terms, data.augmented(data.T - Phi @ w)
+        terms = linalg.lstsq(A, rest, check_finite=False)[0] if A.shape[1] else np.zeros((0, w.shape[1]))
+        intercept = self._center + (terms[0] * self._scale if self.fit_intercept else 0.0)
+        self.coef_ = self._shaped(w * self._scale)
+        self.intercept_ = intercept if self._several else float(intercept[0])
+        self.linear_coef_ = None
+        if data.inputs is not None:
+            slopes = terms[int(self.fit_intercept) :] * self._scale / self._spread[:, None]
+            self.linear_coef_ = self._shaped(slopes)
+
+    def _shaped(self, values):
+        return values if self._several else values[:, 0]
+
+    def _basis(self, X) -> np.ndarray:
+        K = gram.between(self.kernel_, X, self.centers_)
+        return _normalised(K, self.kernel_, X, self.centers_) if self.normalized else K
+
+    def _aligned(self, X):
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        if self.kernel is None or self.linear_coef_ is not None:
+            X = self._check_vectors(X)
+        return align_columns(self.centers_, X, self.kernel_.needs_all_columns)
+
+    def basis(self, X) -> np.ndarray:
+        """The basis functions at the rows of X, normalised if the network's are (PRML Figure 6.2): (s, M)."""
+        return self._basis(self._aligned(X))
+
+    def predict(self, X) -> np.ndarray:
+        """The network's output at the rows of X: (s,), or (s, q)."""
+        X = self._aligned(X)
+        s = count_rows(X)
+        out = np.empty((s, *self.coef_.shape[1:]))
+        for part in gram.pieces(s, len(self.coef_)):
+            out[part] = self._basis(take_rows(X, part)) @ self.coef_
+        if self.linear_coef_ is not None:
+            out += (X - self.input_center_) @ self.linear_coef_
+        return out + self.intercept_
+
+    def loo(self) -> LeftOut:
+        """Every training row predicted by the network fitted without it, with the same centres, kernel and alpha: in
+        closed form, from the leverages."""
+        self._check_fitted()
+        return LeftOut(self.y_fit_ - self.loo_residual_, self.loo_residual_)
+
+    def __str__(self):
+        if not self.__sklearn_is_fitted__():
+            return repr(self)
+        kind = "normalised basis functions" if self.normalized else "basis functions"
+        chosen = self.centers if isinstance(self.centers, str) else "given"
+        error = np.sqrt(np.mean(np.square(self.loo_residual_), axis=0))
+        kernel = self.kernel_
+        for slot in kernel._slots():
+            kernel = kernel._evolve_at(slot.path, **{slot.field: rounded(slot.value)})
+        beside = ["a constant"] * bool(self.fit_intercept) + ["linear terms"] * (self.linear_coef_ is not None)
+        return "\n".join(
+            [
+                f"RBFNetwork, {len(self.coef_)} {kind} (centres: {chosen}) fitted to {len(self.y_fit_):,} rows",
+                f"kernel: {kernel!r}" + (f", beside {' and '.join(beside)}" if beside else ""),
+                f"alpha: {self.alpha_:.3g}",
+                f"leave-one-out error (root mean square): {number(rounded(error))}",
+            ]
+        )
+
+
+# -- data ------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Data:
+    """Rows X, standardised targets T (n, q), standardised inputs for linear terms or None; ``unit`` is T's in y."""
+
+    X: Any
+    T: np.ndarray
+    inputs: np.ndarray | None
+    intercept: bool
+    unit: float
+
+    def some(self, most: int, rng) -> "_Data":
+        n = len(self.T)
+        if n <= most:
+            return dataclasses.replace(self)
+        rows = np.sort(rng.choice(n, most, replace=False))
+        inputs = None if self.inputs is None else self.inputs[rows]
+        return _Subset(take_rows(self.X, rows), self.T[rows], inputs, self.intercept, self.unit, rows)
+
+    @property
+    def terms(self) -> np.ndarray:
+        """The constant and the linear terms; below the rows of these the root of their penalty: (n + d, 1 + d)."""
+        n, d = len(self.T), 0 if self.inputs is None else self.inputs.shape[1]
+        A = np.zeros((n + d, int(self.intercept) + d))
+        if self.intercept:
+            A[:n, 0] = 1.0
+        if self.inputs is not None:
+            A[:n, -d:] = self.inputs
+            A[range(n, n + d), range(A.shape[1] - d, A.shape[1])] = np.sqrt(SLIGHT * n)
+        return A
+
+    @property
+    def fixed(self) -> np.ndarray:
+        """Orthonormal columns that span them."""
+        A = self.terms
+        return linalg.qr(A, mode="economic", check_finite=False)[0] if A.shape[1] else A
+
+    def augmented(self, T):
+        d = 0 if self.inputs is None else self.inputs.shape[1]
+        return np.concatenate([T, np.zeros((d, T.shape[1]))])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Subset(_Data):
+    rows: np.ndarray
+
+
+# -- centres -----------------------------------------------------------------------------------------------------------
+
+
+class _Placed(NamedTuple):
+    """Centres, their rows, the path to them, and the mean squared leave-one-out error they give."""
+
+    centers: Any
+    indices: np.ndarray | None
+    path: CenterPath | None
+    error: float
+
+
+class _Placer:
+    """Chooses centres as an `RBFNetwork` says."""
+
+    def __init__(self, network, rng):
+        self.network, self.count, self.normalized = network, network._count, network.normalized
+        self.seeds = rng.integers(2**31, size=2)
+        self._clusters: dict = {}
+
+    def __call__(self, kernel, data, count) -> _Placed:
+        """``count`` centres; None is as many as the network says, or as leave-one-out says."""
+        n = len(data.T)
+        count = self.count if count is None else count
+        count = None if count is None else min(count, n)
+        how = self.network.centers
+        if not isinstance(how, str):
+            return self._judged(kernel, data, _given(how, data.X), None, None)
+        if how == "kmeans":
+            return self._by_clusters(kernel, data, count)
+        return self._by_path(kernel, data, count, how)
+
+    def _by_path(self, kernel, data, count, how) -> _Placed:
+        n = len(data.T)
+        fixed = data.fixed
+        most = min(n, MOST) if count is None else count
+        order = np.random.default_rng(self.seeds[0]).permutation(n)
+        if how == "random":
+            candidates = order[:most]
+        else:
+            among = self.network.n_candidates or max(VALUES // n, 4 * MOST)
+            candidates = np.sort(order[: max(among, most)])
+        Phi = gram.between(kernel, take_rows(data.X, candidates), data.X).T
+        chosen = forward(
+            Phi, data.T, fixed, most, order=range(len(candidates)) if how == "random" else None,
+            patient=count is not None,
+        )  # fmt: skip
+        if not len(chosen.columns):  # a constant target, or basis functions that are: nothing is explained by any
+            first = np.array([0])
+            return self._judged(kernel, data, take_rows(data.X, first), _rows(data, first), None)
+        errors = chosen.left_out
+        if how == "ols" and self.network.n_centers is None:
+            errors = errors * _charged(len(errors), fixed.shape[1], n)
+        m = int(np.argmin(errors)) + 1 if count is None else len(chosen.columns)
+        index = candidates[chosen.columns]
+        if self.normalized:
+            sizes = _sizes(len(index)) if count is None else [len(index)]
+            charged = np.divide(errors, chosen.left_out, out=np.ones(len(errors)), where=chosen.left_out > 0)
+            found = {
+                size: self._error(kernel, data, take_rows(data.X, index[:size])) * charged[size - 1] for size in sizes
+            }
+            m = min(found, key=found.__getitem__)
+            error = float(found[m])
+        else:
+            error = float(errors[m - 1])
+        path = CenterPath(
+            _rows(data, index), chosen.error_reduction, np.sqrt(chosen.training), np.sqrt(chosen.left_out)
+        )
+        return _Placed(take_rows(data.X, index[:m]), _rows(data, index[:m]), path, error)
+
+    def _by_clusters(self, kernel, data, count) -> _Placed:
+        found = []
+        X = self.network._check_vectors(data.X)
+        distinct = len(np.unique(X, axis=0))
+        sizes = _sizes(min(MOST, distinct, max(1, len(X) // 2))) if count is None else [min(count, distinct)]
+        for size in sizes:
+            found.append(self._judged(kernel, data, self._cluster(X, size), None, None))
+        return min(found, key=lambda placed: placed.error)
+
+    def _cluster(self, X, size):
+        if (len(X), size) not in self._clusters:
+            from sklearn.cluster import KMeans
+            from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+            shift, spread = centre_and_spread(X)
+            with threadpool_limits(1):  # see `one_thread`
+                means = KMeans(size, n_init=3, random_state=int(self.seeds[1])).fit((X - shift) / spread)
+            self._clusters[len(X), size] = means.cluster_centers_ * spread + shift
+        return self._clusters[len(X), size]
+
+    def _judged(self, kernel, data, centers, indices, path) -> _Placed:
+        return _Placed(centers, indices, path, self._error(kernel, data, centers))
+
+    def _error(self, kernel, data, centers) -> float:
+        K = gram.between(kernel, data.X, centers)
+        Phi = _normalised(K, kernel, data.X, centers) if self.normalized else K
+        ridge, alpha = Ridge(Phi, data.T, data.fixed), self.network.alpha
+        return ridge.best()[1] if isinstance(alpha, str) else float(np.mean(ridge.left_out(alpha) ** 2))
+
+
+def _charged(count: int, k: int, n: int) -> np.ndarray:
+    """By what mean squares grow, after 1, 2, ... centres beside k terms, if each is charged as `CHARGE` parameters
+    (generalised cross-validation): (count,)."""
+    m = np.arange(1, count + 1)
+    return ((1 - np.minimum((k + m) / n, 1.0)) / np.maximum(1 - (k + CHARGE * m) / n, 1e-3)) ** 2
+
+
+def _rows(data, index) -> np.ndarray:
+    return data.rows[index] if isinstance(data, _Subset) else index
+
+
+def _sizes(most: int) -> list[int]:
+    """Numbers of centres to compare: twice as many each time.
+
+    >>> _sizes(40)
+    [5, 10, 20, 40]
+    """
+    sizes = [most]
+    while sizes[0] > 5:
+        sizes.insert(0, sizes[0] // 2)
+    return sizes
+
+
+def _given(centers, X):
+    """Centres from outside, checked against the inputs."""
+    if not count_rows(centers):
+        raise ParameterError("centers has no rows; at least one centre is needed.")
+    if not (holds_numbers(centers) and holds_numbers(X)) or hasattr(X, "columns"):
+        return centers
+    centers = as_matrix(centers, "centers")
+    if centers.shape[1] != X.shape[1]:
+        raise ParameterError(f"centers have {centers.shape[1]} columns, but the inputs have {X.shape[1]}.")
+    return centers
+
+
+# -- basis functions -----------------------------------------------------------------------------------------------
+
+
+def _lengthscales(kernel: Kernel) -> list:
+    return [slot for slot in kernel._slots() if slot.field == "lengthscale"]
+
+
+def _stretched(kernel: Kernel, factor: float) -> Kernel:
+    """With every lengthscale multiplied."""
+    slots = _lengthscales(kernel)
+    if not slots:
+        raise ParameterError(
+            f"width multiplies lengthscales, and {kernel!r} has none. Leave it out, or take width='learned'."
+        )
+    return kernel.replace(**{slot.name: np.asarray(slot.value) * factor for slot in slots})
+
+
+def _normalised(K, kernel, X, centers) -> np.ndarray:
+    """k_j / sum_l k_l (PRML 6.41), overwriting K. Finite everywhere: see `RBFNetwork`."""
+    if K.min(initial=0.0) < 0:
+        raise DataError(
+            f"{kernel!r} is negative at some of these inputs; basis functions to be normalised (6.41) must not be, for "
+            "their sum would vanish somewhere. Take normalized=False, or another kernel."
+        )
+    total = K.sum(axis=1)
+    far = np.flatnonzero(~(total > FAR))
+    K /= np.where(total > FAR, total, 1.0)[:, None]
+    if len(far):
+        K[far] = 1.0 / K.shape[1]
+        if isinstance(kernel, Isotropic):
+            # Which centre is nearest, by a kernel whose tails are too heavy to vanish.
+            heavy = gram.between(RationalQuadratic(kernel.lengthscale), take_rows(X, far), centers)
+            K[far] = np.arange(K.shape[1]) == heavy.argmax(axis=1)[:, None]
+    return K
