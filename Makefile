@@ -42,6 +42,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/gram.py
 	$(BIN)/python benchmarks/exact_gp.py
 	$(BIN)/python benchmarks/calibration.py
+	$(BIN)/python benchmarks/dual.py
+	$(BIN)/python benchmarks/regressors.py
 
 clean:
 	rm -rf $(VENV) .demo build dist

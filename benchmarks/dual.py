@@ -95,7 +95,7 @@ def measured_regression(library, n, d):
     if library == "mercer":
         import mercer as mc
 
-        mc.NadarayaWatson(progress=False).fit(*smooth(300, int(d), seed=2)[:2])  # compile
+        mc.NadarayaWatson(progress=False).fit(*smooth(900, int(d), seed=2)[:2])  # compile
         taken, model = seconds(lambda: mc.NadarayaWatson(progress=False).fit(X, y))
         return taken, rmse(model, Z, f)
     from statsmodels.nonparametric.kernel_regression import KernelReg

@@ -2,8 +2,8 @@
 
     python benchmarks/regressors.py [--write] [--splits 5]
 
-Claim: no default does worse than ridge regression on standardised inputs. Concrete, energy and airfoil: ten-percent test
-sets, the splits that come with the data. California housing: numeric columns, rows without missing values, 4,000 rows
+Claim: no default does worse than ridge regression on standardised inputs. Concrete, energy and airfoil: ten-percent
+test sets, the splits that come with the data. California housing: numeric columns, rows without missing values, 4,000 rows
 drawn to learn from and 2,000 to test. Targets are in their own units (California: 100,000 dollars). Log densities are
 means over test rows, of models that have one. Data are found through MERCER_DATA (default ../shared/data).
 """

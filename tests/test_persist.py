@@ -138,6 +138,30 @@ def test_models_come_back(name, path):
     same(model, back(model, path))
 
 
+OTHERS = {
+    "ridge": mc.KernelRidge(alpha="loo"), "perceptron": mc.KernelPerceptron(k.RBF(0.3)),
+    "neighbours": mc.KernelNeighborsClassifier(3),
+    "discriminant": mc.KernelFisherDiscriminant(), "components": mc.KernelPCA(3),
+    "density": mc.ParzenDensity(k.Matern(nu=1.5), width="loo", progress=False), "interpolator": mc.RBFInterpolator(),
+    "network": mc.RBFNetwork(5), "regression": mc.NadarayaWatson(k.RBF(0.4), 0.1, learning=None),
+    "mixture": mc.GaussianMixtureRegressor(2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_machines_come_back(name, path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    model = OTHERS[name]
+    target = np.where(X[:, 0] > 0, "a", "b") if hasattr(type(model), "_check_labels") else X[:, 0] ** 2
+    model.fit(X, target)
+    again = back(model, path)
+    same(vars(model), vars(again))
+    assert str(again) == str(model)
+    asks = next(ask for ask in ("predict", "transform", "log_density") if hasattr(model, ask))
+    same(getattr(model, asks)(X), getattr(again, asks)(X))
+
+
 def test_predictions_in_another_process_are_the_same_to_the_bit(tmp_path):
     X, y = data()
     frame = pd.DataFrame(X, columns=["a", "b"])

@@ -22,7 +22,16 @@ from mercer.core.errors import (
 )
 from mercer.gp.process import GP
 from mercer.kernels.check import check_kernel, mercer_expansion
+from mercer.models.density import ParzenDensity
+from mercer.models.discriminant import KernelFisherDiscriminant
+from mercer.models.interpolator import RBFInterpolator
+from mercer.models.kernel_regression import NadarayaWatson
 from mercer.models.linear import BayesianLinearRegression
+from mercer.models.mixture import GaussianMixtureRegressor
+from mercer.models.neighbors import KernelNeighborsClassifier
+from mercer.models.network import RBFNetwork
+from mercer.models.pca import KernelPCA
+from mercer.models.perceptron import KernelPerceptron
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.models.ridge import KernelRidge
 from mercer.persist import load, save
@@ -34,16 +43,25 @@ __all__ = [
     "BayesianLinearRegression",
     "DataError",
     "FileError",
+    "GaussianMixtureRegressor",
     "GaussianProcessRegressor",
     "InfiniteFeaturesError",
     "InterruptedFitWarning",
     "InvalidKernelError",
+    "KernelFisherDiscriminant",
+    "KernelNeighborsClassifier",
+    "KernelPCA",
+    "KernelPerceptron",
     "KernelRidge",
     "MercerError",
+    "NadarayaWatson",
     "NotEnoughMemoryError",
     "NotPositiveDefiniteError",
     "NumericalWarning",
     "ParameterError",
+    "ParzenDensity",
+    "RBFInterpolator",
+    "RBFNetwork",
     "basis",
     "check_kernel",
     "datasets",

@@ -45,7 +45,22 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
 from mercer.linalg.cholesky import Cholesky
-from mercer.models import linear, plan, regression
+from mercer.linalg.spectrum import RidgePath
+from mercer.models import (
+    density,
+    discriminant,
+    interpolator,
+    kernel_regression,
+    linear,
+    mixture,
+    neighbors,
+    network,
+    pca,
+    perceptron,
+    plan,
+    regression,
+    ridge,
+)
 from mercer.models.estimator import Estimator
 
 FORMAT, VERSION = "mercer-model", 1  # the version grows when a file means something else than it did
@@ -64,9 +79,14 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, WeightPosterior, plan.Plan,
-        regression.Iteration, regression.Found,
+        regression.Iteration, regression.Found, RidgePath, network.CenterPath,
     ],
-    "models": [GP, regression.GaussianProcessRegressor, linear.BayesianLinearRegression],
+    "models": [
+        GP, density.ParzenDensity, discriminant.KernelFisherDiscriminant, interpolator.RBFInterpolator,
+        kernel_regression.NadarayaWatson, linear.BayesianLinearRegression, mixture.GaussianMixtureRegressor,
+        neighbors.KernelNeighborsClassifier, network.RBFNetwork, pca.KernelPCA, perceptron.KernelPerceptron,
+        regression.GaussianProcessRegressor, ridge.KernelRidge,
+    ],
 }  # fmt: skip
 CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}
 _NAMES = {cls: name for name, cls in CLASSES.items()}

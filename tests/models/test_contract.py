@@ -5,7 +5,20 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mercer as mc
 
-ESTIMATORS = [mc.GaussianProcessRegressor(progress=False), mc.BayesianLinearRegression()]
+ESTIMATORS = [
+    mc.BayesianLinearRegression(),
+    mc.GaussianMixtureRegressor(),
+    mc.GaussianProcessRegressor(progress=False),
+    mc.KernelFisherDiscriminant(),
+    mc.KernelNeighborsClassifier(),
+    mc.KernelPCA(),
+    mc.KernelPerceptron(),
+    mc.KernelRidge(),
+    mc.NadarayaWatson(progress=False),
+    mc.ParzenDensity(),
+    mc.RBFInterpolator(),
+    mc.RBFNetwork(),
+]
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs, about data they make on purpose

@@ -7,7 +7,7 @@ evaluation costs a sixty-fourth. And the curvature there, times the ratio of row
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -227,11 +227,14 @@ def stages(n: int) -> list[int]:
 def learn(
     problem: Callable, n: int, candidates: list[tuple[str, np.ndarray]], *, amplitude=None, prior=None,
     logarithmic=None, method: str = "lbfgs", n_restarts: int = 0, max_iterations: int = 200, rng=None,
-    progress: Progress | None = None,
+    progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
+    also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
-    It begins at the best of the candidates, (name, theta), and at ``n_restarts`` places drawn around it.
+    It begins at the best of the candidates, (name, theta), at ``n_restarts`` places drawn around it, and at those in
+    ``also``. The next stage has ``ratio`` times the rows and begins at ``grown(theta, ratio)``. ``what`` is climbed, in
+    words; ``tolerance`` multiplies the gain that is not worth another step.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -248,7 +251,7 @@ def learn(
 
     def watch(objective):
         value = objective.best[0]
-        progress(f"fitting {objective.evidence.n:,} of {n:,} rows, evidence {value:.2f}, step {len(history)}")
+        progress(f"fitting {objective.evidence.n:,} of {n:,} rows, {what} {value:.2f}, step {len(history)}")
 
     sizes = stages(n)
     reached: list[tuple[str, np.ndarray]] = candidates
@@ -272,12 +275,14 @@ def learn(
                     for i in range(n_restarts):
                         away = np.where(logarithmic, rng.normal(0, 1.5, len(centre)), 0.0)
                         reached.append((f"restart {i + 1}", reached[0][1] + away))
+                    reached += also
                     metrics, counts = [None] * len(reached), [1] * len(reached)
                 found = []
                 for (start, theta), metric, count in zip(reached, metrics, counts, strict=True):
                     if objective.at(theta) is None:
                         continue
                     enough = 2e-2 if not final else 2e-3 if len(sizes) > 1 else 2e-4
+                    enough *= tolerance
                     optimum = climb(objective, theta, start, method, metric, history, max_iterations, enough)
                     optimum = let_go(objective, optimum, history) if final else optimum
                     found.append(dataclasses.replace(optimum, times_found=count))
@@ -285,7 +290,7 @@ def learn(
                 if not final:
                     ratio = sizes[sizes.index(size) + 1] / size
                     metrics = [curvature(objective, optimum.theta, ratio) for optimum in best]
-                    reached = [(optimum.start, optimum.theta) for optimum in best]
+                    reached = [(optimum.start, grown(optimum.theta, ratio)) for optimum in best]
                     counts = [optimum.times_found for optimum in best]
     except KeyboardInterrupt:
         if objective is None or objective.best is None:

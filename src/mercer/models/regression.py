@@ -156,7 +156,7 @@ class GaussianProcessRegressor(Regressor):
             self._keep(problem, theta, center, scale, y, learned)
         except KeyboardInterrupt:  # what was learned is worth the last factorisation; a second Ctrl-C ends it
             self._keep(problem, theta, center, scale, y, learned)
-            _warn_of_interruption(self.n_evaluations_)
+            warn_of_interruption(self.n_evaluations_)
         self.plan_ = drawn
         return self
 
@@ -176,7 +176,7 @@ class GaussianProcessRegressor(Regressor):
                 f"parameters of {problem.kernel!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
             )
         if learned.interrupted:
-            _warn_of_interruption(learned.evaluations)
+            warn_of_interruption(learned.evaluations)
         return learned
 
     def _calibrates(self) -> bool:
@@ -380,7 +380,7 @@ class GaussianProcessRegressor(Regressor):
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for part in parts:
             mean, variance = process.moments_of(part, X)
-            label = part.name or " * ".join(node.name for node in part._nodes() if node.name) or repr(_quoted(part))
+            label = part.name or " * ".join(node.name for node in part._nodes() if node.name) or repr(quoted(part))
             while label in out:
                 label += "'"
             out[label] = mean * self.scale_, np.sqrt(variance) * self.scale_
@@ -524,7 +524,7 @@ class GaussianProcessRegressor(Regressor):
         found = {**self.kernel_.parameters, "noise": np.mean(self.noise_)}
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
-            f"kernel: {_quoted(self.kernel_)!r}",
+            f"kernel: {quoted(self.kernel_)!r}",
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
             table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
@@ -551,7 +551,7 @@ def _quantile(values, share: float) -> float:
     return float(np.sort(values)[min(n - 1, math.ceil(share * (n + 1)) - 1)])
 
 
-def _warn_of_interruption(evaluations: int):
+def warn_of_interruption(evaluations: int):
     warnings.warn(
         f"the fit was interrupted after {evaluations} evaluations; the model has the best parameters found until then.",
         InterruptedFitWarning,
@@ -575,7 +575,7 @@ def _as_given(noise, common: bool):
     return as_float(noise[0] if common else noise)
 
 
-def _quoted(kernel):
+def quoted(kernel):
     """The kernel with its numbers rounded, to be printed."""
     for slot in kernel._slots():
         kernel = kernel._evolve_at(slot.path, **{slot.field: rounded(slot.value)})

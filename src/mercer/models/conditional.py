@@ -1,0 +1,117 @@
+"""Regressors that know the whole density of the target, p(t | x), and all that can be asked of it."""
+
+import reprlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from mercer.core.errors import DataError
+from mercer.core.inputs import count_rows
+from mercer.core.random import entropy
+from mercer.gp.process import check_size
+from mercer.inference.mixtures import Mixtures
+from mercer.models.estimator import Regressor
+
+
+class DensityRegressor(Regressor):
+    """A regressor that knows p(t | x) as a mixture of Gaussians, one for each query row: all that follows from it.
+
+    A subclass says how many targets there are, and gives `Mixtures` for a few rows at a time. Values t come as NumPy
+    broadcasts them against the s rows of X: (s,) is one for each row, a number the same for all; (s, T), or (1, T) for
+    a common grid, gives (s, T). With q targets there is one more axis, the last: (s, q) or (1, T, q).
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _targets(self) -> tuple[int, bool]:
+        """How many there are, and whether y was a vector of one."""
+        raise NotImplementedError
+
+    def _mixtures(self, X) -> Iterator[Mixtures]:
+        """p(t | x) for the rows of X, some at a time."""
+        raise NotImplementedError
+
+    def _over_rows(self, X, function: Callable, t=None):
+        """What ``function(mixtures, values of t)`` gives, row by row."""
+        start, found = 0, []
+        for mixtures in self._mixtures(X):
+            end = start + mixtures.n_rows
+            found.append(function(mixtures, t if t is None or len(t) == 1 else t[start:end]))
+            start = end
+        return np.concatenate(found)
+
+    def conditional(self, X) -> Mixtures:
+        """p(t | x) for all rows of X as one object: weights, means, variances, and what can be asked of them."""
+        self._check_fitted()
+        return Mixtures.joined(list(self._mixtures(self._check_inputs(X, reset=False))))
+
+    def predict(self, X, return_std=False):
+        """E[t | x] (PRML 6.45); with ``return_std`` also the standard deviation of t given x. (s,), or (s, q)."""
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        if not return_std:
+            return self._shaped(self._over_rows(X, lambda m, _: m.mean()))
+        found = self._over_rows(X, lambda m, _: np.stack([m.mean(), np.sqrt(m.variance())], axis=1))
+        return self._shaped(found[:, 0]), self._shaped(found[:, 1])
+
+    def predict_density(self, X, t) -> np.ndarray:
+        """p(t | x) (PRML 6.48): (s,) for one t in each row; (s, T) for several, (s, T) or (1, T)."""
+        return np.exp(self.log_predictive_density(X, t))
+
+    def log_predictive_density(self, X, y) -> np.ndarray:
+        """ln p(y | x) of new measurements, one in each row: (s,). Or of several, as `predict_density` has them."""
+        X, t, grid = self._checked_values(X, y)
+        out = self._over_rows(X, lambda m, t: m.log_density(t), t)
+        return out if grid else out[:, 0]
+
+    def predict_cdf(self, X, t) -> np.ndarray:
+        """P(target <= t | x), shaped as `predict_density` is; with several targets, of each by itself: an axis more."""
+        X, t, grid = self._checked_values(X, t)
+        out = self._shaped(self._over_rows(X, lambda m, t: m.cdf(t), t))
+        return out if grid else out[:, 0]
+
+    def predict_quantile(self, X, q) -> np.ndarray:
+        """The value below which the target lies with probability q: (s,) for a number, (s, L) for a list of L."""
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        out = self._shaped(self._over_rows(X, lambda m, _: m.quantile(q)))
+        return out[:, 0] if np.ndim(q) == 0 else out
+
+    def sample(self, X, n_samples=1, random_state=0) -> np.ndarray:
+        """Draws of the target at each row of X, rows independent of each other: (s, n_samples), or with q targets
+        (s, n_samples, q)."""
+        self._check_fitted()
+        check_size(n_samples)
+        X = self._check_inputs(X, reset=False)
+        rng = np.random.default_rng(entropy(random_state))
+        return self._shaped(self._over_rows(X, lambda m, _: m.sample(n_samples, rng)))
+
+    def _shaped(self, values):
+        """With or without the axis of targets, as y came."""
+        return values[..., 0] if self._targets()[1] else values
+
+    def _checked_values(self, X, t):
+        """X, t as (s or 1, T, q), and whether there is an axis of T in what is answered."""
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        s, (q, single) = count_rows(X), self._targets()
+        try:
+            values = np.asarray(t, dtype=float)
+        except (TypeError, ValueError):
+            raise DataError(f"values of the target must be numbers; got {reprlib.repr(t)}.") from None
+        if not np.isfinite(values).all():
+            raise DataError("values of the target are missing (NaN) or infinite; finite numbers were expected.")
+        if single:
+            values = values[..., None]
+        values = values[None] if values.ndim == 1 else values  # the same for all rows
+        grid = values.ndim == 3
+        values = values if grid else values[:, None, :]
+        if values.ndim != 3 or values.shape[2] != q or values.shape[0] not in (1, s):
+            wanted = f"({s},), or as a grid, (1, T)" if single else f"({s}, {q}), or as a grid, (1, T, {q})"
+            raise DataError(
+                f"values of the target come one for each row, {wanted}, as in t[None]; got shape {np.shape(t)}."
+            )
+        return X, values, grid

@@ -1,0 +1,380 @@
+"""Kernel regression: the Nadaraya-Watson model, a whole density of the target for each input (PRML 6.3.1)."""
+
+import copy
+import math
+import reprlib
+import warnings
+from typing import Any
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.coordinates import Layout, from_free, to_free
+from mercer.core.errors import InvalidKernelError, NumericalWarning, ParameterError
+from mercer.core.inputs import align_columns, as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.machine import available_memory
+from mercer.core.random import generator
+from mercer.core.text import number, rounded, table
+from mercer.inference.mixtures import Mixtures
+from mercer.kernels import RBF
+from mercer.kernels.convert import as_kernel
+from mercer.learning import heuristics
+from mercer.learning.leave_one_out import FLOOR, ConditionalLikelihood, LeftOut, SquaredError
+from mercer.learning.optimise import learn, stages
+from mercer.learning.progress import Progress
+from mercer.models.conditional import DensityRegressor
+from mercer.models.estimator import wholly
+from mercer.models.regression import Found, Iteration, LeaveOneOut, quoted, warn_of_interruption
+
+PIECE = 1 << 25  # bytes of weights at a time
+CRITERIA = ("likelihood", "least_squares")
+TOLERANCE = 5.0  # a hundredth of a nat is far below what chance does to the best widths
+SHARES = (0.5, 0.15)  # of the target's spread, where its width may begin
+
+
+class NadarayaWatson(DensityRegressor):
+    """Kernel regression (PRML 6.3.1): p(t | x) = sum_n w_n(x) N(t | t_n, h^2), w_n(x) = k(x, x_n) / sum_m k(x, x_m).
+
+    Any kernel that is not negative will do, on any input. Its parameters and the width h in the target are learned by
+    leaving each row out in turn: by default they maximise sum_n ln p(t_n | x_n, all others).
+
+    Parameters
+    ----------
+    kernel : None is a Gaussian with one lengthscale for each input, at the scale of the data. An amplitude of a
+        kernel cancels, and stays as it is.
+    target_width : h, the standard deviation of a component in the target; one number, or one for each target. None
+        learns it.
+    learning : "loo", or None to keep the kernel as it is (h is still learned if it is not given).
+    criterion : what is left out and predicted: "likelihood", the density of the target (PRML 6.48), or
+        "least_squares", its mean (PRML 6.45); h then follows by the likelihood.
+    n_restarts : how many more climbs begin at random places around the first start.
+    random_state : seed of restarts and of the subset learning begins with. None is 0: the same data, the same model.
+    max_iterations : of each climb.
+    learning_rows : how many rows learning looks at. Of more rows a random part is taken, and widths shrink by the
+        factor that theory has for the larger number.
+    progress : whether a line on stderr tells how far a fit is that takes longer than a second or two.
+
+    Fitted: ``kernel_``; ``target_width_``; ``X_train_``, ``y_train_`` and ``weights_`` (equal rows are one row here,
+    with the sum of their weights; ``rows_`` tells which); ``history_``, ``optima_``, ``n_evaluations_``.
+
+    Learning takes O(n^2) time and memory for each evaluation; prediction O(n) for each row. Where no training row is
+    near (all kernel values together below 1e-12 of k(x, x)) all of them count alike, and a warning says so.
+
+    >>> import numpy as np
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> model = NadarayaWatson().fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict([[1.5]])[0] - np.sin(1.5)) < 0.01)
+    True
+    """
+
+    def __init__(
+        self, kernel=None, target_width=None, learning="loo", criterion="likelihood", n_restarts=0, random_state=None,
+        *, max_iterations=200, learning_rows=8000, progress=True,
+    ):  # fmt: skip
+        self.kernel = kernel
+        self.target_width = target_width
+        self.learning = learning
+        self.criterion = criterion
+        self.n_restarts = n_restarts
+        self.random_state = random_state
+        self.max_iterations = max_iterations
+        self.learning_rows = learning_rows
+        self.progress = progress
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    @wholly
+    def fit(self, X, y, sample_weight=None):
+        """Learn the widths and keep the data. Ctrl-C keeps the best found so far.
+
+        Weights multiply components: a row of weight two is two equal rows, and one of weight zero is none.
+        """
+        self._check_settings()
+        X = self._check_inputs(X, reset=True)
+        n = count_rows(X)
+        Y = self._check_target(y, n, several=True)
+        kept, self.rows_, c = merged(X, Y, self._check_weights(sample_weight, n))
+        X, self.y_train_, self.weights_ = take_rows(X, kept), Y[kept], c
+        self.X_train_, Y = X, Y[kept].reshape(len(c), -1)
+        self.kernel_, starts = self._starts(X, c)
+        self.history_, self.optima_, self.n_evaluations_ = [], [], 0
+        given = self._given_width(Y.shape[1])
+        center, spread = heuristics.centre_and_spread(Y, c)
+        spread = middle_spread(Y, spread)
+        varies = np.ptp(Y, axis=0) > 0
+        # Where nothing can be learned, from one row or a constant, the width is a formality.
+        width = np.where(center == 0, 1.0, np.abs(center)) * (1.0 if n == 1 else 1e-6) if given is None else given
+        if varies.any():
+            t = ((Y - center) / spread)[:, varies]
+            c = c / c.mean()
+            problem = Problem(starts[0], X, t, c, None if given is None else (given / spread)[varies], self.criterion)
+            found = None
+            if self.learning is not None and problem.layout.size:
+                self.kernel_, found = self._learn(problem, starts, spread[varies])
+            if given is None:
+                if found is None:  # by the likelihood, with the kernel as it is now
+                    problem = Problem(self.kernel_.fix(), X, t, c, None, "likelihood")
+                    _, found = self._learn(problem, [problem.kernel], spread[varies])
+                width[varies] = found * spread[varies]
+        self.target_width_ = float(width[0]) if self.y_train_.ndim == 1 else width
+        return self
+
+    def _learn(self, problem, starts, spread):
+        """The kernel and the target's widths (None if they were not learned), from all rows or a part of them."""
+        rng, rows = generator(self.random_state), rows_to_learn_from(problem.n, self.learning_rows)
+        part = problem if rows == problem.n else problem.of(np.sort(rng.permutation(problem.n)[:rows]))
+
+        def climb(problem, starts, **settings):
+            return learn(
+                problem, problem.n, problem.candidates(starts), rng=rng, logarithmic=problem.logarithmic(),
+                max_iterations=self.max_iterations, grown=problem.grown, what="log likelihood", tolerance=TOLERANCE,
+                progress=Progress(shown=bool(self.progress)), **settings,
+            )  # fmt: skip
+
+        also = []
+        if problem.layout.size and problem.criterion == "likelihood":
+            # From afar the likelihood may lead to narrow targets and wide inputs; the squared error knows only inputs.
+            few = part.of(np.sort(rng.permutation(part.n)[: stages(part.n)[0]])).by("least_squares")
+            first = climb(few, starts)
+            if first.interrupted:  # nothing worth keeping yet
+                raise KeyboardInterrupt
+            also = [("least squares", problem.theta(few.at(o.theta)[0], SHARES[-1])) for o in first.optima]
+            self.n_evaluations_ += first.evaluations
+        learned = climb(part, starts, also=also, n_restarts=self.n_restarts if problem.layout.size else 0)
+        if not learned.optima:
+            _refuse_negative(problem.kernel, gram.within(problem.kernel, part.X))
+            raise InvalidKernelError(f"{problem.kernel!r} is zero or not finite between all of these rows.")
+        natural = lambda theta: problem.parameters(theta, spread)
+        units = float(np.log(spread).sum())  # of a row's log density
+        self.history_ += [Iteration(float(s.value - s.rows * units), natural(s.theta), s.rows) for s in learned.history]
+        self.optima_ += [
+            Found(float(o.value - part.n * units), natural(o.theta), o.start, o.converged, o.times_found)
+            for o in learned.optima
+        ]
+        self.n_evaluations_ += learned.evaluations
+        if learned.interrupted:
+            warn_of_interruption(learned.evaluations)
+        kernel, width = problem.at(problem.grown(learned.optima[0].theta, problem.n / part.n))
+        return self.kernel_.replace(**kernel.parameters), width
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def _check_settings(self):
+        for name, allowed in (("learning", ("loo", None)), ("criterion", CRITERIA)):
+            if getattr(self, name) not in allowed:
+                raise ParameterError(
+                    f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}."
+                )
+        for name, least in (("n_restarts", 0), ("max_iterations", 1), ("learning_rows", 2)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
+
+    def _starts(self, X, c):
+        """The kernel as it is given, and kernels to begin from, in which one amplitude is kept: it cancels."""
+        if self.kernel is not None:
+            kernel = as_kernel(self.kernel)
+            return kernel, heuristics.starts(_without_amplitude(kernel), X)
+        X = self._check_vectors(X)
+        kernel = heuristics.radial_kernel(X, weights=c)
+        middle = middle_spread(X, heuristics.centre_and_spread(X, c)[1]) * math.sqrt(X.shape[1])
+        scales = [kernel.lengthscale, *([middle] if (middle < kernel.lengthscale).any() else [])]
+        return kernel, [RBF(stretch * scale) for scale in scales for stretch in heuristics.STRETCHES]
+
+    def _given_width(self, q) -> np.ndarray | None:
+        if self.target_width is None:
+            return None
+        try:
+            width = np.broadcast_to(np.asarray(self.target_width, dtype=float), (q,)).copy()
+        except (TypeError, ValueError):
+            width = np.full(q, np.nan)
+        if not (np.isfinite(width).all() and (width > 0).all()):
+            raise ParameterError(
+                f"target_width is a standard deviation: a positive number, or one for each of {q} targets; got "
+                f"{reprlib.repr(self.target_width)}. None learns it."
+            )
+        return width
+
+    # -- prediction --------------------------------------------------------------------------------------------------
+
+    def _targets(self):
+        return int(np.size(self.target_width_)), self.y_train_.ndim == 1
+
+    def _mixtures(self, X, left_out=None):
+        """In pieces. ``left_out`` names a training row for each row of X that has no part in its mixture."""
+        X, n = align_columns(self.X_train_, X, self.kernel_.needs_all_columns), len(self.weights_)
+        means, variances = self.y_train_.reshape(n, -1), np.atleast_1d(self.target_width_) ** 2
+        floor = FLOOR * float(np.mean(gram.diagonal(self.kernel_, self.X_train_)))
+        s, size, far = count_rows(X), max(1, PIECE // (8 * n)), 0
+        for i in range(0, s, size):
+            part = slice(i, min(i + size, s))
+            W = gram.between(self.kernel_, take_rows(X, part), self.X_train_)
+            _refuse_negative(self.kernel_, W)
+            np.maximum(W, 0.0, out=W)
+            W += floor / self.weights_.sum()
+            W *= self.weights_
+            if left_out is not None:
+                W[np.arange(len(W)), left_out[part]] = 0.0
+            total = W.sum(axis=1, keepdims=True)
+            far += int((total <= 2 * floor).sum())
+            W[total[:, 0] == 0] = self.weights_ / self.weights_.sum()
+            W /= np.where(total == 0, 1.0, total)
+            yield Mixtures(W, means, variances)
+        if far:
+            warnings.warn(
+                f"{far} of {s} rows have no training row near them (kernel values add up to less than {FLOOR:g} of "
+                "k(x, x), as beyond seven lengthscales of a Gaussian); there all training rows count alike.",
+                NumericalWarning,
+                stacklevel=4,
+            )
+
+    def loo(self) -> LeaveOneOut:
+        """Each training row of positive weight predicted from all the others, in the order they came in. Equal rows
+        are left out together."""
+        self._check_fitted()
+        n = len(self.weights_)
+        t, parts, start = self.y_train_.reshape(n, 1, -1), [], 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumericalWarning)
+            for m in self._mixtures(self.X_train_, left_out=np.arange(n)):
+                own = t[start : start + m.n_rows]
+                parts.append((m.mean(), m.variance(), m.log_density(own)[:, 0]))
+                start += m.n_rows
+        mean, variance, score = (np.concatenate(p)[self.rows_] for p in zip(*parts, strict=True))
+        return LeaveOneOut(self._shaped(mean), self._shaped(variance), score)
+
+    def __str__(self):
+        if not self.__sklearn_is_fitted__():
+            return repr(self)
+        found = {**self.kernel_.parameters, "target width": self.target_width_}
+        lines = [
+            f"{type(self).__name__}, fitted to {len(self.rows_):,} rows",
+            f"kernel: {quoted(self.kernel_)!r}",
+            f"learned by: {self.criterion} of rows left out" if self.n_evaluations_ else "nothing learned",
+            "",
+            table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
+        ]
+        return "\n".join(lines)
+
+
+class Problem:
+    """What learning asks: the criterion on all rows or some, what a vector of parameters means, and how it moves.
+
+    ``t`` (n, q) has unit spread; ``width`` (q,), in its units, is None to learn it by the likelihood.
+    """
+
+    def __init__(self, kernel, X, t, c, width, criterion):
+        self.kernel, self.X, self.t, self.c, self.width, self.criterion = kernel, X, t, c, width, criterion
+        self.n = len(t)
+        self.layout = Layout.of(kernel)
+        self.learns_width = width is None and criterion == "likelihood"
+        # Targets that are rounded are equal by chance, and a width of zero would fit those: rounding to steps of r has
+        # a variance of r^2 / 12.
+        self.least = hidden_by_rounding(t)
+
+    def by(self, criterion) -> "Problem":
+        """By another criterion."""
+        return Problem(self.kernel, self.X, self.t, self.c, self.width, criterion)
+
+    def candidates(self, kernels) -> list[tuple[str, np.ndarray]]:
+        """Where to begin, by name."""
+        if not self.learns_width:
+            return [(f"start {i + 1}", self.theta(kernel)) for i, kernel in enumerate(kernels)]
+        return [
+            (f"start {i + 1}, target width {share:g}", self.theta(kernel, share))
+            for i, kernel in enumerate(kernels)
+            for share in SHARES
+        ]
+
+    def of(self, rows) -> "Problem":
+        """Of some rows."""
+        part = copy.copy(self)
+        part.X, part.t, part.c, part.n = take_rows(self.X, rows), self.t[rows], self.c[rows], len(rows)
+        return part
+
+    def __call__(self, rows) -> LeftOut:
+        if rows is not None:
+            return self.of(rows)(None)
+        if self.criterion == "least_squares":
+            return SquaredError(self.kernel, self.X, self.t, self.c)
+        return ConditionalLikelihood(self.kernel, self.X, self.t, self.c, self.width, self.least)
+
+    def theta(self, kernel, share: float = 1.0) -> np.ndarray:
+        own = np.full(self.t.shape[1] if self.learns_width else 0, math.log(share))
+        return np.concatenate([np.asarray(to_free(kernel), dtype=float), own])
+
+    def at(self, theta):
+        """The kernel, and the widths (q,) if they were learned."""
+        kernel = from_free(self.kernel, theta[: self.layout.size])
+        return kernel, np.hypot(self.least, np.exp(theta[self.layout.size :])) if self.learns_width else None
+
+    def parameters(self, theta, spread) -> dict[str, Any]:
+        """Values on the natural scale, by name."""
+        kernel, width = self.at(theta)
+        return {**kernel.parameters, **({} if width is None else {"target_width": width * spread})}
+
+    def logarithmic(self) -> np.ndarray:
+        kinds = [np.full(len(p.entries), p.constraint.logarithmic) for p in self.layout.places]
+        return np.concatenate([*kinds, np.ones(self.t.shape[1] if self.learns_width else 0)]).astype(bool)
+
+    def grown(self, theta, ratio: float) -> np.ndarray:
+        """Widths for ``ratio`` times as many rows: best ones shrink with n^(-1 / (4 + d)), d the dimensions smoothed
+        over."""
+        d = (self.X.shape[1] if np.ndim(self.X) == 2 else 1) + (self.criterion == "likelihood") * self.t.shape[1]
+        powers = {"lengthscale": -1.0, "theta1": 2.0}  # of a width
+        kinds = [np.full(len(p.entries), powers.get(p.field, 0.0)) for p in self.layout.places]
+        powers_of_all = np.concatenate([*kinds, np.full(len(theta) - self.layout.size, -1.0)])
+        return theta + powers_of_all * math.log(ratio) / (4 + d)
+
+
+def hidden_by_rounding(t) -> np.ndarray:
+    """The deviation of what rounding took from each column of unit spread: that of steps r is r / sqrt(12)."""
+
+    def step(column):
+        steps = np.diff(np.unique(column))
+        return min(steps[steps > 1e-9], default=1e-9)  # nothing nearer counts as different
+
+    return np.array([step(column) for column in t.T]) / math.sqrt(12)
+
+
+def middle_spread(X, spread) -> np.ndarray:
+    """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few wild
+    values do not tell the scale of the others."""
+    quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
+    middle = (three_quarters - quarter) / 1.349  # of a Gaussian, its standard deviation
+    return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)
+
+
+def rows_to_learn_from(n: int, limit: int) -> int:
+    """As many as were asked for, and as the matrix of their kernel values leaves half of memory."""
+    return max(2, min(n, limit, math.isqrt(available_memory() // 16)))
+
+
+def merged(X, Y, c):
+    """Rows to keep, where each of those with positive weight went, and the weights: equal rows become one."""
+    there = np.flatnonzero(c > 0)
+    if not holds_numbers(X):
+        return there, np.arange(len(there)), c[there]
+    both = np.column_stack([as_matrix(X)[there], Y[there]])
+    _, first, where = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    return there[first], where.reshape(-1), np.bincount(where.reshape(-1), c[there])
+
+
+def _without_amplitude(kernel):
+    """The kernel with one amplitude fixed, of those that would together multiply it."""
+    places = heuristics.amplitudes(kernel)
+    if not places:
+        return kernel
+    path, field = min(places, key=repr)
+    node = kernel
+    for name, index in path:
+        node = getattr(node, name) if index is None else getattr(node, name)[index]
+    return kernel._evolve_at(path, fixed=node.fixed | {field})
+
+
+def _refuse_negative(kernel, K):
+    if K.size and K.min() < -1e-10 * np.abs(K).max():
+        raise InvalidKernelError(
+            f"kernel regression takes kernel values for weights (PRML 6.46), which are not negative; {kernel!r} has "
+            f"{K.min():.3g} among these rows. Try RBF, or kernel ** 2, kernel.exp() or kernel.gaussian()."
+        )
