@@ -38,6 +38,14 @@ def centre_and_spread(X, weights=None):
     return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
 
 
+def middle_spread(X, spread) -> np.ndarray:
+    """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few wild
+    values do not tell the scale of the others."""
+    quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
+    middle = (three_quarters - quarter) / 1.349  # of a Gaussian, its standard deviation
+    return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)
+
+
 def starts(kernel: Kernel, X, variance: float = 1.0) -> list[Kernel]:
     """Kernels to begin from: as it came, and with lengthscales left at their default, or amplitudes, brought to the
     scale of the data; ``variance`` is the target's."""

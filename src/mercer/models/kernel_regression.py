@@ -100,7 +100,7 @@ class NadarayaWatson(DensityRegressor):
         self.history_, self.optima_, self.n_evaluations_ = [], [], 0
         given = self._given_width(Y.shape[1])
         center, spread = heuristics.centre_and_spread(Y, c)
-        spread = middle_spread(Y, spread)
+        spread = heuristics.middle_spread(Y, spread)
         varies = np.ptp(Y, axis=0) > 0
         # Where nothing can be learned, from one row or a constant, the width is a formality.
         width = np.where(center == 0, 1.0, np.abs(center)) * (1.0 if n == 1 else 1e-6) if given is None else given
@@ -177,7 +177,7 @@ class NadarayaWatson(DensityRegressor):
             return kernel, heuristics.starts(_without_amplitude(kernel), X)
         X = self._check_vectors(X)
         kernel = heuristics.radial_kernel(X, weights=c)
-        middle = middle_spread(X, heuristics.centre_and_spread(X, c)[1]) * math.sqrt(X.shape[1])
+        middle = heuristics.middle_spread(X, heuristics.centre_and_spread(X, c)[1]) * math.sqrt(X.shape[1])
         scales = [kernel.lengthscale, *([middle] if (middle < kernel.lengthscale).any() else [])]
         return kernel, [RBF(stretch * scale) for scale in scales for stretch in heuristics.STRETCHES]
 
@@ -335,14 +335,6 @@ def hidden_by_rounding(t) -> np.ndarray:
         return min(steps[steps > 1e-9], default=1e-9)  # nothing nearer counts as different
 
     return np.array([step(column) for column in t.T]) / math.sqrt(12)
-
-
-def middle_spread(X, spread) -> np.ndarray:
-    """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few wild
-    values do not tell the scale of the others."""
-    quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
-    middle = (three_quarters - quarter) / 1.349  # of a Gaussian, its standard deviation
-    return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)
 
 
 def rows_to_learn_from(n: int, limit: int) -> int:

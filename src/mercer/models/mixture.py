@@ -12,7 +12,7 @@ from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.inference.mixtures import Mixtures
 from mercer.learning import heuristics
-from mercer.models.conditional import DensityRegressor, middle_spread
+from mercer.models.conditional import DensityRegressor
 from mercer.models.estimator import wholly
 
 COVARIANCES = ("full", "tied", "diag", "spherical")
@@ -85,7 +85,7 @@ class GaussianMixtureRegressor(DensityRegressor):
     def _coordinates(self, X, Y):
         """Centre and spread of inputs and targets (d + q,), and directions in which scaled inputs vary (d, r)."""
         shift, scale = heuristics.centre_and_spread(np.hstack([X, Y]))
-        scale = middle_spread(np.hstack([X, Y]), scale)
+        scale = heuristics.middle_spread(np.hstack([X, Y]), scale)
         # A target that does not vary has a formal deviation, after what is added to its variance.
         formal = (1.0 if len(Y) == 1 else 1e-6) / math.sqrt(self.regularization)
         constant = np.concatenate([np.zeros(X.shape[1], bool), np.ptp(Y, axis=0) == 0])
