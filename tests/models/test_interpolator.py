@@ -26,6 +26,18 @@ KERNELS = {
 }  # fmt: skip
 
 
+def test_inputs_in_unlike_units_are_brought_to_one_scale():
+    rng = np.random.default_rng(0)
+    X, Z = rng.uniform(size=(80, 2)), rng.uniform(0.2, 0.8, size=(20, 2))
+    f = lambda X: np.sin(5 * X[:, 0]) * X[:, 1]
+    units = np.array([1.0, 1e4])
+    alike, unlike = (mc.RBFInterpolator().fit(X * u, f(X)) for u in (np.ones(2), units))
+    assert alike.scale_ is None  # as SciPy's
+    np.testing.assert_allclose(unlike.predict(Z * units), f(Z), atol=0.05)
+    raw = mc.RBFInterpolator(scale_inputs=False).fit(X * units, f(X))
+    assert np.abs(raw.predict(Z * units) - f(Z)).max() > 3 * np.abs(unlike.predict(Z * units) - f(Z)).max()
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_scipys_interpolator(name):
     epsilon = EPSILON if name == "gaussian" else None

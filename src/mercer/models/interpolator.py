@@ -35,6 +35,7 @@ from mercer.models.estimator import Regressor, wholly
 from mercer.models.ridge import LeftOut
 
 SAME = 1e-9  # of the spread of y: values at one place that differ by less are one value
+UNLIKE = 10.0  # ratio of the spreads of inputs
 DEPENDENT = 1e-12  # ratio of singular values below which rows do not determine the polynomials
 
 
@@ -54,7 +55,8 @@ class RBFInterpolator(Regressor):
     degree : of the polynomials in all columns; -1 for none. None takes those the kernel needs: none for a positive
         definite kernel, degree ``power // 2`` for `ThinPlate`. Columns that are constant take no part in them.
     scale_inputs : whether columns are divided by their standard deviations first. Splines are isotropic: columns in
-        unlike units should be brought to one scale, here or before. False takes distances as they are.
+        unlike units should be brought to one scale, here or before. False takes distances as they are. None does that
+        for a kernel of your own, and for the default one unless deviations are more than ten times apart.
 
     Fitted: ``coef_`` (m,) or (m, q), the weights w of the m sites; ``polynomial_coef_``, of monomials in the columns
     brought to [-1, 1]; ``kernel_``; ``sites_``, which of the m sites each row belongs to: rows at one place with equal
@@ -67,7 +69,7 @@ class RBFInterpolator(Regressor):
     array([0.75])
     """
 
-    def __init__(self, kernel=None, smoothing=0.0, degree=None, *, scale_inputs=False):
+    def __init__(self, kernel=None, smoothing=0.0, degree=None, *, scale_inputs=None):
         self.kernel = kernel
         self.smoothing = smoothing
         self.degree = degree
@@ -92,7 +94,8 @@ class RBFInterpolator(Regressor):
             raise ParameterError(f"{kernel!r} is noise alone: there is no function to interpolate with.")
         if self.kernel is None or self.scale_inputs:
             X = self._check_vectors(X)
-        self.scale_ = centre_and_spread(X)[1] if self.scale_inputs else None
+        scaled = self._unlike(X) if self.scale_inputs is None else self.scale_inputs
+        self.scale_ = centre_and_spread(X)[1] if scaled else None
         X = copy.deepcopy(X) if self.scale_ is None else X / self.scale_
         smoothing = smoothing + white
         self._several, Y = t.ndim == 2, t.reshape(n, -1)
@@ -111,6 +114,13 @@ class RBFInterpolator(Regressor):
         self.coef_ = found.w if self._several else found.w[:, 0]
         self.polynomial_coef_ = found.c if self._several else found.c[:, 0]
         return self
+
+    def _unlike(self, X) -> bool:
+        """Whether inputs of the default kernel come in units too unlike for one distance."""
+        if self.kernel is not None:
+            return False
+        spreads = centre_and_spread(X)[1][np.ptp(X, axis=0) > 0]
+        return len(spreads) > 1 and bool(spreads.max() > UNLIKE * spreads.min())
 
     def _check_degree(self):
         whole = isinstance(self.degree, int | np.integer) and not isinstance(self.degree, bool)
