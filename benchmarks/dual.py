@@ -84,8 +84,8 @@ def ridge():
 
 def smooth(n, d, seed=0):
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    f = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1 % d] ** 2
+    X = rng.uniform(size=(n, d))
+    f = np.sin(6 * X[:, 0]) + 2 * (X[:, 1 % d] - 0.5) ** 2
     return X, f + 0.3 * rng.normal(size=n), f
 
 
