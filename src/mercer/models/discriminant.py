@@ -16,7 +16,7 @@ from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
 from mercer.linalg.complement import Complement
 from mercer.linalg.eigen import signs_to_fix
-from mercer.linalg.spectrum import Spectrum
+from mercer.linalg.spectrum import Spectrum, eigenpairs_beside
 from mercer.models.estimator import Classifier, Transformer, wholly
 
 ALPHAS = np.geomspace(1e-8, 1e2, 41)  # tried, in units of the mean of the centred Gram matrix's diagonal
@@ -244,9 +244,9 @@ def _spectrum(kernel, X, Y) -> _Decomposed:
             "or a kernel with a finite number of features (Linear, Polynomial, FeatureMap)."
         )
     K = gram.within(kernel, X)
-    mean, rest = K.mean(axis=0), Complement.of(np.ones((n, 1)))
-    values, U = linalg.eigh(rest.compress(K), overwrite_a=True, check_finite=False, driver="evd")
-    return _Decomposed(Spectrum("dual", np.maximum(values, 0.0), rest.up(U), Y, np.ones(n), mean, True), mean, None)
+    mean = K.mean(axis=0)
+    values, V = eigenpairs_beside(K, np.ones(n))
+    return _Decomposed(Spectrum("dual", values, V, Y, np.ones(n), mean, True), mean, None)
 
 
 def _best_alpha(spectrum) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
 from mercer.linalg.cholesky import factor
 from mercer.linalg.complement import Complement
-from mercer.linalg.spectrum import RidgePath, Spectrum
+from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_beside
 from mercer.models.estimator import Regressor, wholly
 
 SOLVERS = ("auto", "dual", "primal")
@@ -161,15 +161,20 @@ class KernelRidge(Regressor):
             coef[:, same] = s[:, None] * up(L.solve(target))
         self._keep(coef, mean)
 
-    def _reduced_gram(self, s):
-        """S K S, where there is an intercept in the complement of s; the mean of K's rows; and the ways down to that
-        space and up from it."""
+    def _weighted_gram(self, s):
+        """S K S, and the mean of K's rows."""
         _check_memory(len(s), copies=1)
         K = gram.within(self.kernel_, self.X_fit_)
         mean = K @ self.weights_ / self.weights_.sum()
         if (s != 1).any():
             K *= s[:, None]
             K *= s[None, :]
+        return K, mean
+
+    def _reduced_gram(self, s):
+        """S K S, where there is an intercept in the complement of s; the mean of K's rows; and the ways down to that
+        space and up from it."""
+        K, mean = self._weighted_gram(s)
         if not self.fit_intercept:
             return K, mean, lambda Y: Y, lambda Z: Z
         rest = Complement.of(s[:, None])
@@ -237,10 +242,12 @@ class KernelRidge(Regressor):
             inside = singular > np.finfo(float).eps * max(Phi.shape) * singular.max(initial=0.0)
             return Spectrum("primal", singular[inside] ** 2, U[:, inside], target, s, mean, self.fit_intercept)
         _check_memory(n, copies=4)
-        B, mean, _, up = self._reduced_gram(s)
-        values, U = linalg.eigh(B, overwrite_a=True, check_finite=False, driver="evr") if len(B) else (np.zeros(0), B)
-        values = np.maximum(values, 0.0)
-        return Spectrum("dual", values, up(U), s[:, None] * self.y_fit_, s, mean, self.fit_intercept)
+        K, mean = self._weighted_gram(s)
+        if self.fit_intercept:
+            values, V = eigenpairs_beside(K, s)
+        else:
+            values, V = linalg.eigh(K, overwrite_a=True, check_finite=False, driver="evr")
+        return Spectrum("dual", np.maximum(values, 0.0), V, s[:, None] * self.y_fit_, s, mean, self.fit_intercept)
 
     def path(self, alphas) -> RidgePath:
         """Exact solutions and leave-one-out errors for any values of alpha, from one eigendecomposition."""
