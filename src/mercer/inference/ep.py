@@ -1,0 +1,105 @@
+"""Expectation propagation: each site made to match the moments of what it stands for (Minka 2001; RW06 3.6)."""
+
+import dataclasses
+
+import numpy as np
+
+from mercer.inference.latent import Approximation, Covariance, Factor, Mixing
+
+MOST_SWEEPS = 300
+TOLERANCE = 1e-8  # how far moments may be from what they should be, in standard deviations
+GOOD_ENOUGH = 1e-5
+
+
+def ep(K: Covariance, t, likelihood, start: Approximation | None = None, gradient: bool = True):
+    """Sites by expectation propagation, all at once in every sweep, and the evidence. None where K is no covariance.
+
+    A sweep takes one Cholesky factor and one inverse: n^3 flops in matrix products, where RW06 Alg 3.5 updates one site
+    after the other by n rank-one changes. Sites that move together may overshoot, or creep: the next ones are mixed
+    from the last few sweeps so that the mismatch, were it linear, would vanish (Anderson 1965). A mixture that makes it
+    worse is forgotten, and the step from the best sweep so far is halved.
+    """
+    x = np.zeros((2, K.n))  # S and nu of all sites
+    if start is not None and start.S.shape == (K.n,):
+        x = np.stack([start.S, start.nu])
+    step, mixing, worse = 1.0, Mixing(), 0
+    best: _Sweep | None = None
+    here: _Sweep | None = None
+    sweep = 0
+    while sweep < MOST_SWEEPS:
+        sweep += 1
+        here = _Sweep.at(K, x[0], x[1], t, likelihood)
+        if best is None:
+            if here is None and not x.any():
+                return None
+            if here is None:  # where it ended the last time does not do
+                x = np.zeros_like(x)
+                continue
+            best = here
+        # A mismatch may grow a little, and recover.
+        worse = 0 if here is not None and here.off <= best.off else worse + 1
+        if here is not None and here.off < 3 * best.off and worse <= 3:
+            best = here if here.off <= best.off else best
+            if here.off < TOLERANCE:
+                break
+            step = min(1.0, 1.2 * step)
+            x = mixing.next(np.stack([here.S, here.nu]), here.change, step, np.stack([here.v, np.sqrt(here.v)]))
+        else:
+            step /= 2
+            if step < 1e-3:
+                break
+            mixing, worse = Mixing(), 0
+            x = np.stack([best.S, best.nu]) + step * best.change
+        x[0] = np.maximum(x[0], 0.0)
+    return best and best.result(K, sweep, keep_inverse=gradient and best is here)
+
+
+@dataclasses.dataclass(eq=False)
+class _Sweep:
+    """The posterior at given sites, and what the tilted distributions make of them."""
+
+    S: np.ndarray
+    nu: np.ndarray
+    a: np.ndarray
+    mean: np.ndarray
+    v: np.ndarray
+    change: np.ndarray
+    off: float
+    value: float
+    factor: Factor
+
+    @staticmethod
+    def at(K, S, nu, t, likelihood) -> "_Sweep | None":
+        factor = K.factor(S)
+        if factor is None:
+            return None
+        a = factor.weights(nu)
+        mean = K.times(a)
+        v = factor.variance()
+        # The cavity: what all other sites say of f_i.
+        left = np.maximum(1 - S * v, 1e-12)
+        v_cavity, m_cavity = v / left, (mean - v * nu) / left
+        tilted = likelihood.tilted(m_cavity, v_cavity, t)
+        curved = np.maximum(-tilted.second, 0.0)
+        remaining = np.maximum(1 - curved * v_cavity, 1e-12)
+        new = np.stack([curved / remaining, (tilted.first + curved * m_cavity) / remaining])
+        # How far moments of q are from those of the tilted distributions, in standard deviations.
+        off = max(
+            np.max(np.abs(m_cavity + v_cavity * tilted.first - mean) / np.sqrt(v)),
+            np.max(np.abs(v_cavity * remaining / v - 1)),
+        )
+        spread = 1 + S * v_cavity
+        sites = tilted.log_z + 0.5 * np.log(spread)
+        sites -= (nu**2 * v_cavity + 2 * nu * m_cavity - S * m_cavity**2) / (2 * spread)
+        value = -0.5 * factor.log_det + 0.5 * float(nu @ mean) + float(sites.sum())
+        if not np.isfinite(off + value):
+            return None
+        return _Sweep(S, nu, a, mean, v, new - np.stack([S, nu]), float(off), value, factor)
+
+    def result(self, K, sweeps, keep_inverse: bool) -> Approximation | None:
+        factor = self.factor if keep_inverse else K.factor(self.S)
+        if factor is None:
+            return None
+        return Approximation(
+            self.value, self.a, self.mean, self.S, self.nu, factor, sweeps, bool(self.off < GOOD_ENOUGH)
+        )

@@ -1,0 +1,175 @@
+"""Posteriors of a latent function seen through a likelihood that is not Gaussian: what all approximations share.
+
+Each of them replaces the likelihood by Gaussian sites exp(nu_i f_i - S_i f_i^2 / 2), so that on the training rows
+q(f) = N(m, (K^-1 + S)^-1) with m = K a. All is done through B = I + S^1/2 K S^1/2, whose eigenvalues are at least one
+(RW06 3.26), so no K is ever inverted.
+"""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.inputs import align_columns, count_rows, take_rows
+from mercer.core.lapack import blas, lapack
+
+SMALL = 1e-6  # of S K: below it the variance is not read off B^-1
+
+
+class Covariance:
+    """K on n rows, its upper triangle in the order of C (to LAPACK, the lower one), and room for B beside it."""
+
+    def __init__(self, K, room=None):
+        self.K = K
+        self.n = len(K)
+        self._B = np.zeros_like(K) if room is None else room
+        self.diagonal = np.diag(K).copy()
+
+    def times(self, v) -> np.ndarray:
+        """K v. 2 n^2 flops."""
+        return blas.dsymv(1.0, self.K.T, v, lower=1)
+
+    def factor(self, S) -> "Factor | None":
+        """Of B = I + S^1/2 K S^1/2; None where it has no Cholesky factor, which says that K is not positive."""
+        s = np.sqrt(S)
+        with np.errstate(all="ignore"):  # what is below the diagonal is anything
+            np.multiply(self.K, s[:, None], out=self._B)
+            self._B *= s
+        self._B.ravel()[:: self.n + 1] += 1.0
+        L, failed = lapack.dpotrf(self._B.T, lower=1, clean=0, overwrite_a=1)
+        diagonal = np.diag(L)
+        return None if failed or not (diagonal > 0).all() else Factor(self, s, L)
+
+    def rows(self, which) -> np.ndarray:
+        """Whole rows of K."""
+        out = self.K[which]
+        for row, i in zip(out, which, strict=True):
+            row[:i] = self.K[:i, i]
+        return out
+
+
+class Factor:
+    """L L^T = B. `invert` puts B^-1 in its place: then solving goes through that."""
+
+    def __init__(self, K: Covariance, s, L):
+        self.K, self.s, self.L = K, s, L
+        self.log_det = 2 * float(np.log(np.diag(L)).sum())
+        self.inverted = False
+
+    def solve(self, v) -> np.ndarray:
+        """B^-1 v."""
+        return blas.dsymv(1.0, self.L, v, lower=1) if self.inverted else lapack.dpotrs(self.L, v, lower=1)[0]
+
+    def weights(self, nu) -> np.ndarray:
+        """a = K^-1 m with m = (K^-1 + S)^-1 nu: nu - S^1/2 B^-1 S^1/2 K nu."""
+        return nu - self.s * self.solve(self.s * self.K.times(nu))
+
+    def invert(self):
+        """2/3 n^3 flops, in place."""
+        if not self.inverted:
+            lapack.dpotri(self.L, lower=1, overwrite_c=1)
+            self.inverted = True
+
+    def variance(self) -> np.ndarray:
+        """The diagonal of (K^-1 + S)^-1 = (1 - diag B^-1) / S; where S is nearly nothing, from K itself."""
+        self.invert()
+        S, b = self.s**2, np.diag(self.L)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            v = (1 - b) / S
+        small = np.flatnonzero(~(S * self.K.diagonal > SMALL))
+        for part in gram.pieces(len(small), self.K.n):
+            which = small[part]
+            R = self.K.rows(which) * self.s
+            v[which] = self.K.diagonal[which] - np.einsum("ij,ij->i", R, blas.dsymm(1.0, self.L, R.T, lower=1).T)
+        return np.clip(v, 1e-300, self.K.diagonal)
+
+
+class Mixing:
+    """A fixed point x = x + change(x), faster: the next x is mixed from the last few so that the change, were it linear
+    in x, would vanish (Anderson 1965)."""
+
+    def __init__(self, memory: int = 6):
+        self.memory = memory
+        self.past: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def next(self, x, change, step: float, unit) -> np.ndarray:
+        """``unit`` multiplies changes so that their entries compare."""
+        self.past = [*self.past[-self.memory :], (x, change)]
+        moves = [(x2 - x1, c2 - c1) for (x1, c1), (x2, c2) in itertools.pairwise(self.past)]
+        if moves:
+            A = np.stack([(dc * unit).ravel() for _, dc in moves], axis=1)
+            shares = np.linalg.lstsq(A, (change * unit).ravel(), rcond=1e-8)[0]
+            for share, (dx, dc) in zip(shares, moves, strict=True):
+                x, change = x - share * dx, change - share * dc
+        return x + step * change
+
+
+@dataclasses.dataclass(eq=False)
+class Approximation:
+    """q(f) on the training rows, and the evidence it gives. All vectors (n,).
+
+    ``through`` is (u, g) with d ln Z = 1/2 tr((a a^T - R + u g^T + g u^T) dK), R = S^1/2 B^-1 S^1/2; None where the
+    evidence does not depend on K through anything else (a stationary point of it).
+    """
+
+    log_evidence: float
+    a: np.ndarray
+    mean: np.ndarray
+    S: np.ndarray
+    nu: np.ndarray
+    factor: Factor
+    iterations: int
+    converged: bool
+    through: tuple[np.ndarray, np.ndarray] | None = None
+
+    def slope(self, contracts) -> np.ndarray:
+        """d ln Z / d theta, by ``contract(inverse, a)`` = sum_ij (a_i a_j - inverse_ij) dK_ij. 2/3 n^3 + O(n^2)."""
+        (contract,) = contracts
+        self.factor.invert()
+        R = self.factor.L.T  # what `Triangle.fill` wrote: rows of the upper triangle
+        with np.errstate(all="ignore"):
+            R *= self.factor.s[:, None]
+            R *= self.factor.s
+        if self.through is not None:
+            u, g = self.through
+            blas.dsyr2(-1.0, u, g, a=R.T, lower=1, overwrite_a=1)
+        return 0.5 * contract(R, self.a)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LatentPosterior:
+    """The approximate posterior as a distribution over functions: mean k(z, X) a, variance k - |L^-1 S^1/2 k(X, z)|^2.
+
+    ``lower`` is L with zeros above the diagonal.
+    """
+
+    kernel: Any
+    X: Any
+    a: np.ndarray
+    s: np.ndarray
+    lower: np.ndarray
+
+    def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f(z): (s,), (s,). In pieces."""
+        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
+        mean, variance = np.empty(count_rows(Z)), gram.diagonal(self.kernel, Z)
+        for part in gram.pieces(count_rows(Z), len(self.a)):
+            K = gram.between(self.kernel, take_rows(Z, part), self.X)
+            mean[part] = K @ self.a
+            K *= self.s
+            V = blas.dtrsm(1.0, self.lower, K.T, lower=1, overwrite_b=1)
+            variance[part] -= np.einsum("ij,ij->j", V, V)
+        return mean, np.maximum(variance, 0.0)
+
+    def mean(self, Z) -> np.ndarray:
+        return gram.product(self.kernel, Z, self.X, self.a)
+
+    def covariance(self, Z) -> np.ndarray:
+        """(s, s)."""
+        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
+        K = gram.between(self.kernel, Z, self.X)
+        K *= self.s
+        V = blas.dtrsm(1.0, self.lower, K.T, lower=1, overwrite_b=1)
+        return gram.within(self.kernel, Z) - V.T @ V
