@@ -209,9 +209,3 @@ def test_settings_are_checked():
         KernelPCA().fit(X[:1])
     indefinite = KernelPCA(None, k.Sigmoid(1.0, -1.0), allow_invalid=True).fit(X)
     assert (indefinite.eigenvalues_ > 0).all()
-
-
-def test_memory_that_is_not_there_is_told(monkeypatch):
-    monkeypatch.setattr(pca, "available_memory", lambda: 1000)
-    with pytest.raises(mc.core.errors.NotEnoughMemoryError, match="solver='iterative'"):
-        KernelPCA(2, RBF, "dense").fit(X)

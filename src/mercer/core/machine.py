@@ -4,6 +4,8 @@ import functools
 import os
 from pathlib import Path
 
+from mercer.core.errors import NotEnoughMemoryError
+
 
 def cores() -> int:
     """Cores this process may run on."""
@@ -66,3 +68,10 @@ def in_words(size: float) -> str:
     ('2.9 MiB', '2.0 GiB')
     """
     return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"
+
+
+def require_memory(needed: float, what: str, instead: str):
+    """Refuse work that will not fit, before it begins: ``what`` it is, and what to do ``instead``."""
+    there = available_memory()
+    if needed > there:
+        raise NotEnoughMemoryError(f"{what} needs {in_words(needed)}; {in_words(there)} are available. {instead}")

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import NotEnoughMemoryError, ParameterError
+from mercer.core.errors import ParameterError
 from mercer.core.inputs import align_columns, count_rows, take_rows
 from mercer.core.lapack import linalg
-from mercer.core.machine import available_memory, in_words
+from mercer.core.machine import require_memory
 from mercer.core.text import number, rounded
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
@@ -237,12 +237,11 @@ def _spectrum(kernel, X, Y) -> _Decomposed:
         U, s, right = linalg.svd(Phi - mean, full_matrices=False, check_finite=False)
         real = s > np.finfo(float).eps * n * s.max(initial=0.0)
         return _Decomposed(Spectrum("primal", s[real] ** 2, U[:, real], Y, np.ones(n), mean, True), mean, right[real])
-    needed, there = 4 * 8 * n * n, available_memory()
-    if needed > there:
-        raise NotEnoughMemoryError(
-            f"a discriminant of {n:,} rows needs {in_words(needed)}; {in_words(there)} are available. Use fewer rows, "
-            "or a kernel with a finite number of features (Linear, Polynomial, FeatureMap)."
-        )
+    require_memory(
+        4 * 8 * n * n,
+        f"a discriminant of {n:,} rows",
+        "Use fewer rows, or a kernel with a finite number of features (Linear, Polynomial, FeatureMap).",
+    )
     K = gram.within(kernel, X)
     mean = K.mean(axis=0)
     values, V = eigenpairs_beside(K, np.ones(n))

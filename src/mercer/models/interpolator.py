@@ -13,7 +13,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.basis import monomials
-from mercer.core.errors import DataError, NotEnoughMemoryError, NumericalWarning, ParameterError
+from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import (
     align_columns,
     as_matrix,
@@ -25,7 +25,7 @@ from mercer.core.inputs import (
     take_rows,
 )
 from mercer.core.lapack import linalg
-from mercer.core.machine import available_memory, in_words
+from mercer.core.machine import require_memory
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.splines import ThinPlate
@@ -144,12 +144,8 @@ class RBFInterpolator(Regressor):
 
     def _system(self) -> Saddle:
         m = count_rows(self.X_fit_)
-        needed, there = 8 * m * m, available_memory()
-        if needed > there:
-            raise NotEnoughMemoryError(
-                f"interpolating {m:,} points needs {in_words(needed)}; {in_words(there)} are available. "
-                "Use fewer points, or RBFNetwork, which has fewer basis functions than points."
-            )
+        instead = "Use fewer points, or RBFNetwork, which has fewer basis functions than points."
+        require_memory(8 * m * m, f"interpolating {m:,} points", instead)
         P = self._polynomials().checked(self.X_fit_)
         K = gram.within(self.kernel_, self.X_fit_)
         K[np.diag_indices_from(K)] += self.smoothing_

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import DataError, NotEnoughMemoryError, ParameterError
+from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import align_columns, as_matrix, count_rows, holds_numbers, take_rows
 from mercer.core.lapack import linalg
-from mercer.core.machine import available_memory, in_words
+from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import number, rounded
 from mercer.kernels import RationalQuadratic
@@ -219,12 +219,8 @@ class RBFNetwork(Regressor):
 
     def _solve(self, data):
         n, m = len(data.T), count_rows(self.centers_)
-        needed, there = 5 * 8 * n * m, available_memory()
-        if needed > there:
-            raise NotEnoughMemoryError(
-                f"{m:,} basis functions on {n:,} rows need {in_words(needed)}; {in_words(there)} are available. "
-                "Use fewer rows or fewer centres."
-            )
+        what = f"a network of {m:,} basis functions on {n:,} rows"
+        require_memory(5 * 8 * n * m, what, "Use fewer rows or fewer centres.")
         Phi = self._basis(data.X)
         ridge = Ridge(Phi, data.T, data.fixed)
         self.alpha_ = ridge.best()[0] if isinstance(self.alpha, str) else float(self.alpha)

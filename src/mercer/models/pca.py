@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import DataError, NotEnoughMemoryError, NumericalWarning, ParameterError
+from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import align_columns, as_matrix, count_rows, holds_numbers, take_rows
 from mercer.core.lapack import linalg
-from mercer.core.machine import available_memory, in_words
+from mercer.core.machine import available_memory, require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
 from mercer.kernels import RBF, Linear
@@ -123,12 +123,8 @@ class KernelPCA(Transformer):
 
     def _dense(self, n) -> "_Found":
         """All of H K H, by LAPACK: 4 n^3/3 flops for some vectors, 9 n^3 for all; three matrices of memory."""
-        needed, there = 3 * 8 * n * n, available_memory()
-        if needed > there:
-            raise NotEnoughMemoryError(
-                f"kernel PCA of {n:,} rows by the dense solver needs {in_words(needed)}; {in_words(there)} are "
-                "available. Ask for few components, n_components=..., with solver='iterative'."
-            )
+        what = f"kernel PCA of {n:,} rows by the dense solver"
+        require_memory(3 * 8 * n * n, what, "Ask for few components, n_components=..., with solver='iterative'.")
         K = gram.within(self.kernel_, self.X_fit_)
         mean = K.mean(axis=0)
         K -= mean

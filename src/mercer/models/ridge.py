@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import NotEnoughMemoryError, ParameterError
+from mercer.core.errors import ParameterError
 from mercer.core.inputs import count_rows, take_rows
 from mercer.core.lapack import linalg
-from mercer.core.machine import available_memory, in_words
+from mercer.core.machine import require_memory
 from mercer.core.text import number
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
@@ -314,9 +314,8 @@ def _positive(alphas, what) -> np.ndarray:
 
 
 def _check_memory(n: int, copies: int):
-    needed, there = 8 * n * n * copies, available_memory()
-    if needed > there:
-        raise NotEnoughMemoryError(
-            f"ridge regression of {n:,} rows in its dual form needs {in_words(needed)}; {in_words(there)} are "
-            "available. Use fewer rows, or a kernel with a finite number of features (Linear, Polynomial, FeatureMap)."
-        )
+    require_memory(
+        8 * n * n * copies,
+        f"ridge regression of {n:,} rows in its dual form",
+        "Use fewer rows, or a kernel with a finite number of features (Linear, Polynomial, FeatureMap).",
+    )
