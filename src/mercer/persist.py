@@ -47,6 +47,7 @@ from mercer.kernels.functions import PairFunction, RowFunction
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
 from mercer.models import (
+    centers,
     density,
     discriminant,
     interpolator,
@@ -79,7 +80,7 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, WeightPosterior, plan.Plan,
-        regression.Iteration, regression.Found, RidgePath, network.CenterPath,
+        regression.Iteration, regression.Found, RidgePath, centers.CenterPath,
     ],
     "models": [
         GP, density.ParzenDensity, discriminant.KernelFisherDiscriminant, interpolator.RBFInterpolator,

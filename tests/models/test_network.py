@@ -13,6 +13,7 @@ from mercer.core.coordinates import Layout
 from mercer.core.precision import double
 from mercer.core.random import generator
 from mercer.models import basis_learning, network
+from mercer.models.centers import SLIGHT, Data, sizes_up_to
 from mercer.models.network import RBFNetwork
 
 rng = generator(0)
@@ -122,7 +123,7 @@ def test_clusters_are_those_of_scaled_inputs():
     assert found.center_indices_ is None
     shares = KMeans(5, init=found.centers_ / units / X.std(axis=0), n_init=1).fit(X / X.std(axis=0)).cluster_centers_
     np.testing.assert_allclose(shares * X.std(axis=0) * units, found.centers_, rtol=1e-3)
-    assert len(RBFNetwork(centers="kmeans", kernel=KERNEL).fit(X, y).centers_) in network._sizes(20)
+    assert len(RBFNetwork(centers="kmeans", kernel=KERNEL).fit(X, y).centers_) in sizes_up_to(20)
     few = np.repeat(X[:3], 5, axis=0)
     assert len(RBFNetwork(5, "kmeans").fit(few, y[:15]).centers_) == 3
 
@@ -147,7 +148,7 @@ def written_out(Phi, t, alpha, inputs=None, n=40):
     """Ridge regression with a constant, and linear terms all but unpenalised: coefficients (constant, linear, Phi)."""
     linear = np.zeros((len(Phi), 0)) if inputs is None else inputs
     A = np.column_stack([np.ones(len(Phi)), linear, Phi])
-    penalty = np.r_[0.0, np.full(linear.shape[1], network.SLIGHT * n), np.full(Phi.shape[1], alpha)]
+    penalty = np.r_[0.0, np.full(linear.shape[1], SLIGHT * n), np.full(Phi.shape[1], alpha)]
     return A, np.linalg.solve(A.T @ A + np.diag(penalty), A.T @ t)
 
 
@@ -199,7 +200,7 @@ def test_normalised_functions_cover_everything():
     with pytest.raises(mc.DataError, match="must not be"):
         RBFNetwork(normalized=True, kernel=k.ThinPlate()).fit(X, y)
     found = RBFNetwork(normalized=True, kernel=KERNEL).fit(X, y)
-    assert len(found.centers_) in network._sizes(len(found.path_.indices))
+    assert len(found.centers_) in sizes_up_to(len(found.path_.indices))
 
 
 # -- widths --------------------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ def test_widths():
 def test_the_evidence_and_its_gradient(normalized):
     """Written out with n x n matrices, for the linear model with a constant whose prior is flat."""
     centers, T, start = X[:6], (Y - Y.mean(axis=0)) / Y.std(axis=0), np.log([0.7, 1.1])
-    fixed = network._Data(X, T, None, True, 1.0).fixed
+    fixed = Data(X, T, None, True, 1.0).fixed
 
     def loss(theta):
         K = k.RBF(np.exp(theta[:2]))(X, centers)
