@@ -103,7 +103,10 @@ def main():
     print("\n".join(lines))
     if options.write:
         keep(
-            "regressors", "Every regressor with its default settings", "python benchmarks/regressors.py --write", lines
+            "regressors",
+            "Every regressor with its default settings",
+            f"python benchmarks/regressors.py --splits {options.splits} --write",
+            lines,
         )
 
 
