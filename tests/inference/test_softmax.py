@@ -1,0 +1,394 @@
+"""Joint softmax classification: explicit (nC)^2 matrices, differences, brute-force integrals, and laws."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp, softmax
+
+from mercer import kernels as k
+from mercer.core.coordinates import to_free
+from mercer.gp.likelihood import Logistic
+from mercer.gram import Triangle
+from mercer.inference import laplace as binary
+from mercer.inference.latent import Covariance, LatentPosterior
+from mercer.inference.softmax import laplace, variational
+from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
+
+SETTINGS = [(2, True), (3, True), (3, False), (5, True), (5, False)]
+
+
+def rbf(X, amplitude, lengthscale, Z=None):
+    Z = X if Z is None else Z
+    return amplitude * np.exp(-0.5 * ((X[:, None] - Z[None]) ** 2).sum(-1) / lengthscale**2)
+
+
+def problem(C, shared, n=22, seed=0):
+    """Rows, labels, and one covariance a kernel."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(n, 2)), rng.integers(0, C, n)
+    y[:C] = range(C)
+    return X, y, [rbf(X, 3.0 + c, 0.8 + 0.2 * c) for c in range(1 if shared else C)]
+
+
+def covariances(Ks):
+    return [Covariance(np.triu(K)) for K in Ks]  # nothing may look below the diagonal
+
+
+def joint(Ks, C):
+    return [Ks[0]] * C if len(Ks) == 1 else Ks
+
+
+def explicit(Ks, pi):
+    """K and W, (nC, nC), from the formulas."""
+    C, n = pi.shape
+    K, W = np.zeros((C, n, C, n)), np.zeros((C, n, C, n))
+    for c in range(C):
+        K[c, :, c] = Ks[c]
+        for d in range(C):
+            W[c, range(n), d, range(n)] = (c == d) * pi[c] - pi[c] * pi[d]
+    return K.reshape(C * n, C * n), W.reshape(C * n, C * n)
+
+
+def naive_laplace(Ks, y, C):
+    """Newton's method and RW06 3.44 as written: ln Z and the mode."""
+    n = len(y)
+    targets = np.eye(C)[y].T
+    f = np.zeros((C, n))
+    for _ in range(50):
+        pi = softmax(f, axis=0)
+        K, W = explicit(Ks, pi)
+        B = np.eye(C * n) + W @ K
+        f = (K @ np.linalg.solve(B, W @ f.ravel() + (targets - pi).ravel())).reshape(C, n)
+    quadratic = float(f.ravel() @ (targets - pi).ravel())
+    return (f[y, range(n)] - logsumexp(f, axis=0)).sum() - 0.5 * quadratic - 0.5 * np.linalg.slogdet(B)[1], f
+
+
+def whole(triangle):
+    return np.triu(triangle) + np.triu(triangle, 1).T
+
+
+def directions(Ks, seed=3):
+    """A symmetric change of every K, and what contracts with it."""
+    rng = np.random.default_rng(seed)
+    changes = []
+    for K in Ks:
+        A = rng.normal(size=K.shape)
+        changes.append(0.01 * K @ (A + A.T) @ K)
+    return changes, [lambda inverse, a, d=d: np.sum((np.outer(a, a) - whole(inverse)) * d) for d in changes]
+
+
+@pytest.mark.parametrize(("C", "shared"), SETTINGS)
+def test_mode_and_evidence_are_those_of_explicit_matrices(C, shared):
+    _, y, Ks = problem(C, shared)
+    found = laplace(covariances(Ks), y)
+    value, mode = naive_laplace(joint(Ks, C), y, C)
+    assert found.converged
+    assert found.log_evidence == pytest.approx(value, rel=1e-11)
+    np.testing.assert_allclose(found.mean, mode, atol=1e-9)
+    np.testing.assert_allclose(found.a, np.eye(C)[y].T - softmax(mode, axis=0), atol=1e-9)
+
+
+@pytest.mark.parametrize("infer", [laplace, variational])
+@pytest.mark.parametrize(("C", "shared"), SETTINGS)
+def test_gradient_is_the_slope_of_the_evidence(C, shared, infer):
+    _, y, Ks = problem(C, shared)
+    changes, contracts = directions(Ks)
+
+    def value(k, step):
+        moved = [K + step * d * (i == k) for i, (K, d) in enumerate(zip(Ks, changes, strict=True))]
+        return infer(covariances(moved), y, gradient=False).log_evidence
+
+    slopes = infer(covariances(Ks), y).slope(contracts)
+    assert len(slopes) == len(Ks)
+    differences = [(value(k, 1e-4) - value(k, -1e-4)) / 2e-4 for k in range(len(Ks))]
+    scale = np.abs(differences).max()
+    np.testing.assert_allclose(slopes, differences, rtol=1e-6, atol=(1e-6 if infer is laplace else 1e-5) * scale)
+
+
+def test_gradient_without_the_mode_would_be_wrong():
+    _, y, Ks = problem(3, True)
+    _, contracts = directions(Ks)
+    found, bare = laplace(covariances(Ks), y), laplace(covariances(Ks), y, gradient=False)
+    (right,), (explicit_part,) = found.slope(contracts), bare.slope(contracts)
+    assert abs(right - explicit_part) > 1e-2 * abs(right)
+
+
+def test_blocks_and_shares_are_those_of_explicit_matrices():
+    for C, shared in SETTINGS:
+        _, y, Ks = problem(C, shared, n=12)
+        found = laplace(covariances(Ks), y)
+        pi, n = found.pi, len(y)
+        K, W = explicit(joint(Ks, C), pi)
+        R = (W @ np.linalg.inv(np.eye(C * n) + K @ W)).reshape(C, n, C, n)
+        Sigma = np.linalg.inv(np.linalg.inv(K + 1e-9 * np.eye(C * n)) + W).reshape(C, n, C, n)
+        V = np.random.default_rng(0).normal(size=(C, n))
+        np.testing.assert_allclose(found.factor.times(V), np.einsum("cidj,dj->ci", R, V), atol=1e-9)
+        fresh = laplace(covariances(Ks), y, gradient=False).factor
+        shares = fresh.shares()
+        blocks = np.array([[Sigma[:, i, :, i] for i in range(n)]])[0]  # (n, C, C)
+        away = np.eye(C)[None] - pi.T[:, None, :]  # e_c - pi, row by row
+        np.testing.assert_allclose((shares / pi - 1).T, np.einsum("icd,ide,ice->ic", away, blocks, away), atol=1e-6)
+        for c in range(C):
+            np.testing.assert_allclose(whole(found.factor.block([c])), R[c, :, c], atol=1e-9)
+
+
+# -- two classes are one function ------------------------------------------------------------------------------------
+
+
+def test_two_classes_are_the_logistic_model_with_twice_the_kernel():
+    rng = np.random.default_rng(1)
+    X, kernel = rng.normal(size=(60, 2)), 2.5 * k.RBF([0.7, 1.1])
+    y = (X[:, 0] + 0.7 * rng.normal(size=60) > 0).astype(int)
+    Z = 3 * rng.normal(size=(40, 2))
+    theta, K = np.asarray(to_free(kernel)), np.zeros((60, 60))
+    with Triangle(kernel, X) as triangle:
+        triangle.fill(theta, K)
+        one = [Covariance(K)]
+        found = laplace(one, y)
+        posterior = SoftmaxPosterior.of(laplace(one, y), [kernel], X)
+        slope = found.slope([lambda inverse, a: triangle.contract(theta, inverse, a)])
+        double = Covariance(2 * K)
+        other = binary.laplace(double, 1.0 - 2.0 * y, Logistic())
+        lower = np.asfortranarray(np.tril(double.factor(other.S).L))
+        peer = LatentPosterior(2 * kernel, X, other.a, np.sqrt(other.S), lower)
+        other = binary.laplace(double, 1.0 - 2.0 * y, Logistic())
+        expected = other.slope([lambda inverse, a: 2 * triangle.contract(theta, inverse, a)])
+    assert found.log_evidence == pytest.approx(other.log_evidence, rel=1e-8)
+    np.testing.assert_allclose(slope, expected, rtol=1e-8, atol=1e-8)
+    means, variances = posterior.moments(Z)
+    mean, variance = peer.moments(Z)
+    np.testing.assert_allclose(means[:, 0] - means[:, 1], mean, atol=1e-8)
+    difference = np.array([1.0, -1.0])
+    np.testing.assert_allclose(np.einsum("c,scd,d->s", difference, variances, difference), variance, atol=1e-8)
+    np.testing.assert_allclose(probabilities(means, variances)[:, 0], Logistic().probability(mean, variance), atol=1e-8)
+
+
+def test_two_classes_have_the_bound_of_saul_and_jordan():
+    """E ln(1 + exp z) <= xi^2 v / 2 + ln(1 + exp(mean + (1 - 2 xi) v / 2)), on the difference of the two."""
+    _, y, Ks = problem(2, True)
+    found = variational(covariances(Ks), y)
+    S, K = found.pi[0] * found.pi[1], 2 * Ks[0]
+    Sigma = K - K @ np.linalg.solve(K + np.diag(1 / S), K)
+    v, mean, xi = np.diag(Sigma), found.mean[1] - found.mean[0], found.pi[1]
+    bound = -0.5 * xi**2 * v - np.logaddexp(0, mean + (1 - 2 * xi) * v / 2) + np.where(y == 1, mean, 0.0)
+    B = np.eye(len(y)) + K * S
+    divergence = 0.5 * (mean @ np.linalg.solve(K, mean) + np.linalg.slogdet(B)[1] - S @ v)
+    assert found.log_evidence == pytest.approx(bound.sum() - divergence, abs=1e-7)
+
+
+# -- the bound ---------------------------------------------------------------------------------------------------------
+
+
+def truth(K, y, C, side=31, reach=6.0):
+    """The evidence by integrating over the C - 1 contrasts of every row: a grid in whitened coordinates."""
+    L = np.linalg.cholesky(K)
+    contrasts = np.linalg.svd(np.ones((1, C)))[2][1:]
+    axis = np.linspace(-reach, reach, side)
+    d = len(y) * (C - 1)
+    total = 0.0
+    rest = np.stack(np.meshgrid(*[axis] * (d - 1), indexing="ij"), -1).reshape(-1, d - 1)
+    for first in axis:
+        z = np.column_stack([np.full(len(rest), first), rest])
+        f = np.einsum("ij,pjc,cd->pid", L, z.reshape(-1, len(y), C - 1), contrasts)
+        logs = (np.take_along_axis(f, y[None, :, None], axis=2)[..., 0] - logsumexp(f, axis=2)).sum(axis=1)
+        total += np.exp(logs - 0.5 * (z**2).sum(axis=1)).sum()
+    return math.log(total) + d * math.log((axis[1] - axis[0]) / math.sqrt(2 * math.pi))
+
+
+@pytest.mark.parametrize(("amplitude", "labels"), [(0.3, [0, 1]), (3.0, [0, 1]), (3.0, [2, 2]), (30.0, [0, 2])])
+def test_bound_is_below_the_evidence_and_not_by_much(amplitude, labels):
+    X, y, C = np.array([[0.0], [0.7]]), np.array(labels), 3
+    K = rbf(X, amplitude, 1.0)
+    found = variational([Covariance(K.copy())] * C, y)  # one each: the last class may have no rows
+    right = truth(K, y, C)
+    assert found.converged
+    assert right - 0.02 - 0.15 * amplitude < found.log_evidence < right
+    assert found.log_evidence == pytest.approx(variational([Covariance(K.copy())] * C, y, start=found).log_evidence)
+    # For small variances both are second-order exact.
+    if amplitude < 1:
+        assert laplace([Covariance(K.copy())] * C, y).log_evidence == pytest.approx(right, abs=0.02)
+
+
+def test_no_gaussian_of_the_family_has_a_higher_bound():
+    """The bound from explicit matrices, at what was found and around it."""
+    _, y, Ks = problem(3, False, n=9)
+    C, n = 3, len(y)
+    found = variational(covariances(Ks), y)
+
+    def bound(a, pi):
+        K, W = explicit(Ks, pi)
+        m = (K @ a.ravel()).reshape(C, n)
+        Sigma = K @ np.linalg.inv(np.eye(C * n) + W @ K)
+        blocks = np.array([Sigma.reshape(C, n, C, n)[:, i, :, i] for i in range(n)])
+        away = np.eye(C)[None] - pi.T[:, None, :]
+        beta = 0.5 * np.einsum("icd,ide,ice->ci", away, blocks, away)
+        divergence = 0.5 * (a.ravel() @ m.ravel() + np.linalg.slogdet(np.eye(C * n) + W @ K)[1] - np.sum(W * Sigma))
+        return (m[y, range(n)] - logsumexp(m + beta, axis=0)).sum() - divergence
+
+    assert found.log_evidence == pytest.approx(bound(found.a, found.pi), abs=1e-9)
+    rng = np.random.default_rng(0)
+    for size in (1e-2, 0.1, 0.5):
+        for _ in range(5):
+            pi = softmax(np.log(found.pi) + size * rng.normal(size=(C, n)), axis=0)
+            assert bound(found.a, pi) < found.log_evidence
+            assert bound(found.a + size * rng.normal(size=(C, n)), found.pi) < found.log_evidence
+
+
+# -- predictions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("infer", [laplace, variational])
+@pytest.mark.parametrize("shared", [True, False])
+def test_moments_are_those_of_explicit_matrices(shared, infer):
+    C = 3
+    X, y, Ks = problem(C, shared)
+    kernels = [(3.0 + c) * k.RBF(0.8 + 0.2 * c) for c in range(len(Ks))]
+    found = infer(covariances(Ks), y)
+    posterior = SoftmaxPosterior.of(found, kernels, X)
+    Z = np.random.default_rng(5).normal(size=(7, 2)) * 2
+    means, covariance = posterior.moments(Z)
+    K, W = explicit(joint(Ks, C), found.pi)
+    R = W @ np.linalg.inv(np.eye(len(K)) + K @ W)
+    for i, z in enumerate(Z):
+        Kz = np.zeros((C, C, len(y)))
+        prior = np.zeros(C)
+        for c in range(C):
+            j = 0 if shared else c
+            Kz[c, c], prior[c] = rbf(z[None], 3.0 + j, 0.8 + 0.2 * j, X)[0], 3.0 + j
+        Kz = Kz.reshape(C, -1)
+        np.testing.assert_allclose(means[i], Kz @ found.a.ravel(), atol=1e-8)
+        np.testing.assert_allclose(covariance[i], np.diag(prior) - Kz @ R @ Kz.T, atol=1e-8)
+    np.testing.assert_allclose(posterior.mean(Z), means, atol=1e-10)
+
+
+def test_pieces_change_nothing(monkeypatch):
+    X, y, Ks = problem(3, True)
+    posterior = SoftmaxPosterior.of(laplace(covariances(Ks), y), [3.0 * k.RBF(0.8)], X)
+    Z = np.random.default_rng(5).normal(size=(1100, 2))
+    once = posterior.moments(Z)
+    monkeypatch.setattr("mercer.gram.PIECE", 1)
+    for one, other in zip(once, posterior.moments(Z), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    assert posterior.moments(Z[:0])[1].shape == (0, 3, 3)
+
+
+def test_permuting_classes_permutes_everything():
+    C = 4
+    X, y, Ks = problem(C, True)
+    order = np.array([2, 0, 3, 1])  # class c is called order[c]
+    Z = np.random.default_rng(5).normal(size=(30, 2))
+    for infer in (laplace, variational):
+        one, other = infer(covariances(Ks), y), infer(covariances(Ks), order[y])
+        assert one.log_evidence == pytest.approx(other.log_evidence, rel=1e-9)
+        here, there = (
+            probabilities(*SoftmaxPosterior.of(found, [3.0 * k.RBF(0.8)], X).moments(Z)) for found in (one, other)
+        )
+        np.testing.assert_allclose(here, there[:, order], atol=1e-5)
+
+
+def independent(m, v):
+    """E softmax for independent f_c: softmax is the chance that f_c plus a Gumbel variable is the largest."""
+    z = np.linspace(-9, 9, 601)
+    weights = np.exp(-0.5 * z**2) * (z[1] - z[0]) / math.sqrt(2 * math.pi)
+    x = np.linspace((m - 9 * np.sqrt(v)).max() - 6, (m + 9 * np.sqrt(v)).max() + 40, 3001)
+    below, density = [], []
+    for mean, variance in zip(m, v, strict=True):
+        gap = np.exp(np.minimum(mean + np.sqrt(variance) * z - x[:, None], 700.0))
+        below.append(np.exp(-gap) @ weights)
+        density.append((gap * np.exp(-gap)) @ weights)
+    others = [np.prod(below[:c] + below[c + 1 :], axis=0) for c in range(len(m))]
+    return np.array([(d * o).sum() * (x[1] - x[0]) for d, o in zip(density, others, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("C", "variance", "tolerance"),
+    [
+        (3, 1.0, 1e-10),
+        (3, 20.0, 1e-5),
+        (3, 200.0, 1e-6),
+        (4, 1.0, 1e-6),
+        (4, 50.0, 1e-6),
+        (6, 0.3, 1e-6),
+        (10, 9.0, 1e-6),
+    ],
+)
+def test_probabilities_of_independent_functions(C, variance, tolerance):
+    rng = np.random.default_rng(C)
+    for _ in range(3):
+        m, v, common = rng.normal(size=C), variance * rng.gamma(4, 0.25, size=C), rng.normal(size=C)
+        covariance = np.diag(v) + common + common[:, None] + 50.0  # softmax does not feel what is common
+        found = probabilities(m[None] + 7.0, covariance[None])[0]
+        np.testing.assert_allclose(found, independent(m, v), atol=tolerance)
+
+
+def test_functions_that_are_alike_have_equal_probabilities():
+    for variance in (1e-3, 1.0, 300.0):
+        found = probabilities(np.zeros((1, 6)), variance * np.eye(6)[None] + 3.0)
+        np.testing.assert_allclose(found, 1 / 6, atol=1e-8 if variance > 0.1 else 1e-5)
+
+
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_probabilities_of_correlated_functions_are_averages_of_samples(C):
+    rng = np.random.default_rng(C)
+    m, A = rng.normal(size=C), 1.5 * rng.normal(size=(C, C))
+    drawn = softmax(m + rng.normal(size=(400_000, C)) @ A.T, axis=1)
+    np.testing.assert_allclose(probabilities(m[None], (A @ A.T)[None])[0], drawn.mean(axis=0), atol=3e-3 / math.sqrt(C))
+
+
+@pytest.mark.parametrize("C", [1, 2, 3, 4, 7])
+def test_probabilities_are_probabilities(C):
+    rng = np.random.default_rng(C)
+    scales = 10.0 ** rng.uniform(-8, 8, size=(200, 1, 1))
+    A = rng.normal(size=(200, C, C))
+    means = scales[:, :, 0] * rng.normal(size=(200, C))
+    found = probabilities(means, A @ A.transpose(0, 2, 1) * scales**2)
+    assert ((found >= 0) & (found <= 1)).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_array_equal(found, probabilities(means, A @ A.transpose(0, 2, 1) * scales**2))
+    certain = probabilities(means, np.zeros((200, C, C)))
+    np.testing.assert_allclose(certain, softmax(means, axis=1), atol=1e-12)
+
+
+# -- hard cases --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lengthscale", [1e-3, 0.3, 3.0, 1e3])
+@pytest.mark.parametrize("amplitude", [1e-12, 1.0, math.exp(8), math.exp(16)])
+def test_hard_cases_end_in_numbers(amplitude, lengthscale):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(45, 2))
+    y = np.argmax(np.column_stack([X, -X.sum(axis=1)]), axis=1)  # separable
+    K = rbf(X, amplitude, lengthscale)
+    found = laplace([Covariance(K.copy())], y)
+    assert found.converged
+    np.testing.assert_allclose(found.a, np.eye(3)[y].T - found.pi, atol=1e-6)  # the gradient of Psi is zero
+    assert np.isfinite(found.log_evidence)
+    assert found.log_evidence <= 0
+    assert np.isfinite(found.slope([lambda inverse, a: np.sum(whole(inverse) * K)])).all()
+    if amplitude > 1e6 and 0.1 < lengthscale < 10:
+        return  # the bound is hundreds below the evidence, and slow to find
+    bound = variational([Covariance(K.copy())], y)
+    assert bound.converged
+    assert bound.log_evidence < found.log_evidence + 1
+    assert np.isfinite(bound.slope([lambda inverse, a: np.sum(whole(inverse) * K)])).all()
+
+
+def test_start_saves_steps_and_changes_nothing():
+    _, y, Ks = problem(5, True, n=80)
+    first = laplace(covariances(Ks), y)
+    near = [1.05 * Ks[0]]
+    cold, warm = laplace(covariances(near), y), laplace(covariances(near), y, start=first)
+    assert first.give_room() is None  # its matrices were taken over
+    assert warm.iterations < cold.iterations
+    assert warm.log_evidence == pytest.approx(cold.log_evidence, rel=1e-12)
+    _, contracts = directions(near)
+    np.testing.assert_allclose(warm.slope(contracts), cold.slope(contracts), rtol=1e-7)
+
+
+def test_a_covariance_that_is_not_positive_is_refused():
+    _, y, Ks = problem(3, True)
+    K = Ks[0] - 40 * np.eye(len(y))
+    assert laplace([Covariance(K)], y) is None
+    assert variational([Covariance(K)], y) is None
+    assert laplace([Covariance(np.full_like(K, np.nan))], y) is None
