@@ -24,7 +24,7 @@ X = rng.normal(size=(70, 3))
 y = np.digitize(X[:, 0] + 0.4 * X[:, 1] ** 2 + 0.3 * rng.normal(size=70), [-0.2, 0.7])
 Z = rng.normal(size=(40, 3))
 RBF = k.RBF(1.2)
-DATA = Path(os.environ.get("MERCER_DATA", "../shared/data")) / "classification"
+DATA = Path(os.environ.get("MERCER_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classification"
 
 
 def same_up_to_sign(A, B, **tolerance):

@@ -1,5 +1,6 @@
 """Networks of radial basis functions: searches by brute force, least squares written out, and fits without one row."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ Y = np.column_stack([np.sin(2 * X[:, 0]) + X[:, 1], 100 * X[:, 0] * X[:, 1]]) + 
 y = Y[:, 0]
 Z = rng.normal(size=(20, 2))
 KERNEL = k.RBF(0.8)
-REGRESSION = Path("/work/shared/data/regression")
+REGRESSION = Path(os.environ.get("MERCER_DATA", Path(__file__).parents[3] / "shared" / "data")) / "regression"
 
 
 def least_squares(columns, t):
