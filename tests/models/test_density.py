@@ -152,3 +152,9 @@ def test_full_needs_rows_in_every_direction():
         ParzenDensity(covariance="full").fit(np.column_stack([X, X.sum(axis=1)]))
     with pytest.raises(mc.DataError, match="no others"):
         ParzenDensity().fit([[1.0]]).loo()
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_sizes_whose_square_is_no_number_are_told(size):
+    with pytest.raises(mc.DataError, match="other units"):
+        ParzenDensity().fit(X * size)

@@ -89,6 +89,9 @@ class ParzenDensity(Estimator):
         # Coordinates in which bumps are parallel to the axes, with the spread along each.
         axes, spread = self._axes(X, w)
         widths = self._widths(X, axes, spread, shape)
+        size = float(np.abs(axes).max() * np.max(widths))
+        if not 1e-140 < size < 1e140:  # whose square is no number here
+            raise DataError(f"these inputs ask for a width of {size:.2g}, beyond what can be squared. Use other units.")
         self.covariance_ = axes * widths**2 @ axes.T
         self.width_ = np.sqrt(np.diag(self.covariance_))
         self.kernel_ = shape._evolve(lengthscale=as_float(self.width_))
