@@ -22,6 +22,7 @@ from mercer.core.errors import (
 )
 from mercer.gp.process import GP
 from mercer.kernels.check import check_kernel, mercer_expansion
+from mercer.models.classification import GaussianProcessClassifier
 from mercer.models.density import ParzenDensity
 from mercer.models.discriminant import KernelFisherDiscriminant
 from mercer.models.interpolator import RBFInterpolator
@@ -44,6 +45,7 @@ __all__ = [
     "DataError",
     "FileError",
     "GaussianMixtureRegressor",
+    "GaussianProcessClassifier",
     "GaussianProcessRegressor",
     "InfiniteFeaturesError",
     "InterruptedFitWarning",

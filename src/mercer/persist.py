@@ -39,6 +39,7 @@ from mercer.core.inputs import as_frame, count_rows, is_numeric
 from mercer.core.parameters import Parametrized, constraints
 from mercer.gp.mean import MeanFunction
 from mercer.gp.process import GP, Observed
+from mercer.inference.latent import LatentPosterior
 from mercer.inference.weights import WeightPosterior
 from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
@@ -48,6 +49,7 @@ from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
 from mercer.models import (
     centers,
+    classification,
     density,
     discriminant,
     interpolator,
@@ -80,13 +82,13 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, WeightPosterior, plan.Plan,
-        regression.Iteration, regression.Found, RidgePath, centers.CenterPath,
+        regression.Iteration, regression.Found, RidgePath, centers.CenterPath, LatentPosterior,
     ],
     "models": [
-        GP, density.ParzenDensity, discriminant.KernelFisherDiscriminant, interpolator.RBFInterpolator,
-        kernel_regression.NadarayaWatson, linear.BayesianLinearRegression, mixture.GaussianMixtureRegressor,
-        neighbors.KernelNeighborsClassifier, network.RBFNetwork, pca.KernelPCA, perceptron.KernelPerceptron,
-        regression.GaussianProcessRegressor, ridge.KernelRidge,
+        GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
+        interpolator.RBFInterpolator, kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
+        mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork, pca.KernelPCA,
+        perceptron.KernelPerceptron, regression.GaussianProcessRegressor, ridge.KernelRidge,
     ],
 }  # fmt: skip
 CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}
@@ -376,6 +378,10 @@ def _sound(made) -> bool:
             n, M = count_rows(made.X), len(made.weights)
             square = made.B.shape == made.factor.lower.shape == (M, M) and made.weights.shape == (M,)
             return square and made.y.shape == made.noise.shape == (n,) and isinstance(made.kernel, Kernel)
+        case LatentPosterior():
+            n = count_rows(made.X)
+            vectors = made.a.shape == made.s.shape == (n,) and made.lower.shape == (n, n)
+            return vectors and isinstance(made.kernel, Kernel)
         case RowFunction() if made.function is not None or not isinstance(made.module, basis.Basis):
             return False
         case algebra.Nary() if not made.parts or not all(isinstance(part, Kernel) for part in made.parts):

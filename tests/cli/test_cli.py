@@ -11,8 +11,9 @@ from scipy.stats import norm
 from typer.testing import CliRunner
 
 import mercer as mc
-from mercer.cli import fit, tables
+from mercer.cli import classes, fit, quantities, tables
 from mercer.cli.app import app
+from mercer.models.classification import GaussianProcessClassifier
 from mercer.persist import load, save
 
 FIRST = datetime.date(2020, 1, 1)
@@ -64,7 +65,7 @@ def fitted(folder):
 
 def test_fit_writes_everything_and_prints_the_report(fitted):
     result, out = fitted
-    assert {path.name for path in out.iterdir()} == set(fit.FILES) - {"fit.png"}
+    assert {path.name for path in out.iterdir()} == set(quantities.FILES) - {"fit.png"}
     text = (out / "report.txt").read_text()
     assert text in result.stdout
     for said in (
@@ -133,7 +134,7 @@ def test_no_rows_held_out(folder):
     out.mkdir()
     (out / "predictions.csv").write_text("of another run")
     call("fit", folder / "data.csv", "--target", "y", "--output", out, "--test-share", 0, "--quiet")
-    assert {path.name for path in out.iterdir()} == set(fit.FILES) - {"fit.png", "predictions.csv"}
+    assert {path.name for path in out.iterdir()} == set(quantities.FILES) - {"fit.png", "predictions.csv"}
     text = (out / "report.txt").read_text()
     assert "60 rows to learn from, 0 held out" in text
     assert "Held-out rows" not in text
@@ -145,7 +146,7 @@ def test_one_input_is_drawn_and_the_folder_is_named_after_the_table(tmp_path, mo
     with gzip.open("waves.csv.gz", "wt") as file:
         file.write(pl.DataFrame({"x": x, "y": np.sin(x)}).write_csv())
     result = call("fit", "waves.csv.gz", "--target", "y", "--seed", 3)
-    assert {path.name for path in (tmp_path / "waves_mercer").iterdir()} == set(fit.FILES)
+    assert {path.name for path in (tmp_path / "waves_mercer").iterdir()} == set(quantities.FILES)
     assert "1 input (x)" in result.stdout
     assert "with seed 3" in result.stdout
     assert "Written to waves_mercer: model.safetensors" in result.stdout
@@ -159,7 +160,7 @@ def test_an_interrupted_fit_is_written_all_the_same(folder, monkeypatch):
     result = call("fit", folder / "data.csv", "--target", "y", "--output", folder / "interrupted")
     assert "the fit was interrupted" in result.stderr
     assert "the fit was interrupted" in (folder / "interrupted" / "report.txt").read_text()
-    assert {path.name for path in (folder / "interrupted").iterdir()} == set(fit.FILES) - {"fit.png"}
+    assert {path.name for path in (folder / "interrupted").iterdir()} == set(quantities.FILES) - {"fit.png"}
 
 
 def test_rows_with_missing_values_are_refused_or_left_out(folder):
@@ -185,6 +186,131 @@ def test_rows_with_missing_values_are_refused_or_left_out(folder):
     # Rows are numbered as in the file, those left out included.
     table = pl.read_csv(folder / "missing" / "predictions.csv")
     np.testing.assert_allclose(table["target"], frame["y"].to_numpy()[table["row"].to_numpy() - 1])
+
+
+# -- classes -------------------------------------------------------------------------------------------------------
+
+
+def make_labels(n=60, seed=1):
+    """Two words that depend on a number and a text; another number that says nothing."""
+    rng = np.random.default_rng(seed)
+    a, b, colour = rng.normal(size=n), rng.normal(size=n), rng.choice(["red", "green"], n)
+    kind = np.where(a + (colour == "red") + 0.3 * rng.normal(size=n) > 0.5, "big", "a little")
+    return pl.DataFrame({"a": a, "b": b, "colour": colour, "kind": kind})
+
+
+@pytest.fixture(scope="module")
+def classified(folder):
+    make_labels().write_csv(folder / "labels.csv")
+    result = call("fit", folder / "labels.csv", "--target", "kind", "--output", folder / "classes", "--refit")
+    return result, folder / "classes"
+
+
+def test_a_target_of_text_is_classified(classified):
+    result, out = classified
+    assert {path.name for path in out.iterdir()} == set(classes.FILES) - {"fit.png"}
+    text = (out / "report.txt").read_text()
+    assert text in result.stdout
+    for said in (
+        "Gaussian process classification, 48 rows, 2 classes",
+        "60 rows, 4 inputs (a, b, colour=green, colour=red), target kind",
+        "48 rows to learn from, 12 held out",
+        "The model saved has all rows",
+        "called a little",
+        "Calibration of leave-one-out probabilities",
+    ):
+        assert said in text
+    for picture in out.glob("*.png"):
+        assert picture.read_bytes()[:4] == b"\x89PNG"
+        assert picture.stat().st_size > 10_000
+
+
+def test_held_out_classes_and_their_probabilities(classified):
+    _, out = classified
+    table, whole = pl.read_csv(out / "predictions.csv"), make_labels()
+    assert table.columns == ["row", "target", "predicted", "p(a little)", "p(big)", "log_score"]
+    rows = table["row"].to_numpy()
+    assert table["target"].to_list() == whole["kind"].to_numpy()[rows - 1].tolist()
+    P = table.select("p(a little)", "p(big)").to_numpy()
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+    assert table["predicted"].to_list() == ["big" if q > p else "a little" for p, q in P]
+    big = (table["target"] == "big").to_numpy()
+    np.testing.assert_allclose(table["log_score"], np.log(np.where(big, P[:, 1], P[:, 0])))
+    wrong = (table["target"] != table["predicted"]).sum()
+    assert f"error {wrong / 12:.1%} ({wrong} of 12 rows)" in (out / "report.txt").read_text()
+    # The same share of each class is held out, to a row.
+    counts = dict(whole["kind"].value_counts().iter_rows())
+    assert abs(big.sum() - 0.2 * counts["big"]) < 1
+    # An independent reading: the rows held out were not in the fit, and are in the model saved, at its parameters.
+    X = np.column_stack([whole["a"], whole["b"], whole["colour"] == "green", whole["colour"] == "red"]).astype(float)
+    y, seen = whole["kind"].to_numpy(), np.setdiff1d(np.arange(60), rows - 1)
+    twin = GaussianProcessClassifier(random_state=0).fit(X[seen], y[seen])
+    np.testing.assert_allclose(P, twin.predict_proba(X[rows - 1]), rtol=1e-6)
+    model = load(out / "model.safetensors")
+    assert len(model.codes_) == 60
+    np.testing.assert_allclose(np.asarray(model.kernel_.theta1), np.asarray(twin.kernel_.theta1), rtol=1e-6)
+
+
+def test_predict_writes_classes_and_probabilities(classified, folder):
+    _, out = classified
+    frame = make_labels(seed=2).select("colour", "b", "a")
+    frame.write_csv(folder / "new_labels.csv")
+    call("predict", out, folder / "new_labels.csv", "--output", folder / "p.csv", "--quiet")
+    table = pl.read_csv(folder / "p.csv")
+    assert table.columns == ["row", "predicted", "p(a little)", "p(big)"]
+    model = load(out / "model.safetensors")
+    X = tables.encode(frame, model.columns_["inputs"])
+    assert table["predicted"].to_list() == model.predict(X).tolist()
+    np.testing.assert_allclose(table.select("p(a little)", "p(big)"), model.predict_proba(X), rtol=1e-10)
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_a_model_of_one_or_two_inputs_is_drawn_itself(tmp_path, names):
+    frame = make_labels()
+    model = GaussianProcessClassifier(mc.kernels.RBF(), learning=None).fit(frame.select(names), frame["kind"])
+    classes.draw(model, None, "kind", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"reliability.png", "relevance.png", "fit.png"}
+    assert (tmp_path / "fit.png").stat().st_size > 10_000
+
+
+def test_which_targets_are_classes(capsys):
+    words, truths = pl.Series("w", ["u", "v", None]), pl.Series("t", [True, False, True])
+    counts, sizes = pl.Series("n", [1, 2, 2]), pl.Series("s", [1.0, 2.5, 2.0])
+    assert tables.task_of(words, None, print) == tables.task_of(truths, None, print) == "classification"
+    assert tables.task_of(sizes, None, print) == "regression"
+    assert capsys.readouterr().out == ""
+    assert tables.task_of(counts, None, print) == "regression"
+    assert "'n' holds 2 different whole numbers, taken as quantities; --task" in capsys.readouterr().out
+    assert tables.task_of(counts, "classification", print) == "classification"
+    assert tables.task_of(counts, "regression", print) == "regression"
+    assert capsys.readouterr().out == ""
+    assert tables.labels(words.drop_nulls()).tolist() == ["u", "v"]
+    assert tables.labels(truths).tolist() == ["true", "false", "true"]
+    assert tables.labels(counts.cast(pl.Float64)).tolist() == [1, 2, 2]
+    assert tables.labels(words.drop_nulls().cast(pl.Categorical)).tolist() == ["u", "v"]
+
+
+def test_labels_that_are_missing(folder):
+    make_labels().with_columns(kind=pl.Series([None, *make_labels()["kind"][1:]])).write_csv(folder / "gaps.csv")
+    line = refused("fit", folder / "gaps.csv", "--target", "kind", "--output", folder / "never")
+    assert "1 in kind; 1 of 60 rows" in line
+    assert "--drop-missing" in line
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.55, 0.9])
+def test_every_class_is_held_out_alike_and_never_whole(share):
+    y = np.repeat(["a", "b", "c", "d"], [50, 30, 3, 1])
+    rows = tables.Rows(pl.DataFrame({"x": np.arange(84)}), y, np.arange(84) + 1)
+    training, held = fit.split(rows, share, 0, by_class=True)
+    assert sorted([*training.numbers, *held.numbers]) == rows.numbers.tolist()
+    assert (np.diff(training.numbers) > 0).all()
+    assert set(training.y) == {"a", "b", "c", "d"}
+    assert share * 84 - 2.5 < len(held) <= share * 84 + 1
+    for label, count in (("a", 50), ("b", 30)):
+        assert abs(np.sum(held.y == label) - share * count) <= 1
+    assert (
+        fit.split(rows, 0.5, 0, by_class=True)[1].numbers.tolist() != fit.split(rows, 0.5, 1, True)[1].numbers.tolist()
+    )
 
 
 # -- predict -------------------------------------------------------------------------------------------------------
@@ -318,8 +444,13 @@ def _with(**columns):
         (_with(**{"my list": [[1, 2]] * 60}), [], ["'my list' holds values of type List", "--drop 'my list'"]),
         (_with(s=[{"u": 1}] * 60), [], ["'s' holds values of type Struct"]),
         (None, ["--target", "Y"], ["no column 'Y'", "a, when, colour, ok, same, y", "Did you mean 'y'?"]),
-        (None, ["--target", "colour"], ["target 'colour' holds text", "numbers were expected"]),
-        (None, ["--target", "ok"], ["target 'ok' holds true and false", "numbers were expected"]),
+        (None, ["--target", "colour", "--task", "regression"], ["'colour' holds text", "numbers were expected"]),
+        (None, ["--target", "ok", "--task", "regression"], ["'ok' holds true and false", "--task classification"]),
+        (None, ["--target", "when"], ["target 'when' holds dates", "numbers were expected, or text for classes"]),
+        (None, ["--target", "y", "--task", "classification"], ["'y' holds numbers that are not whole"]),
+        (None, ["--target", "same"], ["'same' is 'x' in every row", "at least two classes"]),
+        (_with(id=range(60)), ["--target", "id", "--task", "classification"], ["60 different values", "50 classes"]),
+        (_with(id=[f"k{i}" for i in range(60)]), ["--target", "id"], ["60 different values", "put together"]),
         (None, ["--drop", "colours"], ["no column 'colours'", "Did you mean 'colour'?"]),
         (None, ["--drop", "y"], ["'y' is the target"]),
         (None, ["--test-share", "1"], ["at least 0 and below 1"]),
@@ -378,7 +509,18 @@ def test_an_output_that_cannot_be_a_folder(folder, tmp_path):
 def test_help_says_what_there_is():
     assert all(word in call("--help").stdout for word in ("fit", "predict", "demo"))
     told = call("fit", "--help").stdout
-    options = ("--target", "--output", "--drop", "--drop-missing", "--test-share", "--refit", "--restarts", "--seed")
+    options = (
+        "--target",
+        "--output",
+        "--task",
+        "--drop",
+        "--drop-missing",
+        "--test-share",
+        "--refit",
+        "--restarts",
+        "--seed",
+    )
     assert all(word in told for word in (*options, "--quiet", "predictions.csv", "calibration.png", "Ctrl-C"))
-    assert "95% intervals" in call("predict", "--help").stdout
+    assert "classification" in told
+    assert all(word in call("predict", "--help").stdout for word in ("95% intervals", "probability of each class"))
     assert "Mauna Loa" in call("demo", "--help").stdout

@@ -1,6 +1,7 @@
 """The ``mercer`` command and its subcommands."""
 
 import contextlib
+import enum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,12 @@ from mercer.cli.demo import run_demo
 from mercer.cli.fit import run_fit
 from mercer.cli.predict import run_predict
 from mercer.core.errors import MercerError
+
+
+class Task(enum.StrEnum):
+    regression = "regression"
+    classification = "classification"
+
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 
@@ -32,9 +39,15 @@ def fit_command(
     data: Annotated[
         Path, typer.Argument(help="The table: .csv, .tsv (also with .gz) or .parquet.", show_default=False)
     ],
-    target: Annotated[str, typer.Option(help="The column to predict; it holds numbers.", show_default=False)],
+    target: Annotated[
+        str, typer.Option(help="The column to predict: numbers, or classes (text, true and false).", show_default=False)
+    ],
     output: Annotated[
         Path | None, typer.Option(help="Folder to write to. Default: the name of the table, and _mercer.")
+    ] = None,
+    task: Annotated[
+        Task | None,
+        typer.Option(help="Insist on one: numbers are quantities, unless classification takes whole ones as classes."),
     ] = None,
     drop: Annotated[
         list[str] | None, typer.Option(help="A column to leave out. May be given several times.", metavar="COLUMN")
@@ -59,17 +72,24 @@ def fit_command(
     missing values. The model learns its lengthscales and the noise from the data, and which inputs matter. Rows held
     out show how good it is, and whether its intervals hold what they should.
 
-    The folder gets model.safetensors, report.txt, predictions.csv (the held-out rows), calibration.png,
-    predictions.png, relevance.png and, if there is one input, fit.png. In predictions.csv rows are counted from 1,
-    below the header; std, lower95 and upper95 are those of a measurement, noise included; z is how many standard
-    deviations the target lies above the mean.
+    A target of numbers is a quantity (regression); one of texts, or of true and false, has classes (classification;
+    50 at most). Whole numbers are taken as classes only if --task classification says so. Of every class the same
+    share of rows is held out.
+
+    The folder gets model.safetensors, report.txt, predictions.csv (the held-out rows), relevance.png and pictures of
+    how good the predictions are: calibration.png and predictions.png, or of classes reliability.png. With one input
+    (of classes also two) fit.png shows the model itself. In predictions.csv rows are counted from 1, below the
+    header; std, lower95 and upper95 are those of a measurement, noise included; z is how many standard deviations the
+    target lies above the mean. Of classes it has the predicted one, p(...) for the probability of each, and the
+    log_score, ln p of the right one.
 
     Ctrl-C ends learning early: the best model so far is kept and written.
     """
     with readable_errors():
         run_fit(
-            data, target, output, drop=drop or (), drop_missing=drop_missing, test_share=test_share, seed=seed,
-            restarts=restarts, refit=refit, quiet=quiet, say=_remark(quiet), show=_silent if quiet else typer.echo,
+            data, target, output, task=task and task.value, drop=drop or (), drop_missing=drop_missing,
+            test_share=test_share, seed=seed, restarts=restarts, refit=refit, quiet=quiet, say=_remark(quiet),
+            show=_silent if quiet else typer.echo,
         )  # fmt: skip
 
 
@@ -87,10 +107,11 @@ def predict_command(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ):
-    """Predict for the rows of a table, with 95% intervals, and write a CSV file.
+    """Predict for the rows of a table, with 95% intervals or probabilities of classes, and write a CSV file.
 
     Its columns: row (counted from 1, below the header), mean, std, lower95 and upper95, all of a new measurement,
-    noise included. Input columns are found by name, in any order, and turned into numbers as in the fit.
+    noise included. Of a model of classes: row, predicted, and p(...), the probability of each class. Input columns are
+    found by name, in any order, and turned into numbers as in the fit.
     """
     with readable_errors():
         written = run_predict(model, data, output, drop_missing=drop_missing, say=_remark(quiet))

@@ -6,7 +6,9 @@ import numpy as np
 
 from mercer import datasets
 from mercer import kernels as k
-from mercer.cli.fit import HeldOut, Rows, split
+from mercer.cli.fit import split
+from mercer.cli.quantities import HeldOut
+from mercer.cli.tables import Rows
 from mercer.core.text import table
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.report.regression import calibration

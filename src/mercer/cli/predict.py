@@ -1,9 +1,8 @@
-"""A saved model and a table in; predictions with intervals out."""
+"""A saved model and a table in; predictions with intervals, or probabilities, out."""
 
 from pathlib import Path
 
-from mercer.cli import tables
-from mercer.cli.fit import prediction_table
+from mercer.cli import classes, quantities, tables
 from mercer.core.errors import DataError
 
 
@@ -32,7 +31,8 @@ def run_predict(
     if extra:
         say(f"columns not used by the model: {', '.join(extra)}")
     frame, numbers = tables.complete(frame, names, drop_missing, say)
-    mean, deviation = model.predict(tables.encode(frame, inputs), return_std=True)
+    kind = classes if hasattr(model, "classes_") else quantities
+    found = kind.predictions(model, tables.encode(frame, inputs), numbers)
     output.parent.mkdir(parents=True, exist_ok=True)
-    prediction_table(numbers, mean, deviation).write_csv(output)
+    found.write_csv(output)
     return output

@@ -4,6 +4,7 @@ Numbers stay as they are, booleans become 0 and 1, texts one column of 0 and 1 p
 years: days since the first of January 1970, over 365.25, plus 1970.
 """
 
+import dataclasses
 import difflib
 import gzip
 import shlex
@@ -18,6 +19,8 @@ import polars as pl
 from mercer.core.errors import DataError
 
 MOST_VALUES = 20  # that a column of text may take
+MOST_CLASSES = 50  # that a target may have
+FEW_VALUES = 10  # whole numbers of a target that could as well be classes
 MISSING = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # beside an empty field
 SEPARATED = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
@@ -25,6 +28,21 @@ MICROSECONDS_A_YEAR = 365.25 * 86400e6
 
 Input = dict[str, Any]  # {"name", "kind"}, for a category also its "values"
 Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """Part of a table, ready for a model: inputs, target, and the numbers of its rows in the file."""
+
+    X: pl.DataFrame
+    y: np.ndarray
+    numbers: np.ndarray
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, which) -> "Rows":
+        return Rows(self.X[which], self.y[which], self.numbers[which])
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -108,7 +126,6 @@ def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> l
             raise DataError(f"there is no column {name!r}; the columns are {_listed(frame.columns)}.{hint}")
     if target in drop:
         raise DataError(f"{target!r} is the target; it cannot be dropped as well.")
-    _check_target(frame[target])
     inputs = [name for name in frame.columns if name != target and name not in drop]
     empty = [name for name in inputs if frame[name].null_count() == len(frame)]
     if empty:
@@ -126,11 +143,59 @@ def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> l
     return inputs
 
 
-def _check_target(column):
-    if not column.dtype.is_numeric():
-        some = column.drop_nulls()
-        shown = f", as in {some[0]!r}" if column.dtype == pl.String and len(some) else ""
-        raise DataError(f"the target {column.name!r} holds {_in_words(column.dtype)}{shown}; numbers were expected.")
+def task_of(column: pl.Series, wanted: str | None, say: Say) -> str:
+    """What a target asks for: "regression" where it holds numbers, "classification" where it holds text or booleans.
+    ``wanted`` insists on one of them, where that makes sense."""
+    kind, some = _kind(column.dtype), column.drop_nulls()
+    shown = f", as in {some[0]!r}" if column.dtype == pl.String and len(some) else ""
+    told = f"the target {column.name!r} holds {_in_words(column.dtype)}{shown}"
+    if kind not in ("number", "boolean", "category"):
+        raise DataError(f"{told}; numbers were expected, or text for classes.")
+    task = wanted or ("regression" if kind == "number" else "classification")
+    if task == "regression" and kind != "number":
+        raise DataError(f"{told}; numbers were expected. --task classification takes them as classes.")
+    if wanted is None and kind == "number" and some.n_unique() <= FEW_VALUES and _whole(some):
+        say(
+            f"the target {column.name!r} holds {some.n_unique()} different whole numbers, taken as quantities; "
+            "--task classification takes them as classes"
+        )
+    return task
+
+
+def quantities(column: pl.Series) -> np.ndarray:
+    """A target of numbers, none of them missing."""
+    y = column.cast(pl.Float64).to_numpy()
+    if y.min() == y.max():
+        raise DataError(f"the target {column.name!r} is {y[0]:g} in every row, so that there is nothing to learn.")
+    return y
+
+
+def labels(column: pl.Series) -> np.ndarray:
+    """A target of classes, none missing: texts; true and false as such texts too; or whole numbers."""
+    if column.dtype.is_numeric():
+        if not _whole(column):
+            raise DataError(
+                f"the target {column.name!r} holds numbers that are not whole; classes were expected. For quantities "
+                "leave --task classification out."
+            )
+        y = column.cast(pl.Int64).to_numpy()
+    else:
+        y = column.cast(pl.String).to_numpy().astype(str)
+    distinct = len(np.unique(y))
+    if distinct == 1:
+        raise DataError(
+            f"the target {column.name!r} is {y[0].item()!r} in every row; to learn, at least two classes are needed."
+        )
+    if distinct > MOST_CLASSES:
+        raise DataError(
+            f"the target {column.name!r} takes {distinct} different values; {MOST_CLASSES} classes at most can be told "
+            "apart here. Rare ones can be put together as 'other'."
+        )
+    return y
+
+
+def _whole(column) -> bool:
+    return column.dtype.is_integer() or bool((column == column.round()).all())
 
 
 def _reason_against(column) -> str | None:

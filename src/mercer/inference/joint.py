@@ -22,9 +22,9 @@ TILE = 256
 class Processes:
     """C independent priors on n rows, with one covariance shared by all classes or one each."""
 
-    def __init__(self, Ks: list[Covariance], labels):
+    def __init__(self, Ks: list[Covariance], labels, classes: int | None = None):
         self.n = Ks[0].n
-        self.classes = len(Ks) if len(Ks) > 1 else int(labels.max(initial=0)) + 1
+        self.classes = classes or (len(Ks) if len(Ks) > 1 else int(labels.max(initial=0)) + 1)
         self.Ks, self.shared = Ks, len(Ks) == 1
         self.labels, self.rows = labels, np.arange(self.n)
         self.targets = np.zeros((self.classes, self.n))

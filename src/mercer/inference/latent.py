@@ -6,6 +6,7 @@ q(f) = N(m, (K^-1 + S)^-1) with m = K a. All is done through B = I + S^1/2 K S^1
 """
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -21,11 +22,17 @@ SMALL = 1e-6  # of S K: below it the variance is not read off B^-1
 class Covariance:
     """K on n rows, its upper triangle in the order of C (to LAPACK, the lower one), and room for B beside it."""
 
-    def __init__(self, K, room=None):
+    def __init__(self, K):
         self.K = K
         self.n = len(K)
-        self._B = np.zeros_like(K) if room is None else room
-        self.diagonal = np.diag(K).copy()
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        return np.diag(self.K)
+
+    @functools.cached_property
+    def _B(self) -> np.ndarray:
+        return np.empty_like(self.K)
 
     def times(self, v) -> np.ndarray:
         """K v. 2 n^2 flops."""
@@ -163,6 +170,23 @@ class LatentPosterior:
             variance[part] -= np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
 
+    def cavity(self, K: Covariance) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at each training row without that row's site: (n,), (n,). Others stay as they are."""
+        mean, S = K.times(self.a), self.s**2
+        factor = K.factor(S)
+        assert factor is not None, "this K was factorised before"
+        v = factor.variance()
+        left = np.maximum(1 - S * v, 1e-12)
+        return mean - v * self.a / left, v / left
+
+    def class_probabilities(self, Z, likelihood, closed_form: bool = False) -> np.ndarray:
+        """Of t = -1 and t = +1: (s, 2). By quadrature of (PRML 6.76), or by the likelihood's closed form."""
+        return _both_sides(likelihood.closed_form if closed_form else likelihood.probability, *self.moments(Z))
+
+    def left_out(self, Ks: list[Covariance], codes, likelihood) -> np.ndarray:
+        """Class probabilities of each training row from all the others' sites: (n, 2)."""
+        return _both_sides(likelihood.probability, *self.cavity(Ks[0]))
+
     def mean(self, Z) -> np.ndarray:
         return gram.product(self.kernel, Z, self.X, self.a)
 
@@ -173,3 +197,9 @@ class LatentPosterior:
         K *= self.s
         V = blas.dtrsm(1.0, self.lower, K.T, lower=1, overwrite_b=1)
         return gram.within(self.kernel, Z) - V.T @ V
+
+
+def _both_sides(probability, mean, variance):
+    """Each side from its own end, so that what is small keeps its digits."""
+    P = np.column_stack([probability(-mean, variance), probability(mean, variance)])
+    return P / P.sum(axis=1, keepdims=True)

@@ -11,12 +11,12 @@ HALVINGS = 12
 SMALLEST = 1e-10  # pi in the sites of a variational q: below it a variance is lost in the rounding of B^-1
 
 
-def laplace(Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True):
+def laplace(Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True, classes: int | None = None):
     """A Gaussian at the mode of Psi(f) = ln p(labels | f) - f^T K^-1 f / 2 (PRML 6.80-6.90; RW06 3.44).
 
     The evidence is ln Z = Psi(f^) - 1/2 ln |I + K W(f^)|. ``Ks``: one covariance, or one a class; ``labels`` (n,) in
-    0..C-1. It begins at the mode of ``start``, whose matrices it takes over. None where a K is not positive
-    semidefinite.
+    0..C-1; C is ``classes``, where not every one has a row here. It begins at the mode of ``start``, whose matrices it
+    takes over. None where a K is not positive semidefinite.
 
     Gradient. With s = d ln Z / df at the mode, which enters through W alone, d ln Z = 1/2 tr((a a^T - R) dK) + s^T df
     and df = (I + K W)^-1 dK a, so s^T df = u^T dK a with u = (I + W K)^-1 s = s - R K s. And
@@ -24,7 +24,7 @@ def laplace(Ks, labels, start: SoftmaxApproximation | None = None, gradient: boo
     C x C blocks of Sigma = (K^-1 + W)^-1 on each row; put in E_c and M, all but the diagonals of R_cc cancels:
     s_c = (pi_c sum_d q_d - q_c) / 2, q_c = 1 - diag(R_cc) / pi_c. 2 C n^3 flops.
     """
-    processes = Processes(Ks, labels)
+    processes = Processes(Ks, labels, classes)
     climb = Climb(processes, room_for(processes, start))
     found = climb.from_the_better(start)
     if not found:
@@ -43,7 +43,9 @@ def laplace(Ks, labels, start: SoftmaxApproximation | None = None, gradient: boo
     return result
 
 
-def variational(Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True):
+def variational(
+    Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True, classes: int | None = None
+):
     """A lower bound on the evidence from a Gaussian q(f) = N(m, (K^-1 + W(pi))^-1), pi any point of the simplex a row.
 
     ln sum_c exp f_c = pi^T f + ln sum_c exp(f_c - pi^T f), and Jensen's inequality for the second term, give the tilted
@@ -57,7 +59,7 @@ def variational(Ks, labels, start: SoftmaxApproximation | None = None, gradient:
     1/2 tr((dW Sigma)^2) + sum_i (p - pi)^T Sigma (p - pi). The way is damped and, from round to round, accelerated; a
     step that does not raise the bound is halved. 2 C n^3 flops a round, five to ten rounds for variances up to tens.
     """
-    processes = Processes(Ks, labels)
+    processes = Processes(Ks, labels, classes)
     room = room_for(processes, start)
     if start is not None and start.a.shape == processes.targets.shape:
         a, pi = start.a, _inside(start.pi)

@@ -54,16 +54,39 @@ class SoftmaxPosterior:
 
     def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Means (s, C) and covariances (s, C, C) of f(z). 3 C n^2 flops a row, in pieces."""
-        C, n = self.a.shape
         Z = self._aligned(Z)
         variances = np.stack([gram.diagonal(kernel, Z) for kernel in self.kernels], axis=1)
-        means, covariances = np.empty((count_rows(Z), C)), np.empty((count_rows(Z), C, C))
-        for part in gram.pieces(count_rows(Z), n * (C + 2)):
+        return self._moments(lambda c, part: gram.between(self.kernels[c], take_rows(Z, part), self.X), variances)
+
+    def variances(self, Z) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of f(z): (s, C) each, in pieces."""
+        Z, C = self._aligned(Z), len(self.a)
+        parts = [self.moments(take_rows(Z, part)) for part in gram.pieces(count_rows(Z), C * C)]
+        means = np.concatenate([np.empty((0, C)), *(mean for mean, _ in parts)])
+        return means, np.concatenate([np.empty((0, C)), *(np.einsum("icc->ic", V) for _, V in parts)])
+
+    def cavity(self, Ks) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n, C) and covariances (n, C, C) of f at each training row without that row's site.
+
+        ``Ks``: whole covariance matrices, one or one a class. The site has precision W = diag(pi) - pi pi^T; without it
+        the covariance V is (I - V W)^-1 V, and the mean moves by minus that times a.
+        """
+        means, V = self._moments(lambda c, part: Ks[c][part], np.stack([np.diag(K) for K in Ks], axis=1))
+        pi = (self.s**2).T
+        W = pi[:, :, None] * np.eye(len(self.s)) - pi[:, :, None] * pi[:, None, :]
+        without = np.linalg.solve(np.eye(len(self.s)) - V @ W, V)
+        return means - np.einsum("icd,di->ic", without, self.a), 0.5 * (without + without.transpose(0, 2, 1))
+
+    def _moments(self, cross, variances):
+        """From ``cross(c, part)``, some rows of covariances with X of class c, and prior ``variances`` (s, kernels)."""
+        C, n = self.a.shape
+        means, covariances = np.empty((len(variances), C)), np.empty((len(variances), C, C))
+        for part in gram.pieces(len(variances), n * (C + 2)):
             Q = np.empty((part.stop - part.start, C, n))
             left = np.repeat(variances[part], C // len(self.kernels), axis=1)
             for c, s in enumerate(self.s):
                 if c < len(self.kernels):
-                    K = gram.between(self.kernels[c], take_rows(Z, part), self.X)
+                    K = cross(c, part)
                 means[part, c] = K @ self.a[c]
                 V, L = K * s, self.factors[c].T
                 blas.dtrsm(1.0, L, V.T, lower=1, overwrite_b=1)
@@ -74,6 +97,16 @@ class SoftmaxPosterior:
             covariances[part] = Q @ Q.transpose(0, 2, 1)
             covariances[part, range(C), range(C)] += np.maximum(left, 0.0)
         return means, covariances
+
+    def class_probabilities(self, Z, likelihood=None) -> np.ndarray:
+        """(s, C), in pieces."""
+        Z, C = self._aligned(Z), len(self.a)
+        parts = gram.pieces(count_rows(Z), C * C)
+        return np.concatenate([np.empty((0, C)), *(probabilities(*self.moments(take_rows(Z, part))) for part in parts)])
+
+    def left_out(self, Ks, codes, likelihood=None) -> np.ndarray:
+        """Class probabilities of each training row from all the others' sites: (n, C)."""
+        return probabilities(*self.cavity([K.K for K in Ks]))
 
     def mean(self, Z) -> np.ndarray:
         """(s, C)."""

@@ -1,7 +1,11 @@
 """Pictures. Every function draws on ``ax`` (or a new one) and returns it; matplotlib comes with ``mercer[plot]``."""
 
+from mercer.plot.classification import decision, reliability
 from mercer.plot.kernel import gram, profile
 from mercer.plot.process import field, posterior, samples
 from mercer.plot.regression import calibration, predictions, relevance
 
-__all__ = ["calibration", "field", "gram", "posterior", "predictions", "profile", "relevance", "samples"]
+__all__ = [
+    "calibration", "decision", "field", "gram", "posterior", "predictions", "profile", "relevance", "reliability",
+    "samples",
+]  # fmt: skip

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -11,6 +10,7 @@ from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
+from mercer.report.page import Report, about_inputs, about_learning, entries, optima
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
@@ -57,27 +57,6 @@ def calibration(y, mean, deviation) -> Calibration:
     return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(log_density(y, mean, deviation))), z)
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """Sections with a heading each; prints as text."""
-
-    title: str
-    sections: dict[str, str]
-    suggestions: list[str]
-    calibration: Calibration
-    relevance: Any
-
-    def __str__(self):
-        parts = [self.title, "=" * len(self.title)]
-        for heading, text in self.sections.items():
-            parts += ["", heading, "-" * len(heading), text]
-        parts += ["", "Suggestions", "-----------"]
-        parts += [f"- {text}" for text in self.suggestions] or ["none: nothing looks wrong."]
-        return "\n".join(parts)
-
-    __repr__ = __str__
-
-
 def report(model) -> Report:
     """The report of a fitted `GaussianProcessRegressor`."""
     loo = model.loo()
@@ -95,7 +74,7 @@ def report(model) -> Report:
     if relevance is not None:
         sections["Relevance of inputs"] = str(relevance)
     sections["Calibration of leave-one-out intervals"] = str(held)
-    sections["Optima found"] = _optima(model)
+    sections["Optima found"] = optima(model)
     sections["Numerics"] = _numerics(model)
     return Report(
         f"Gaussian process regression, {n:,} rows", sections, _suggestions(model, held, relevance, n), held, relevance
@@ -111,7 +90,7 @@ def _fit(model, held, n) -> str:
         ["method", f"{model.plan_.method}, {model.n_evaluations_} evaluations of the evidence"],
         ["memory", in_words(model.plan_.memory)],
     ]
-    return "\n".join(f"{name:<27}{value}" for name, value in rows)
+    return entries(rows)
 
 
 def _noise(model, y) -> str:
@@ -136,24 +115,6 @@ def _parameters(model):
     return [*rows, ["noise", f"{float(np.mean(model.noise_)):.4g}"]]
 
 
-def _optima(model) -> str:
-    if not model.optima_:
-        return "nothing was learned: parameters are as given."
-    best = model.optima_[0].value
-    rows = [
-        [
-            "chosen" if i == 0 else "",
-            f"{found.value:.3f}",
-            f"{found.value - best:.3f}" if i else "",
-            f"{found.times_found}",
-            "yes" if found.converged else "no",
-            found.start,
-        ]
-        for i, found in enumerate(model.optima_)
-    ]
-    return table(["", "log evidence", "less by", "found", "converged", "from"], rows)
-
-
 def _numerics(model) -> str:
     found = model.numerics_
     return (
@@ -172,10 +133,7 @@ def _suggestions(model, held, relevance, n) -> list[str]:
         found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
     if n < 10:
         found.append(f"{n} rows hardly determine the parameters; a kernel with priors would help (learning='map').")
-    if relevance is not None and relevance.irrelevant.any() and not relevance.irrelevant.all():
-        names = [name for name, out in zip(relevance.names, relevance.irrelevant, strict=True) if out]
-        without = "it" if len(names) == 1 else "them"
-        found.append(f"the prediction hardly depends on {_listed(names)}: without {without}, little should change.")
+    found += about_inputs(relevance)
     coverage = dict(zip(held.levels, held.coverage, strict=True))[0.95]
     # What 95% intervals hold of n rows varies by chance, by two standard deviations of this:
     slack = 2 * np.sqrt(0.95 * 0.05 / n) + 0.01
@@ -186,10 +144,7 @@ def _suggestions(model, held, relevance, n) -> list[str]:
         )
     elif coverage > 0.95 + slack:
         found.append(f"95% intervals hold {coverage:.1%} of the rows left out: a few outliers may set the noise.")
-    if model.optima_ and not model.optima_[0].converged:
-        found.append("learning stopped before it converged: raise max_iterations, or fit again.")
-    if len(model.optima_) > 1 and model.optima_[1].value > model.optima_[0].value - 2:
-        found.append("another optimum is nearly as good: the data allow a different reading; see optima_.")
+    found += about_learning(model)
     if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
         found.append("little of y is explained: try n_restarts=5, another kernel, or inputs scaled to order one.")
     if model.learning == "mle" and any(slot.prior is not None for slot in model.kernel_._slots()):
@@ -208,10 +163,6 @@ def _repeated(model) -> int:
     except DataError:
         return 0
     return len(rows) - len(np.unique(rows, axis=0))
-
-
-def _listed(names, most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def interval(mean, deviation, level: float):

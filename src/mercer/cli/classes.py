@@ -1,0 +1,111 @@
+"""Targets that are classes: classification."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from mercer.cli.pictures import Pictures
+from mercer.cli.tables import Rows, Say, labels
+from mercer.core.errors import DataError
+from mercer.models.classification import GaussianProcessClassifier
+from mercer.report.classification import Reliability, reliability, report
+
+FILES = ("model.safetensors", "report.txt", "predictions.csv", "reliability.png", "relevance.png", "fit.png")
+
+target_of = labels
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Rows that the fit did not see, and what the model said of them."""
+
+    rows: Rows
+    classes: np.ndarray
+    codes: np.ndarray
+    probability: np.ndarray
+    reliability: Reliability
+
+    @classmethod
+    def of(cls, model, rows: Rows) -> "HeldOut":
+        P, codes = model.predict_proba(rows.X), np.searchsorted(model.classes_, rows.y)
+        return cls(rows, model.classes_, codes, P, reliability(codes, P))
+
+    def __str__(self):
+        found, n = self.reliability, len(self.rows)
+        return (
+            f"error {found.error_rate:.1%} ({round(found.error_rate * n):,} of {n:,} rows), "
+            f"log score {-found.log_loss:.4f} a row, Brier score {found.brier:.4f}\n\n{found}"
+        )
+
+    def table(self) -> pl.DataFrame:
+        with np.errstate(divide="ignore"):
+            score = np.log(self.probability[np.arange(len(self.codes)), self.codes])
+        found = _table(self.rows.numbers, self.classes, self.probability)
+        return found.insert_column(1, pl.Series("target", self.rows.y)).with_columns(log_score=score)
+
+
+def predictions(model, X, numbers) -> pl.DataFrame:
+    """What `mercer predict` writes, one line a row of the data."""
+    return _table(numbers, model.classes_, model.predict_proba(X))
+
+
+def _table(numbers, classes, P) -> pl.DataFrame:
+    columns = {"row": numbers, "predicted": classes[P.argmax(axis=1)]}
+    return pl.DataFrame(columns | {f"p({label})": p for label, p in zip(classes, P.T, strict=True)})
+
+
+def report_of(model):
+    return report(model)
+
+
+def new_model(**settings) -> GaussianProcessClassifier:
+    return GaussianProcessClassifier(**settings)
+
+
+def prepare(model, rows: Rows, say: Say):
+    """Nothing: the model itself refuses what does not fit in memory."""
+
+
+def add(model, held: Rows, rows: Rows):
+    """The same model of all ``rows``: those ``held`` out too, at the same parameters."""
+    kernel = model.kernels_ if hasattr(model, "kernels_") else model.kernel_
+    settings = model.get_params(deep=False) | {"kernel": kernel, "learning": None}
+    return GaussianProcessClassifier(**settings).fit(rows.X, rows.y)
+
+
+def draw(model, judged: HeldOut | None, target: str, output: Path):
+    """The pictures, as PNG files."""
+    from mercer import plot
+
+    pictures = Pictures(output)
+    ax = pictures.axes(5.5, 5.5)
+    if judged is not None:
+        plot.reliability(judged.rows.y, judged.probability, judged.classes, ax=ax, label="held out", color="tab:red")
+    pictures.keep(plot.reliability(model, ax=ax, color="tab:blue"), "reliability.png")
+    with contextlib.suppress(DataError):  # not every kernel tells
+        pictures.relevance(model.relevance())
+    inputs = model.n_features_in_
+    if inputs <= 2:
+        ax = plot.decision(model, ax=pictures.axes(7, 5)) if inputs == 2 else _along_the_input(pictures, model)
+        pictures.keep(ax, "fit.png")
+
+
+def _along_the_input(pictures, model):
+    """Probabilities of the classes along the one input, and the rows at the foot of the picture."""
+    (name,) = model.feature_names_in_
+    x = model.X_fit_[name].to_numpy()
+    margin = 0.05 * np.ptp(x)
+    grid = np.linspace(x.min() - margin, x.max() + margin, 300)
+    P = model.predict_proba(pl.DataFrame({name: grid}))
+    ax = pictures.axes(6, 4)
+    for c, label in enumerate(model.classes_):
+        (line,) = ax.plot(grid, P[:, c], label=str(label))
+        there = x[model.codes_ == c]
+        height = np.full(len(there), -0.03 - 0.02 * c)
+        ax.plot(there, height, "|", color=line.get_color(), ms=5)
+    ax.set(xlim=grid[[0, -1]], ylim=(-0.05 - 0.02 * len(P.T), 1.03), xlabel=name, ylabel="probability")
+    ax.legend(fontsize="small")
+    return ax

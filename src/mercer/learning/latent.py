@@ -1,0 +1,138 @@
+"""The approximate evidence of labels, ln p(t | theta), and its gradient: what learning a classifier climbs.
+
+One kernel, or one for each class; theta is the optimiser's vector, the free parameters of one kernel after the other.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.coordinates import Layout, free_names, from_free, to_free
+from mercer.core.inputs import take_rows
+from mercer.inference.latent import Covariance
+from mercer.learning import heuristics
+from mercer.learning.evidence import Evaluation
+from mercer.learning.optimise import Prior
+
+# Variances of the latent function where learning may begin: a hint of a class, or nearly certain ones.
+AMPLITUDES = (1.0, 10.0)
+
+
+class LatentEvidence:
+    """At one theta after another, on fixed rows. Inference begins where it ended the last time.
+
+    ``infer(covariances, codes, start, gradient)`` gives an object with ``log_evidence`` and ``slope(contracts)``, or
+    None where there is no value. Memory: a matrix for each kernel, and what inference takes.
+    """
+
+    def __init__(self, kernels, X, codes, infer: Callable):
+        self.n, self.codes, self.infer = len(codes), codes, infer
+        self.triangles = [gram.Triangle(kernel, X) for kernel in kernels]
+        self.sizes = [triangle.layout.size for triangle in self.triangles]
+        self.size = sum(self.sizes)
+        self._covariances = [Covariance(np.zeros((self.n, self.n))) for _ in kernels]
+        self._start: Any = None
+        self.jitter, self.diagonal = 0.0, 1.0
+
+    def __enter__(self):
+        for triangle in self.triangles:
+            triangle.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        for triangle in self.triangles:
+            triangle.__exit__(*error)
+
+    def split(self, theta) -> list[np.ndarray]:
+        """Each kernel's part of theta."""
+        return np.split(np.asarray(theta, dtype=float), np.cumsum(self.sizes)[:-1])
+
+    def covariances(self, theta, careful: bool = False) -> list[Covariance]:
+        for triangle, part, covariance in zip(self.triangles, self.split(theta), self._covariances, strict=True):
+            triangle.fill(part, covariance.K, careful)
+            covariance.K.ravel()[:: self.n + 1] += self.jitter
+        self.diagonal = float(np.mean([np.mean(K.diagonal) for K in self._covariances]))
+        return self._covariances
+
+    def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+        # A tile that lost digits says so by NaN: then all of them are done carefully.
+        return self._evaluate(theta, gradient, careful=False) or self._evaluate(theta, gradient, careful=True)
+
+    def _evaluate(self, theta, gradient, careful) -> Evaluation | None:
+        with np.errstate(all="ignore"):
+            found = self.infer(self.covariances(theta, careful), self.codes, self._start, gradient)
+            if found is None or not np.isfinite(found.log_evidence):
+                return None
+            self._start = found
+            if not gradient:
+                return Evaluation(found.log_evidence, None, 1.0)
+            contracts = [
+                lambda inverse, a, triangle=triangle, part=part: triangle.contract(part, inverse, a)
+                for triangle, part in zip(self.triangles, self.split(theta), strict=True)
+            ]
+            slope = found.slope(contracts)
+        return Evaluation(found.log_evidence, slope, 1.0) if np.isfinite(slope).all() else None
+
+
+class LabelProblem:
+    """What learning asks of a classifier: its evidence on all rows or some, where to begin, what theta means."""
+
+    def __init__(self, kernels, X, codes, infer):
+        self.kernels, self.X, self.codes, self.infer = kernels, X, codes, infer
+        self.n = len(codes)
+        self.layouts = [Layout.of(kernel) for kernel in kernels]
+        self.size = sum(layout.size for layout in self.layouts)
+
+    def __call__(self, rows):
+        if rows is None:
+            return LatentEvidence(self.kernels, self.X, self.codes, self.infer)
+        return LatentEvidence(self.kernels, take_rows(self.X, rows), self.codes[rows], self.infer)
+
+    def start(self) -> np.ndarray:
+        return np.concatenate([np.zeros(0), *(np.asarray(to_free(kernel), dtype=float) for kernel in self.kernels)])
+
+    def candidates(self) -> list[tuple[str, np.ndarray]]:
+        """As given, and scaled to the data; all kernels in the same way."""
+        found = [("as given", self.start())]
+        for amplitude in AMPLITUDES:
+            starts = [heuristics.starts(kernel, self.X, amplitude) for kernel in self.kernels]
+            for i in range(1, min(map(len, starts))):
+                theta = np.concatenate([np.asarray(to_free(s[i]), dtype=float) for s in starts])
+                if not any(np.array_equal(theta, other) for _, other in found):
+                    found.append((f"scaled to the data ({len(found)})", theta))
+        return found
+
+    def logarithmic(self) -> np.ndarray:
+        places = [place for layout in self.layouts for place in layout.places]
+        return np.concatenate([np.zeros(0, bool), *(np.full(len(p.entries), p.constraint.logarithmic) for p in places)])
+
+    def names(self) -> list[str]:
+        if len(self.kernels) == 1:
+            return free_names(self.kernels[0])
+        return [f"class{c}_{name}" for c, kernel in enumerate(self.kernels) for name in free_names(kernel)]
+
+    def at(self, theta) -> list:
+        """The kernels, as plain numbers."""
+        parts = np.split(theta, np.cumsum([layout.size for layout in self.layouts])[:-1])
+        return [from_free(kernel, part) for kernel, part in zip(self.kernels, parts, strict=True)]
+
+    def parameters(self, theta) -> dict[str, Any]:
+        """Values on the natural scale, by name."""
+        kernels = self.at(theta)
+        if len(kernels) == 1:
+            return dict(kernels[0].parameters)
+        named = ((c, kernel.parameters.items()) for c, kernel in enumerate(kernels))
+        return {f"class{c}_{name}": value for c, items in named for name, value in items}
+
+    def prior(self):
+        """ln p(theta) and its gradient, of the priors the kernels carry."""
+        priors = [Prior(kernel, layout.size) for kernel, layout in zip(self.kernels, self.layouts, strict=True)]
+        sizes = np.cumsum([layout.size for layout in self.layouts])[:-1]
+
+        def both(theta):
+            found = [prior(part) for prior, part in zip(priors, np.split(theta, sizes), strict=True)]
+            return sum(value for value, _ in found), np.concatenate([slope for _, slope in found])
+
+        return both

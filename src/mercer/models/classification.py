@@ -1,0 +1,438 @@
+"""Gaussian process classification: probabilities to trust, two classes or many, the inference swapped by one word."""
+
+import copy
+import dataclasses
+import functools
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.errors import DataError, NotPositiveDefiniteError, NumericalWarning, ParameterError
+from mercer.core.inputs import column_names, count_rows
+from mercer.core.machine import require_memory
+from mercer.core.random import generator
+from mercer.core.text import number, rounded, table
+from mercer.gp.likelihood import LINKS
+from mercer.inference import softmax, variational
+from mercer.inference.ep import ep
+from mercer.inference.laplace import laplace
+from mercer.inference.latent import Covariance, LatentPosterior
+from mercer.inference.mcmc import Draws, laplace_sites, rows, sample_latent, softmax_rows
+from mercer.inference.mcmc_parameters import sample_jointly
+from mercer.inference.sampled import SampledPosterior, lower
+from mercer.inference.softmax_posterior import SoftmaxPosterior
+from mercer.kernels.convert import as_covariance
+from mercer.learning import heuristics
+from mercer.learning.latent import LabelProblem
+from mercer.learning.optimise import METHODS, learn
+from mercer.learning.progress import Progress
+from mercer.models.estimator import Classifier, wholly
+from mercer.models.regression import Found, Iteration, quoted, warn_of_interruption
+from mercer.models.relevance import Relevance, relevance
+from mercer.report.classification import report
+
+INFERENCES = ("laplace", "ep", "variational", "mcmc")
+LEARNING = ("mle", "map", "sample", None)
+BOUNDS = ("gaussian", "local")
+MIXED = 1.1  # R-hat of the slowest latent, above which chains have not met
+
+
+class LeftOutLabels(NamedTuple):
+    """Each label predicted from all other rows: probabilities of the classes (n, C), and ln p of the right one (n,)."""
+
+    probability: np.ndarray
+    log_score: np.ndarray
+
+
+class GaussianProcessClassifier(Classifier):
+    """Classification by a Gaussian process seen through a sigmoid (PRML 6.4.5, 6.4.6).
+
+    Two classes have one latent function f, with p(second of ``classes_`` | f) = sigmoid(f). More than two have one
+    function each, and p(class c | f) is the c-th softmax of them: one joint model.
+
+    Parameters
+    ----------
+    kernel : the covariance of the latent function(s); for more than two classes a list gives one to each. None is the
+        ARD standard kernel (PRML 6.72) on centred and scaled inputs.
+    inference : "laplace", a Gaussian at the mode of the posterior, the fastest; "ep", expectation propagation, the most
+        accurate (two classes); "variational", a lower bound on the evidence; "mcmc", samples of the posterior.
+    link : "logistic", or "probit" (two classes).
+    learning : "mle" maximises the approximate evidence; "map" the evidence times the priors that the kernel carries;
+        None keeps every parameter as it is. "mcmc" learns by expectation propagation (softmax: Laplace); or, with
+        "sample", samples the parameters too, under the priors the kernel carries and, where it has none, normal ones
+        on logarithms, two wide, around the values given.
+    bound : for "variational": "gaussian" is the best Gaussian posterior; "local" the bound on each logistic sigmoid
+        (PRML 10.144; Gibbs and MacKay 2000), looser and simpler (two classes, logistic).
+    n_restarts : how many more climbs begin at random places around the first start. ``optima_`` has what all found.
+    n_samples : of "mcmc", in four chains, each after 200 moves to warm up.
+    random_state : seed of restarts, subsets and samples. None is 0: the same data, the same model.
+    optimizer, max_iterations, progress, allow_invalid : as for `GaussianProcessRegressor`.
+
+    Fitted: ``classes_``; ``kernel_`` (``kernels_``, where each class has one); ``log_marginal_likelihood_``;
+    ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, whether it converged; with "mcmc"
+    effective sample sizes); ``posterior_``.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-3, 3, 40)[:, None]
+    >>> model = GaussianProcessClassifier().fit(X, np.where(np.abs(X[:, 0]) < 1, "inside", "outside"))
+    >>> model.predict([[0.1], [2.5]]), bool(model.predict_proba([[0.1]])[0, 0] > 0.8)
+    (array(['inside', 'outside'], dtype='<U7'), True)
+    """
+
+    def __init__(
+        self, kernel=None, inference="laplace", link="logistic", learning="mle", random_state=None, *,
+        bound="gaussian", n_restarts=0, n_samples=1000, optimizer="lbfgs", max_iterations=200, progress=True,
+        allow_invalid=False,
+    ):  # fmt: skip
+        self.kernel = kernel
+        self.inference = inference
+        self.link = link
+        self.learning = learning
+        self.random_state = random_state
+        self.bound = bound
+        self.n_restarts = n_restarts
+        self.n_samples = n_samples
+        self.optimizer = optimizer
+        self.max_iterations = max_iterations
+        self.progress = progress
+        self.allow_invalid = allow_invalid
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    @wholly
+    def fit(self, X, y, **refused):
+        """Learn the parameters and infer the posterior. Ctrl-C keeps the best parameters found so far."""
+        if refused:
+            raise ParameterError(
+                f"fit takes X and y; {', '.join(refused)} is not honoured: a label to a power is not a label. Repeat "
+                "rows, or weigh the probabilities by what mistakes cost."
+            )
+        self._check_settings()
+        X = self._check_inputs(X, reset=True)
+        n = count_rows(X)
+        codes = self._check_labels(y, n)
+        self._check_combination(len(self.classes_))
+        kernels = self._kernels_for(X)
+        require_memory(
+            8 * n * n * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
+            "Use fewer rows, a random subset of them, say, or a larger machine.",
+        )  # fmt: skip
+        problem = LabelProblem(kernels, X, codes, self._infer())
+        learned = self._learn(problem) if self.learning in ("mle", "map") and problem.size else None
+        self._keep(problem, learned)
+        return self
+
+    def _learn(self, problem):
+        learned = learn(
+            problem, problem.n, problem.candidates(), prior=problem.prior() if self.learning == "map" else None,
+            logarithmic=problem.logarithmic(), method=self.optimizer, n_restarts=self.n_restarts,
+            max_iterations=self.max_iterations, rng=generator(self.random_state),
+            progress=Progress(shown=bool(self.progress)),
+        )  # fmt: skip
+        if not learned.optima:
+            raise NotPositiveDefiniteError(
+                f"the posterior of these {problem.n} rows could not be found at any starting value of the parameters "
+                f"of {problem.kernels[0]!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
+            )
+        if learned.interrupted:
+            warn_of_interruption(learned.evaluations)
+        return learned
+
+    def _keep(self, problem, learned):
+        """Everything a fitted model has, from the optimum, or from draws."""
+        self.X_fit_, self.codes_ = copy.deepcopy(problem.X), problem.codes
+        self._jitter = 0.0 if learned is None else learned.jitter
+        theta, kernels = problem.start(), problem.kernels  # as given: not through logarithms and back
+        if learned is not None:
+            theta = learned.optima[0].theta
+            kernels = problem.at(theta)
+        draws = self._draws(kernels) if self.inference == "mcmc" else None
+        if draws is not None and draws.theta is not None:
+            theta = draws.theta.mean(axis=0)
+            kernels = problem.at(theta)
+        if len(kernels) == 1:
+            self.kernel_ = kernels[0]
+        else:
+            self.kernels_ = kernels
+        self.theta_, self.parameter_names_ = theta, problem.names()
+        self.posterior_, self.log_marginal_likelihood_, self.numerics_ = self._posterior_of(kernels, draws)
+        self.numerics_["jitter"] = self._jitter
+        steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
+        self.history_ = [Iteration(float(s.value), problem.parameters(s.theta), s.rows) for s in steps]
+        self.optima_ = [
+            Found(float(o.value), problem.parameters(o.theta), o.start, o.converged, o.times_found) for o in optima
+        ]
+        self.n_evaluations_ = 0 if learned is None else learned.evaluations
+        if not self.numerics_["converged"]:
+            if draws is None:
+                told = f"did not converge in {self.numerics_['iterations']} iterations"
+                remedy = "inference='laplace', or inputs on a common scale"
+            else:
+                told = f"has chains that did not meet (R-hat {draws.rhat.max():.2f})"
+                remedy = "a larger n_samples"
+            text = f"{self.inference} inference {told}; probabilities may be off. Try {remedy}."
+            warnings.warn(text, NumericalWarning, stacklevel=4)
+
+    def _infer(self):
+        """The function learning calls: (covariances, codes, start, gradient) to an approximation."""
+        C = len(self.classes_)
+        if C > 2:
+            several = softmax.variational if self.inference == "variational" else softmax.laplace
+            return functools.partial(several, classes=C)
+        methods = {"laplace": laplace, "ep": ep, "mcmc": ep, "variational": getattr(variational, self.bound)}
+        method, likelihood = methods[self.inference], self._likelihood()
+        return lambda Ks, codes, start, gradient: method(Ks[0], 2.0 * codes - 1, likelihood, start, gradient)
+
+    def _likelihood(self):
+        return LINKS[self.link]()
+
+    def _posterior_of(self, kernels, draws):
+        """The posterior, its evidence, and how inference went."""
+        found = self._infer()(self._covariances(kernels), self.codes_, None, gradient=False)
+        if found is None:
+            raise _no_covariance(len(self.codes_))
+        X, value = self.X_fit_, float(found.log_evidence)
+        if draws is not None:
+            shared = kernels[0] if len(kernels) == 1 else tuple(kernels)
+            return SampledPosterior.of(shared, X, draws), value, _told(draws)
+        numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
+        if len(self.classes_) > 2:
+            return SoftmaxPosterior.of(found, kernels, X), value, numerics
+        lower_B = np.tril(found.factor.L)
+        return LatentPosterior(kernels[0], X, found.a, np.sqrt(found.S), lower_B), value, numerics
+
+    def _draws(self, kernels) -> Draws:
+        """Of the latent functions, and of the parameters if they are to be sampled."""
+        X, codes, C, likelihood = self.X_fit_, self.codes_, len(self.classes_), self._likelihood()
+        progress = Progress(shown=bool(self.progress))
+        target, sites, several = softmax_rows(codes, C), None, {"classes": C}
+        if C == 2:
+            target, sites, several = rows(likelihood, 2.0 * codes - 1), laplace_sites(likelihood, 2.0 * codes - 1), {}
+        settings = {"n_samples": self.n_samples, "rng": generator(self.random_state), "progress": progress}
+        try:
+            if self.learning == "sample":
+                draws = sample_jointly(kernels[0], X, target, sites=sites, **settings, **several)
+            else:
+                found = [lower(lambda careful, kernel=kernel: gram.within(kernel, X)) for kernel in kernels]
+                whole = [each for each in found if each is not None]
+                if len(whole) < len(found):
+                    raise _no_covariance(len(codes))
+                roots = [L for _, L in whole]
+                sites = sites and sites(Covariance(whole[0][0]))
+                if len(kernels) > 1:
+                    draws = sample_latent(roots, target, **settings)
+                else:
+                    draws = sample_latent(roots[0], target, sites=sites, **settings, **several)
+        finally:
+            progress.close()
+        if draws.interrupted:
+            warn_of_interruption(draws.n_evaluations)
+        return draws
+
+    def _covariances(self, kernels):
+        out = []
+        for kernel in kernels:
+            K = gram.within(kernel, self.X_fit_)
+            K[np.diag_indices_from(K)] += self._jitter
+            out.append(Covariance(K))
+        return out
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def _check_settings(self):
+        allowed = {"inference": INFERENCES, "link": tuple(LINKS), "learning": LEARNING, "bound": BOUNDS,
+                   "optimizer": tuple(METHODS)}  # fmt: skip
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise ParameterError(
+                    f"{name} must be one of {', '.join(map(repr, values))}; got {getattr(self, name)!r}."
+                )
+        for name, least in (("n_restarts", 0), ("max_iterations", 1), ("n_samples", 10)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
+
+    def _check_combination(self, C):
+        if C > 2 and self.link != "logistic":
+            raise ParameterError(
+                f"y has {C} classes, which the softmax of logistic models joins; link must be 'logistic'."
+            )
+        if self.learning == "sample" and (self.inference != "mcmc" or isinstance(self.kernel, list | tuple)):
+            raise ParameterError("learning='sample' is for inference='mcmc' with one kernel for all classes.")
+        if C > 2 and self.inference == "ep":
+            raise ParameterError(
+                f"y has {C} classes; expectation propagation is for two. Take inference='laplace', 'variational' or "
+                "'mcmc' for their joint softmax model."
+            )
+        if self.inference == "variational" and self.bound == "local" and (C > 2 or self.link != "logistic"):
+            raise ParameterError("bound='local' bounds the logistic sigmoid of two classes; take bound='gaussian'.")
+        if isinstance(self.kernel, list | tuple) and len(self.kernel) != (C if C > 2 else 1):
+            raise ParameterError(
+                f"y has {C} classes; give one kernel{f', or a list of {C}' if C > 2 else ''}; got {len(self.kernel)}."
+            )
+
+    def _kernels_for(self, X) -> list:
+        if self.kernel is None:
+            return [heuristics.standard_kernel(self._check_vectors(X))]
+        given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
+        return [as_covariance(kernel, "a Gaussian process", self.allow_invalid) for kernel in given]
+
+    # -- prediction --------------------------------------------------------------------------------------------------
+
+    def predict_latent(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the latent function: (s,), (s,); of all of them, (s, C) each, for more than two classes
+        (PRML 6.87, 6.88)."""
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        if isinstance(self.posterior_, SoftmaxPosterior):
+            return self.posterior_.variances(X)
+        return self.posterior_.moments(X)
+
+    def predict_proba(self, X, closed_form: bool = False) -> np.ndarray:
+        """Probabilities of ``classes_``: (s, C). The integral (PRML 6.76) is done by quadrature; ``closed_form`` takes
+        MacKay's approximation of it (PRML 4.153), for two classes and a Gaussian posterior."""
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        if not closed_form:
+            return self.posterior_.class_probabilities(X, self._likelihood())
+        if not isinstance(self.posterior_, LatentPosterior):
+            raise ParameterError(
+                "the closed form is for two classes with a Gaussian posterior; leave closed_form out, and the integral "
+                "is done by quadrature."
+            )
+        return self.posterior_.class_probabilities(X, self._likelihood(), closed_form=True)
+
+    def predict_log_proba(self, X) -> np.ndarray:
+        """Logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def decision_function(self, X) -> np.ndarray:
+        """The latent mean: above zero for the second class, (s,); for more than two classes theirs, (s, C)."""
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        sampled = isinstance(self.posterior_, SampledPosterior)
+        return self.posterior_.moments(X)[0] if sampled else self.posterior_.mean(X)
+
+    def predict(self, X) -> np.ndarray:
+        """The most probable class of each row."""
+        self._check_fitted()
+        X = self._check_inputs(X, reset=False)
+        if isinstance(self.posterior_, LatentPosterior):  # a sigmoid is above one half where the mean is above zero
+            return self.classes_[(self.posterior_.mean(X) > 0).astype(int)]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def log_predictive_density(self, X, y) -> np.ndarray:
+        """ln p(y | x, data) of new labels: (s,)."""
+        p = self.predict_log_proba(X)
+        return p[np.arange(len(p)), self._codes_of(y, len(p))]
+
+    def _codes_of(self, y, n):
+        labels = np.asarray(y)
+        if labels.shape != (n,):
+            raise DataError(f"y must hold one label per row of X, {n} in all; got shape {labels.shape}.")
+        codes = np.clip(np.searchsorted(self.classes_, labels), 0, len(self.classes_) - 1)
+        unknown = labels[self.classes_[codes] != labels]
+        if len(unknown):
+            raise DataError(f"{unknown[0]!r} is not one of the classes learned, {list(self.classes_)}.")
+        return codes
+
+    # -- looking at it -----------------------------------------------------------------------------------------------
+
+    def log_marginal_likelihood(self, theta=None, eval_gradient=False):
+        """The approximate ln p(y | theta) at ``theta`` (as ``theta_``), with its gradient if asked for."""
+        self._check_fitted()
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_
+        theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
+        if theta.shape != self.theta_.shape:
+            raise ParameterError(
+                f"theta must have {self.theta_.size} entries ({', '.join(self.parameter_names_)}); got {theta.shape}."
+            )
+        with self._problem()(None) as value:
+            value.jitter = self._jitter
+            found = value(theta, gradient=eval_gradient)
+        if found is None:
+            return (-np.inf, np.zeros(len(theta))) if eval_gradient else -np.inf
+        return (found.value, found.gradient) if eval_gradient else found.value
+
+    def _problem(self):
+        return LabelProblem(self._fitted_kernels(), self.X_fit_, self.codes_, self._infer())
+
+    def _fitted_kernels(self):
+        return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
+
+    def loo(self) -> LeftOutLabels:
+        """Each label predicted from all the others: the site of a row taken out of the approximate posterior.
+
+        For expectation propagation this is what it computes anyway; for Laplace and variational it leaves the other
+        rows' sites as they are, which changes little. Draws are weighted by what the row made of them.
+        """
+        self._check_fitted()
+        Ks = [] if isinstance(self.posterior_, SampledPosterior) else self._covariances(self._fitted_kernels())
+        p = self.posterior_.left_out(Ks, self.codes_, self._likelihood())
+        with np.errstate(divide="ignore"):
+            return LeftOutLabels(p, np.log(p[np.arange(len(p)), self.codes_]))
+
+    def relevance(self) -> Relevance:
+        """How much each input matters: its lengthscale, and how far the latent mean moves with it."""
+        self._check_fitted()
+        if hasattr(self, "kernels_"):
+            raise DataError("each class has a kernel of its own here; the relevance of inputs is told of one kernel.")
+        X, sampled = self.X_fit_, isinstance(self.posterior_, SampledPosterior)
+        functions = self._sampled_at_mean().weights() if sampled else np.atleast_2d(self.posterior_.a)
+
+        def slopes(Z):  # of all latent functions, one below the other
+            shape = count_rows(Z), len(self.codes_)
+            return np.concatenate([gram.slope(self.kernel_, Z, X, np.broadcast_to(a, shape)) for a in functions])
+
+        return relevance(self.kernel_, X, slopes, column_names(X), noise=0.0)
+
+    def _sampled_at_mean(self):
+        return dataclasses.replace(self.posterior_, kernel=self.kernel_)
+
+    def report(self):
+        """A page to read: fit, classes, relevance, calibration of rows left out, optima found, suggestions."""
+        self._check_fitted()
+        return report(self)
+
+    def __str__(self):
+        if not self.__sklearn_is_fitted__():
+            return repr(self)
+        counts = np.bincount(self.codes_, minlength=len(self.classes_))
+        parameters = functools.reduce(lambda a, b: {**a, **b}, [k.parameters for k in self._fitted_kernels()])
+        lines = [
+            f"{type(self).__name__}, {self.inference}, fitted to {len(self.codes_):,} rows",
+            "classes: " + ", ".join(f"{label} ({count})" for label, count in zip(self.classes_, counts, strict=True)),
+            *(f"kernel: {quoted(kernel)!r}" for kernel in self._fitted_kernels()),
+            f"log evidence: {self.log_marginal_likelihood_:.2f}",
+            "",
+            table(["parameter", "value"], [[name, number(rounded(value))] for name, value in parameters.items()]),
+        ]
+        return "\n".join(lines)
+
+    def _matrices(self, kernels: int) -> int:
+        """How many n x n matrices a fit holds."""
+        C = len(self.classes_)
+        return 4 if C == 2 else kernels + C + 3
+
+
+def _no_covariance(n: int) -> NotPositiveDefiniteError:
+    return NotPositiveDefiniteError(
+        f"the covariance of these {n} rows is not positive semidefinite. Look at the kernel with "
+        "mercer.check_kernel(kernel, X)."
+    )
+
+
+def _told(draws: Draws) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "draws": len(draws.latents),
+        "chains": draws.chains,
+        "converged": bool(draws.rhat.max() < MIXED),
+    }
+    told |= {"effective_draws": float(draws.ess.min()), "rhat": float(draws.rhat.max())}
+    if draws.theta_ess is not None and draws.theta_rhat is not None:
+        told |= {"effective_parameters": float(draws.theta_ess.min()), "rhat_parameters": float(draws.theta_rhat.max())}
+    return told

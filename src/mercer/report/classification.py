@@ -1,0 +1,334 @@
+"""What a fitted classification says of itself, in a page."""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from mercer.core.errors import DataError, ParameterError
+from mercer.core.inputs import as_matrix
+from mercer.core.text import number, rounded, table
+from mercer.report.page import Report, about_inputs, about_learning, entries, listed, optima
+
+FEW = 5  # rows: a class with fewer is hardly learned
+RARE = 10  # times fewer rows than the largest class
+SHOWN = 8  # classes whose confusions are written out
+NATS = 2.0  # of evidence: less is no difference
+SURPRISE = 0.01  # a label less probable than this is worth a look
+
+
+class Bins(NamedTuple):
+    """Rows sorted by a probability: from, to, how many, what was predicted on average, how often it happened: (B,)."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    counts: np.ndarray
+    predicted: np.ndarray
+    observed: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reliability:
+    """Whether probabilities are what they say, and how good the predictions are.
+
+    ``bins`` are of the probability of the predicted class. ``calibration_error`` is the mean distance between what was
+    predicted and what happened in them, weighted by their rows (the expected calibration error, ECE). Probabilities
+    that are right have one too, by chance: ``by_chance``, give or take ``chance_deviation``. ``log_loss`` is the mean
+    of -ln p(right class), ``brier`` the mean squared distance of probabilities from the truth, summed over classes
+    (Brier 1950).
+    """
+
+    bins: Bins
+    calibration_error: float
+    by_chance: float
+    chance_deviation: float
+    error_rate: float
+    log_loss: float
+    brier: float
+
+    @property
+    def counts(self) -> np.ndarray:
+        return self.bins.counts
+
+    @property
+    def confidence(self) -> np.ndarray:
+        return self.bins.predicted
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        return self.bins.observed
+
+    def __str__(self):
+        rows = [
+            [f"{low:.1%} to {high:.1%}", f"{count:,}", f"{predicted:.1%}", f"{observed:.1%}"]
+            for low, high, count, predicted, observed in zip(*self.bins, strict=True)
+        ]
+        return (
+            table(["probability of the call", "rows", "on average", "right"], rows)
+            + f"\n\ncalibration error {self.calibration_error:.1%}; chance alone gives {self.by_chance:.1%}"
+        )
+
+
+def reliability(codes, probability, bins=10) -> Reliability:
+    """Of predicted probabilities (n, C) beside the classes, numbered from 0, that the rows then had (n,).
+
+    ``bins``: how many of equal counts, fewer where that gives less than ten rows each; or their edges.
+
+    >>> found = reliability([0, 1, 1, 1], [[0.8, 0.2], [0.3, 0.7], [0.4, 0.6], [0.6, 0.4]])
+    >>> found.error_rate, round(found.log_loss, 3), round(found.brier, 3), round(found.calibration_error, 3)
+    (0.25, 0.502, 0.325, 0.075)
+    """
+    codes, P = checked(codes, probability)
+    n = len(codes)
+    confidence, right = P.max(axis=1), P.argmax(axis=1) == codes
+    found = binned(confidence, right, bins)
+    share = found.counts / n
+    # Of n_b outcomes with probabilities p the share varies with variance sum p (1 - p) / n_b^2; |N(0, s^2)| has mean
+    # (2 / pi)^1/2 s and variance (1 - 2 / pi) s^2.
+    which = np.searchsorted(found.lower, confidence, side="right") - 1
+    varies = np.sqrt(np.bincount(which, confidence * (1 - confidence), minlength=len(share))) / found.counts
+    truth = np.zeros_like(P)
+    truth[np.arange(n), codes] = 1.0
+    with np.errstate(divide="ignore"):
+        log_loss = -float(np.mean(np.log(P[np.arange(n), codes])))
+    return Reliability(
+        found,
+        calibration_error=float(share @ np.abs(found.predicted - found.observed)),
+        by_chance=math.sqrt(2 / math.pi) * float(share @ varies),
+        chance_deviation=math.sqrt(1 - 2 / math.pi) * float(np.linalg.norm(share * varies)),
+        error_rate=float(np.mean(~right)),
+        log_loss=log_loss,
+        brier=float(np.mean(np.sum((P - truth) ** 2, axis=1))),
+    )
+
+
+def checked(codes, probability) -> tuple[np.ndarray, np.ndarray]:
+    """Class numbers (n,) and probabilities (n, C) that belong together."""
+    P = as_matrix(probability, "probability")
+    codes = np.asarray(codes)
+    if P.shape[1] < 2:
+        raise DataError(
+            f"probability must have a column for each class, two or more; got shape {np.shape(probability)}. Of two "
+            "classes, np.column_stack([1 - p, p])."
+        )
+    if codes.shape != (len(P),) or codes.dtype.kind not in "iub":
+        raise DataError(f"codes must be {len(P)} whole numbers, one per row of probability; got {codes.dtype} "
+                        f"{codes.shape}.")  # fmt: skip
+    codes = codes.astype(int)
+    if len(codes) == 0 or codes.min() < 0 or codes.max() >= P.shape[1]:
+        raise DataError(f"codes number the {P.shape[1]} columns of probability, from 0; got {_range(codes)}.")
+    if P.min() < 0 or np.abs(P.sum(axis=1) - 1).max() > 1e-6:
+        raise DataError("probability must not be negative, and each row must add up to one.")
+    return codes, P
+
+
+def _range(codes) -> str:
+    return f"{codes.min()} to {codes.max()}" if len(codes) else "none"
+
+
+def binned(p, happened, bins=10) -> Bins:
+    """Probabilities beside what happened (n,), in ``bins`` of equal counts, or between edges; empty ones left out."""
+    if np.ndim(bins) == 0:
+        if not bins >= 1:
+            raise ParameterError(f"bins must be a number of at least 1, or edges; got {bins!r}.")
+        wanted = min(int(bins), max(1, len(p) // 10))
+        first = np.arange(wanted) * len(p) // wanted  # row of each bin, in order of p
+        edges = np.append(np.unique(np.sort(p)[first]), p.max())
+    else:
+        edges = np.asarray(bins, dtype=float)
+        if (
+            edges.ndim != 1
+            or len(edges) < 2
+            or (np.diff(edges) <= 0).any()
+            or edges[0] > p.min()
+            or edges[-1] < p.max()
+        ):
+            raise ParameterError("edges of bins must rise and hold all probabilities between them, as 0, 0.1, ..., 1.")
+    which = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, len(edges) - 2)
+    counts = np.bincount(which, minlength=len(edges) - 1)
+    some = counts > 0
+    sums = (np.bincount(which, weights, minlength=len(counts))[some] for weights in (p, happened))
+    predicted, observed = (total / counts[some] for total in sums)
+    return Bins(edges[:-1][some], edges[1:][some], counts[some], predicted, observed)
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def report(model) -> Report:
+    """The report of a fitted `GaussianProcessClassifier`."""
+    loo = model.loo()
+    codes, n = model.codes_, len(model.codes_)
+    counts = np.bincount(codes, minlength=len(model.classes_))
+    called = loo.probability.argmax(axis=1)
+    confusion = np.zeros((len(counts), len(counts)), dtype=int)
+    np.add.at(confusion, (codes, called), 1)
+    held = reliability(codes, loo.probability)
+    try:
+        relevance = model.relevance()
+    except DataError:
+        relevance = None
+    sections = {
+        "Fit": _fit(model, held, counts),
+        "Classes, left out one row at a time": _classes(model, confusion),
+        "Parameters": table(["parameter", "value"], _parameters(model)),
+    }
+    if relevance is not None:
+        sections["Relevance of inputs"] = str(relevance)
+    sections["Calibration of leave-one-out probabilities"] = str(held)
+    sections["Optima found"] = optima(model)
+    sections["Numerics"] = _numerics(model)
+    title = f"Gaussian process classification, {n:,} rows, {len(counts)} classes"
+    return Report(title, sections, _suggestions(model, loo, held, confusion, relevance), held, relevance)
+
+
+def _from_frequencies(counts) -> float:
+    """ln p(y) by someone who knows how frequent the classes are, and nothing else."""
+    return float(counts @ np.log(counts / counts.sum()))
+
+
+def _fit(model, held, counts) -> str:
+    n = counts.sum()
+    evidence, known = model.log_marginal_likelihood_, _from_frequencies(counts)
+    link = f"{model.link} sigmoid" if len(counts) == 2 else "softmax"
+    return entries(
+        [
+            ["log evidence", f"{evidence:.2f} ({evidence / n:.3f} a row; class frequencies alone {known / n:.3f})"],
+            ["leave-one-out log score", f"{-held.log_loss:.4f} a row"],
+            ["leave-one-out error", f"{held.error_rate:.1%} (always the largest class {1 - counts.max() / n:.1%})"],
+            ["leave-one-out Brier score", f"{held.brier:.4f}"],
+            ["method", f"{model.inference}, {link}, {model.n_evaluations_} evaluations of the evidence"],
+        ]
+    )
+
+
+def _classes(model, confusion) -> str:
+    names = [str(label) for label in model.classes_]
+    counts = confusion.sum(axis=1)
+    wrong = confusion - np.diag(np.diag(confusion))
+    head = [
+        [name, f"{count:,}", f"{e:.1%}"] for name, count, e in zip(names, counts, wrong.sum(1) / counts, strict=True)
+    ]
+    if len(names) <= SHOWN:
+        rows = [first + [f"{count:,}" for count in line] for first, line in zip(head, confusion, strict=True)]
+        return table(["class", "rows", "error", *(f"called {name}" for name in names)], rows)
+    taken = [f"{names[line.argmax()]} ({line.max():,})" if line.any() else "" for line in wrong]
+    rows = [[*first, other] for first, other in zip(head, taken, strict=True)]
+    return table(["class", "rows", "error", "most often taken for"], rows)
+
+
+def _kernels(model) -> dict:
+    """By what they are called in front of their parameters."""
+    if hasattr(model, "kernels_"):
+        return {f"{label}: ": kernel for label, kernel in zip(model.classes_, model.kernels_, strict=True)}
+    return {"": model.kernel_}
+
+
+def _parameters(model):
+    return [
+        [before + name, number(rounded(value))]
+        for before, kernel in _kernels(model).items()
+        for name, value in kernel.parameters.items()
+    ]
+
+
+def _numerics(model) -> str:
+    told = []
+    for name, value in model.numerics_.items():
+        if isinstance(value, bool | np.bool_):
+            told.append(name if value else f"not {name}")
+        elif np.ndim(value) == 0 and isinstance(value, int | float | np.number):
+            told.append(f"{name.replace('_', ' ')} {value:.3g}")
+        elif isinstance(value, np.ndarray) and value.size:
+            told.append(f"{name.replace('_', ' ')} {value.min():.3g} to {value.max():.3g}")
+    return ", ".join(told)
+
+
+def _suggestions(model, loo, held, confusion, relevance) -> list[str]:
+    counts, n = confusion.sum(axis=1), int(confusion.sum())
+    found = [*_about_classes(model.classes_, counts, confusion), *_about_rows(model, loo)]
+    free = len(model.theta_)
+    if model.optima_ and 5 * free > n:
+        found.append(
+            f"{free} parameters were learned from {n} rows: probabilities may be too sure; fix or tie some, or give a "
+            "kernel with priors (learning='map')."
+        )
+    known = _from_frequencies(counts)
+    if model.log_marginal_likelihood_ < known + NATS or -held.log_loss * n < known:
+        found.append(
+            "the inputs tell little more than the frequencies of the classes do: try another kernel, n_restarts=5, or "
+            "other inputs."
+        )
+    found += [*about_inputs(relevance), *_about_calibration(model, held), *about_learning(model)]
+    carried = any(slot.prior is not None for kernel in _kernels(model).values() for slot in kernel._slots())
+    if model.learning == "mle" and carried:
+        found.append("the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.")
+    if not model.numerics_.get("converged", True):
+        found.append("inference did not converge: probabilities may be off. Try inference='laplace'.")
+    if model.numerics_.get("jitter", 0.0) > 0:
+        found.append(
+            "the covariance was singular to rounding and got jitter: drop duplicate rows, or add a White kernel."
+        )
+    return found
+
+
+def _about_classes(classes, counts, confusion) -> list[str]:
+    found = []
+    names = np.array([str(label) for label in classes])
+    few = counts < FEW
+    if few.any():
+        told = listed([f"{name} ({count})" for name, count in zip(names[few], counts[few], strict=True)])
+        found.append(f"classes with very few rows: {told}. More of them, or classes put together, would help.")
+    rare = ~few & (RARE * counts < counts.max())
+    if rare.any():
+        found.append(
+            f"{listed(names[rare])}: more than {RARE} times rarer than {names[counts.argmax()]}. To miss fewer of "
+            "them, call them at a lower predict_proba than the highest."
+        )
+    never = ~few & (confusion.sum(axis=0) == 0)
+    if never.any():
+        found.append(f"no row left out is called {listed(names[never], most=3)}.")
+    return found
+
+
+def _about_rows(model, loo) -> list[str]:
+    found = []
+    disputed, copies = _repeated(model)
+    if disputed:
+        found.append(f"{disputed} rows have the same inputs as others and another label: no model can tell them apart.")
+    if copies:
+        found.append(f"{copies} rows repeat others exactly, label included: leave-one-out flatters them.")
+    P = loo.probability
+    surprising = int(np.sum(loo.log_score < math.log(SURPRISE)))
+    expected = float(np.sum(P[P < SURPRISE]))
+    if surprising > expected + 3 * math.sqrt(expected) + 0.5:
+        found.append(
+            f"{surprising} labels are given less than {SURPRISE:.0%} by the other rows: mistakes, perhaps. "
+            "np.argsort(model.loo().log_score) has them first."
+        )
+    return found
+
+
+def _repeated(model) -> tuple[int, int]:
+    """How many rows have inputs that come with several labels, and how many are copies, label included."""
+    try:
+        X = as_matrix(model.X_fit_)
+    except DataError:
+        return 0, 0
+    group = np.unique(X, axis=0, return_inverse=True)[1].ravel()
+    pairs = np.unique(np.column_stack([group, model.codes_]), axis=0)
+    disputed = np.bincount(pairs[:, 0]) > 1
+    return int(disputed[group].sum()), len(X) - len(pairs)
+
+
+def _about_calibration(model, held) -> list[str]:
+    if held.calibration_error <= held.by_chance + 3 * held.chance_deviation + 0.01:
+        return []
+    sure = float(held.counts @ (held.confidence - held.accuracy)) > 0
+    text = f"the probabilities of rows left out are {'too' if sure else 'not'} sure"
+    text += "" if sure else " enough"
+    remedy = "another kernel may help"
+    if model.inference == "laplace" and len(model.classes_) == 2:
+        remedy = "inference='ep' is more accurate than 'laplace'"
+    return [f"{text}, off by {held.calibration_error:.1%} on average: {remedy}."]

@@ -1,0 +1,74 @@
+"""A report: sections to read, and what all of them say in the same words."""
+
+import dataclasses
+from typing import Any
+
+from mercer.core.text import table
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Sections with a heading each; prints as text. ``calibration`` is of the leave-one-out predictions."""
+
+    title: str
+    sections: dict[str, str]
+    suggestions: list[str]
+    calibration: Any
+    relevance: Any
+
+    def __str__(self):
+        parts = [self.title, "=" * len(self.title)]
+        for heading, text in self.sections.items():
+            parts += ["", heading, "-" * len(heading), text]
+        parts += ["", "Suggestions", "-----------"]
+        parts += [f"- {text}" for text in self.suggestions] or ["none: nothing looks wrong."]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+
+def entries(rows) -> str:
+    """A name and its value on each line."""
+    return "\n".join(f"{name:<27}{value}" for name, value in rows)
+
+
+def optima(model) -> str:
+    """The table of what learning found."""
+    if not model.optima_:
+        return "nothing was learned: parameters are as given."
+    best = model.optima_[0].value
+    rows = [
+        [
+            "chosen" if i == 0 else "",
+            f"{found.value:.3f}",
+            f"{found.value - best:.3f}" if i else "",
+            f"{found.times_found}",
+            "yes" if found.converged else "no",
+            found.start,
+        ]
+        for i, found in enumerate(model.optima_)
+    ]
+    return table(["", "log evidence", "less by", "found", "converged", "from"], rows)
+
+
+def about_learning(model) -> list[str]:
+    """Suggestions from how learning went."""
+    found = []
+    if model.optima_ and not model.optima_[0].converged:
+        found.append("learning stopped before it converged: raise max_iterations, or fit again.")
+    if len(model.optima_) > 1 and model.optima_[1].value > model.optima_[0].value - 2:
+        found.append("another optimum is nearly as good: the data allow a different reading; see optima_.")
+    return found
+
+
+def about_inputs(relevance) -> list[str]:
+    """Suggestions from what the inputs matter."""
+    if relevance is None or not relevance.irrelevant.any() or relevance.irrelevant.all():
+        return []
+    names = [name for name, out in zip(relevance.names, relevance.irrelevant, strict=True) if out]
+    without = "it" if len(names) == 1 else "them"
+    return [f"the prediction hardly depends on {listed(names)}: without {without}, little should change."]
+
+
+def listed(names, most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
