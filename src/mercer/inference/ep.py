@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from mercer.inference.laplace import laplace
 from mercer.inference.latent import Approximation, Covariance, Factor, Mixing
 
 MOST_SWEEPS = 300
@@ -18,23 +19,42 @@ def ep(K: Covariance, t, likelihood, start: Approximation | None = None, gradien
     after the other by n rank-one changes. Sites that move together may overshoot, or creep: the next ones are mixed
     from the last few sweeps so that the mismatch, were it linear, would vanish (Anderson 1965). A mixture that makes it
     worse is forgotten, and the step from the best sweep so far is halved.
+
+    It begins at the sites of ``start``, else at Laplace's, which are near and always to be had; from no sites at all,
+    wide priors make it overshoot. Where one start does not lead to a fixed point, the next one may.
     """
-    x = np.zeros((2, K.n))  # S and nu of all sites
-    if start is not None and start.S.shape == (K.n,):
-        x = np.stack([start.S, start.nu])
+    starts = [
+        lambda: None if start is None or start.S.shape != (K.n,) else np.stack([start.S, start.nu]),
+        lambda: (near := laplace(K, t, likelihood, gradient=False)) and np.stack([near.S, near.nu]),
+        lambda: np.zeros((2, K.n)),
+    ]
+    best: Sweep | None = None
+    last: Sweep | None = None
+    sweeps = 0
+    for begin in starts:
+        x = begin()
+        found = None if x is None else _to_fixed_point(K, x, t, likelihood)
+        if found is None:
+            continue
+        sweeps += found[2]
+        if best is None or found[0].off < best.off:
+            best = found[0]
+        last = found[1]
+        if best.off < GOOD_ENOUGH:
+            break
+    return best and best.result(K, sweeps, keep_inverse=gradient and best is last)
+
+
+def _to_fixed_point(K, x, t, likelihood):
+    """The best sweep from sites x = (S, nu), (2, n), the last one, and how many there were; None if there is none."""
     step, mixing, worse = 1.0, Mixing(), 0
-    best: _Sweep | None = None
-    here: _Sweep | None = None
-    sweep = 0
-    while sweep < MOST_SWEEPS:
-        sweep += 1
-        here = _Sweep.at(K, x[0], x[1], t, likelihood)
+    best: Sweep | None = None
+    here: Sweep | None = None
+    for sweep in range(1, MOST_SWEEPS + 1):  # noqa: B007
+        here = Sweep.at(K, x[0], x[1], t, likelihood)
         if best is None:
-            if here is None and not x.any():
+            if here is None:
                 return None
-            if here is None:  # where it ended the last time does not do
-                x = np.zeros_like(x)
-                continue
             best = here
         # A mismatch may grow a little, and recover.
         worse = 0 if here is not None and here.off <= best.off else worse + 1
@@ -51,11 +71,11 @@ def ep(K: Covariance, t, likelihood, start: Approximation | None = None, gradien
             mixing, worse = Mixing(), 0
             x = np.stack([best.S, best.nu]) + step * best.change
         x[0] = np.maximum(x[0], 0.0)
-    return best and best.result(K, sweep, keep_inverse=gradient and best is here)
+    return best, here, sweep
 
 
 @dataclasses.dataclass(eq=False)
-class _Sweep:
+class Sweep:
     """The posterior at given sites, and what the tilted distributions make of them."""
 
     S: np.ndarray
@@ -69,7 +89,7 @@ class _Sweep:
     factor: Factor
 
     @staticmethod
-    def at(K, S, nu, t, likelihood) -> "_Sweep | None":
+    def at(K, S, nu, t, likelihood) -> "Sweep | None":
         factor = K.factor(S)
         if factor is None:
             return None
@@ -94,7 +114,7 @@ class _Sweep:
         value = -0.5 * factor.log_det + 0.5 * float(nu @ mean) + float(sites.sum())
         if not np.isfinite(off + value):
             return None
-        return _Sweep(S, nu, a, mean, v, new - np.stack([S, nu]), float(off), value, factor)
+        return Sweep(S, nu, a, mean, v, new - np.stack([S, nu]), float(off), value, factor)
 
     def result(self, K, sweeps, keep_inverse: bool) -> Approximation | None:
         factor = self.factor if keep_inverse else K.factor(self.S)

@@ -174,14 +174,14 @@ class Climb:
 
     (I + W K) delta = targets - pi - a is solved by conjugate gradients in the inner product of K, with `Joint` at an
     earlier W to precondition them: right after a factorisation one iteration is exact, and as long as W moves little a
-    few do, at 8 C n^2 flops each. When they have cost about half a factorisation, there is a new one. Any such
+    few do, at 8 C n^2 flops each. When they have taken about as long as a factorisation, there is a new one. Any such
     direction ascends, Psi is concave and a step that does not raise it enough is halved: this cannot diverge.
     """
 
     def __init__(self, processes: Processes, room, factor: Joint | None = None, offset=0.0):
         self.processes, self.room, self.offset = processes, room, offset
         self.factor, self.fixed = factor, factor is not None
-        self.budget = max(30 if self.fixed else 4, processes.n // 40)
+        self.budget = max(30 if self.fixed else 4, processes.n // 150)
         self.tolerance, self.most = (1e-14, 25) if self.fixed else (1e-17, MOST_STEPS)
         self.steps, self.converged = 0, False
 

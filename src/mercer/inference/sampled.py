@@ -2,20 +2,19 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, softmax
+from scipy.special import softmax
 
 from mercer import gram
 from mercer.core.coordinates import from_free
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import align_columns, count_rows, take_rows
 from mercer.core.lapack import blas, lapack
-from mercer.gp.likelihood import Logistic
 from mercer.inference.mcmc import Draws, lower
+from mercer.inference.probits import quick
 
 MOST_PARAMETERS, MOST_DRAWS = 200, 1000  # draws kept for prediction: each theta is factorised again
 INNER = 16  # values of f(z) for each draw, where softmax is averaged by numbers drawn
@@ -138,7 +137,7 @@ class SampledPosterior:
                 if self._several:
                     p = softmax(m + deviation * np.concatenate([half, -half]), axis=-1).mean(axis=0)
                 else:
-                    up = _probability(likelihood, m[:, 0], deviation[:, 0] ** 2)
+                    up = quick(likelihood).probability(m[:, 0], deviation[:, 0] ** 2)
                     p = np.column_stack([1 - up, up])
                 w = 1 / np.maximum(p[rows, codes], 1e-300)
                 total += w[:, None] * p
@@ -153,10 +152,10 @@ class SampledPosterior:
 
     def probability(self, Z, likelihood) -> np.ndarray:
         """p(t = +1 | z), averaged over the draws (PRML 6.76): (s,)."""
-        Z = self._aligned(Z)
+        Z, likelihood = self._aligned(Z), quick(likelihood)  # there is an integral for every draw and row
         out = np.zeros(count_rows(Z))
         for part, means, variances in self._conditionals(Z):
-            out[part] += _probability(likelihood, means[..., 0], variances[:, 0]).sum(axis=0)
+            out[part] += likelihood.probability(means[..., 0], variances[:, 0]).sum(axis=0)
         return np.clip(out / len(self.latents), 0.0, 1.0)
 
     def probabilities(self, Z, probabilities: Callable | None = None) -> np.ndarray:
@@ -180,29 +179,3 @@ class SampledPosterior:
                 else:
                     out[part] += probabilities(mean, covariances)
         return out / len(self.latents)
-
-
-def _probability(likelihood, mean, variance):
-    """E p(t = +1 | f), quickly: there is one for every draw and row."""
-    if not isinstance(likelihood, Logistic):
-        return likelihood.probability(mean, variance)
-    out = np.zeros(mean.shape)
-    for weight, scale in zip(*_probits(), strict=True):
-        out += weight * ndtr(mean / np.sqrt(scale**2 + variance))
-    return out
-
-
-@functools.cache
-def _probits(count: int = 12):
-    """Weights and scales with sigma(f) = sum w Phi(f / scale), to 1e-9.
-
-    A logistic variable is a normal one with standard deviation 2 k, k of Kolmogorov's distribution (Andrews and Mallows
-    1974). Its density vanishes so fast at both ends that the trapezoidal rule over ln k has hardly an error.
-    """
-    log_k = np.linspace(math.log(0.2832), math.log(2.7825), count)
-    k, j = np.exp(log_k), np.arange(1, 30)[:, None]
-    above = 8 * k * np.sum((-1.0) ** (j + 1) * j**2 * np.exp(-2 * j**2 * k**2), axis=0)
-    a = (2 * j - 1) ** 2 * math.pi**2 / 8
-    below = math.sqrt(2 * math.pi) * np.sum(np.exp(-a / k**2) * (2 * a / k**4 - 1 / k**2), axis=0)
-    weights = k * np.where(k > 0.8, above, below)
-    return weights / weights.sum(), 2 * k

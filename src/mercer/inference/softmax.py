@@ -8,6 +8,7 @@ from mercer.inference.latent import Mixing
 
 MOST_ROUNDS = 60
 HALVINGS = 12
+ENOUGH = 1e-7  # of the bound, gained in a round: what is left is of that order, and gradients are right to its root
 SMALLEST = 1e-10  # pi in the sites of a variational q: below it a variance is lost in the rounding of B^-1
 
 
@@ -91,7 +92,7 @@ def variational(
                 if here is None:
                     return None
         share = min(1.0, 4 * share)
-        converged = here[2].converged and here[0] - value < 1e-10 * max(1.0, abs(value))
+        converged = here[2].converged and here[0] - value < ENOUGH * max(1.0, abs(value))
     value, pi, climb = here
     return SoftmaxApproximation(value, climb.a, climb.f, pi, processes, climb.factor, room, rounds, converged)
 

@@ -15,12 +15,14 @@ CANCELLING = (1e4, 1e8, 1e12)
 STRETCHES = (1.0, 1 / 3, 3.0, 0.1)  # of the lengthscales
 
 
-def standard_kernel(X) -> Standard:
-    """The ARD standard kernel (PRML 6.72) on inputs centred and scaled to unit spread, so that its thetas compare."""
+def standard_kernel(X, one_each: bool = True) -> Standard:
+    """The standard kernel (PRML 6.72) on inputs centred and scaled to unit spread, so that its thetas compare; with one
+    lengthscale for each input (ARD), or one for all."""
     X = as_matrix(X)
     shift, scale = centre_and_spread(X)
     d = X.shape[1]
-    return Standard(1.0, np.full(d, 1.0 / d), 0.1, 0.1 / d, shift=shift, scale=scale)
+    theta1 = np.full(d, 1.0 / d) if one_each else 1.0 / d
+    return Standard(1.0, theta1, 0.1, 0.1 / d, shift=shift, scale=scale)
 
 
 def radial_kernel(X, stretch: float = 1.0, weights=None) -> RBF:

@@ -29,11 +29,11 @@ class LatentEvidence:
 
     def __init__(self, kernels, X, codes, infer: Callable):
         self.n, self.codes, self.infer = len(codes), codes, infer
+        self.found: Any = None  # the last approximation
         self.triangles = [gram.Triangle(kernel, X) for kernel in kernels]
         self.sizes = [triangle.layout.size for triangle in self.triangles]
         self.size = sum(self.sizes)
         self._covariances = [Covariance(np.zeros((self.n, self.n))) for _ in kernels]
-        self._start: Any = None
         self.jitter, self.diagonal = 0.0, 1.0
 
     def __enter__(self):
@@ -62,10 +62,10 @@ class LatentEvidence:
 
     def _evaluate(self, theta, gradient, careful) -> Evaluation | None:
         with np.errstate(all="ignore"):
-            found = self.infer(self.covariances(theta, careful), self.codes, self._start, gradient)
+            found = self.infer(self.covariances(theta, careful), self.codes, self.found, gradient)
             if found is None or not np.isfinite(found.log_evidence):
                 return None
-            self._start = found
+            self.found = found
             if not gradient:
                 return Evaluation(found.log_evidence, None, 1.0)
             contracts = [
@@ -82,13 +82,24 @@ class LabelProblem:
     def __init__(self, kernels, X, codes, infer):
         self.kernels, self.X, self.codes, self.infer = kernels, X, codes, infer
         self.n = len(codes)
+        self.evidence: LatentEvidence | None = None  # of all rows, the last one asked for
         self.layouts = [Layout.of(kernel) for kernel in kernels]
         self.size = sum(layout.size for layout in self.layouts)
 
     def __call__(self, rows):
         if rows is None:
-            return LatentEvidence(self.kernels, self.X, self.codes, self.infer)
-        return LatentEvidence(self.kernels, take_rows(self.X, rows), self.codes[rows], self.infer)
+            self.evidence = LatentEvidence(self.kernels, self.X, self.codes, self.infer)
+            return self.evidence
+        part = self.part(rows)
+        return LatentEvidence(part.kernels, part.X, part.codes, self.infer)
+
+    def part(self, rows) -> "LabelProblem":
+        """The same on some rows."""
+        return LabelProblem(self.kernels, take_rows(self.X, rows), self.codes[rows], self.infer)
+
+    def replaced(self, kernels) -> "LabelProblem":
+        """The same with other kernels."""
+        return LabelProblem(kernels, self.X, self.codes, self.infer)
 
     def start(self) -> np.ndarray:
         return np.concatenate([np.zeros(0), *(np.asarray(to_free(kernel), dtype=float) for kernel in self.kernels)])

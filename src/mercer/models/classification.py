@@ -36,6 +36,7 @@ from mercer.report.classification import report
 INFERENCES = ("laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
+CHOSEN_ON = 500  # rows on which the default kernel is chosen
 MIXED = 1.1  # R-hat of the slowest latent, above which chains have not met
 
 
@@ -55,7 +56,8 @@ class GaussianProcessClassifier(Classifier):
     Parameters
     ----------
     kernel : the covariance of the latent function(s); for more than two classes a list gives one to each. None is the
-        ARD standard kernel (PRML 6.72) on centred and scaled inputs.
+        standard kernel (PRML 6.72) on centred and scaled inputs: with a lengthscale for each input (ARD) where each
+        of them earns a nat of evidence, and one for all inputs otherwise.
     inference : "laplace", a Gaussian at the mode of the posterior, the fastest; "ep", expectation propagation, the most
         accurate (two classes); "variational", a lower bound on the evidence; "mcmc", samples of the posterior.
     link : "logistic", or "probit" (two classes).
@@ -120,16 +122,41 @@ class GaussianProcessClassifier(Classifier):
             "Use fewer rows, a random subset of them, say, or a larger machine.",
         )  # fmt: skip
         problem = LabelProblem(kernels, X, codes, self._infer())
-        learned = self._learn(problem) if self.learning in ("mle", "map") and problem.size else None
+        learned = None
+        if self.learning in ("mle", "map") and problem.size:
+            problem, learned = self._chosen(problem) if self.kernel is None else (problem, self._learn(problem))
         self._keep(problem, learned)
         return self
 
-    def _learn(self, problem):
+    def _chosen(self, problem):
+        """The default kernel with one lengthscale, or one for each input if they earn their keep, and what was learned.
+
+        That is decided on some of the rows: the evidence grows with their number, and every further lengthscale is
+        charged a nat (Akaike's price of a parameter). No evidence is above zero, so sometimes it need not be tried.
+        """
+        d = problem.X.shape[1]
+        few = problem
+        if problem.n > CHOSEN_ON:
+            few = problem.part(np.sort(generator(self.random_state).permutation(problem.n)[:CHOSEN_ON]))
+        learned = self._learn(few)
+        ratio, one = problem.n / few.n, learned.optima[0]
+        if d > 1 and not learned.interrupted and -one.value * ratio > d - 1:
+            each = few.replaced([heuristics.standard_kernel(problem.X)])
+            # theta0, theta1, theta2, theta3: the shared theta1 is given to every input.
+            start = np.insert(one.theta, [1] * (d - 1), one.theta[1])
+            found = self._learn(each, candidates=[("one lengthscale", start)])
+            if (found.optima[0].value - one.value) * ratio > d - 1 or found.interrupted:
+                few, learned, problem = each, found, problem.replaced(each.kernels)
+        if few.n == problem.n or learned.interrupted:
+            return problem if few.n < problem.n else few, learned
+        return problem, self._learn(problem, candidates=[(learned.optima[0].start, learned.optima[0].theta)])
+
+    def _learn(self, problem, candidates=None):
         learned = learn(
-            problem, problem.n, problem.candidates(), prior=problem.prior() if self.learning == "map" else None,
-            logarithmic=problem.logarithmic(), method=self.optimizer, n_restarts=self.n_restarts,
-            max_iterations=self.max_iterations, rng=generator(self.random_state),
-            progress=Progress(shown=bool(self.progress)),
+            problem, problem.n, problem.candidates() if candidates is None else candidates,
+            prior=problem.prior() if self.learning == "map" else None, logarithmic=problem.logarithmic(),
+            method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
+            rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)),
         )  # fmt: skip
         if not learned.optima:
             raise NotPositiveDefiniteError(
@@ -149,6 +176,7 @@ class GaussianProcessClassifier(Classifier):
             theta = learned.optima[0].theta
             kernels = problem.at(theta)
         draws = self._draws(kernels) if self.inference == "mcmc" else None
+        start = problem.evidence and problem.evidence.found  # near the optimum
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
             kernels = problem.at(theta)
@@ -157,7 +185,7 @@ class GaussianProcessClassifier(Classifier):
         else:
             self.kernels_ = kernels
         self.theta_, self.parameter_names_ = theta, problem.names()
-        self.posterior_, self.log_marginal_likelihood_, self.numerics_ = self._posterior_of(kernels, draws)
+        self.posterior_, self.log_marginal_likelihood_, self.numerics_ = self._posterior_of(kernels, draws, start)
         self.numerics_["jitter"] = self._jitter
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
         self.history_ = [Iteration(float(s.value), problem.parameters(s.theta), s.rows) for s in steps]
@@ -188,9 +216,9 @@ class GaussianProcessClassifier(Classifier):
     def _likelihood(self):
         return LINKS[self.link]()
 
-    def _posterior_of(self, kernels, draws):
-        """The posterior, its evidence, and how inference went."""
-        found = self._infer()(self._covariances(kernels), self.codes_, None, gradient=False)
+    def _posterior_of(self, kernels, draws, start):
+        """The posterior, its evidence, and how inference went from ``start``, an approximation or None."""
+        found = self._infer()(self._covariances(kernels), self.codes_, start, gradient=False)
         if found is None:
             raise _no_covariance(len(self.codes_))
         X, value = self.X_fit_, float(found.log_evidence)
@@ -275,7 +303,7 @@ class GaussianProcessClassifier(Classifier):
 
     def _kernels_for(self, X) -> list:
         if self.kernel is None:
-            return [heuristics.standard_kernel(self._check_vectors(X))]
+            return [heuristics.standard_kernel(self._check_vectors(X), one_each=False)]
         given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
         return [as_covariance(kernel, "a Gaussian process", self.allow_invalid) for kernel in given]
 

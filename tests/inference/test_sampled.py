@@ -1,0 +1,106 @@
+"""Predictions from draws: against conditionals by the formula, one draw at a time."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reference.latents import X, covariance
+from scipy.special import ndtr
+
+from mercer import gram
+from mercer import kernels as k
+from mercer.core.coordinates import from_free
+from mercer.gp.likelihood import Logistic, Probit
+from mercer.inference import sampled
+from mercer.inference.mcmc import Draws
+from mercer.inference.probits import MixedProbits, quick
+from mercer.inference.sampled import SampledPosterior
+
+KERNEL = (4.0 * k.RBF(1.0)).fix("variance")
+
+
+def drawn(latents, theta=None):
+    return Draws(latents, theta, 1, np.ones(1), np.ones(1))
+
+
+def test_predictions_are_conditionals_averaged():
+    rng, Z = np.random.default_rng(0), np.array([-1.0, 0.3, 2.0, 40.0])
+    K, Ks = covariance(), 4.0 * np.exp(-0.5 * (Z[:, None] - X) ** 2)
+    f = rng.normal(size=(30, 5)) @ np.linalg.cholesky(K).T
+    means = f @ np.linalg.solve(K, Ks.T)
+    variance = 4.0 - np.einsum("ij,ji->i", Ks, np.linalg.solve(K, Ks.T))
+    posterior = SampledPosterior.of(KERNEL, X, drawn(f))
+    mean, total = posterior.moments(Z)
+    assert np.allclose(mean, means.mean(axis=0), atol=1e-6)
+    assert np.allclose(total, variance + means.var(axis=0), atol=1e-6)
+    assert total[-1] == pytest.approx(4.0)
+    assert np.allclose(posterior.probability(Z, Probit()), ndtr(means / np.sqrt(1 + variance)).mean(axis=0), atol=1e-7)
+    naive = Logistic().probability(means, np.broadcast_to(variance, means.shape)).mean(axis=0)
+    assert np.allclose(posterior.probability(Z, Logistic()), naive, atol=1e-7)
+    assert np.allclose(posterior.moments(X)[0], f.mean(axis=0), atol=1e-6)
+    assert np.allclose(posterior.moments(X)[1], f.var(axis=0), atol=1e-6)
+
+
+def test_predictions_with_sampled_parameters():
+    rng, Z = np.random.default_rng(1), np.array([0.3, 2.0])
+    theta, f = rng.normal(size=(300, 1)) * 0.3, rng.normal(size=(300, 5))
+    kernels = [from_free(KERNEL, value) for value in theta[:6]]
+    f[:6] = [np.linalg.cholesky(gram.within(kernel, X)) @ value for kernel, value in zip(kernels, f[:6], strict=True)]
+    posterior = SampledPosterior.of(KERNEL, X, drawn(f, theta))
+    assert len(posterior.latents) == len(posterior.theta) == sampled.MOST_PARAMETERS
+    few = SampledPosterior.of(KERNEL, X, drawn(f[:6], theta[:6]))
+    means, variances, chances = [], [], []
+    for kernel, values in zip(kernels, f[:6], strict=True):
+        mean, variance = SampledPosterior.of(kernel, X, drawn(values[None])).moments(Z)
+        means.append(mean), variances.append(variance), chances.append(Probit().probability(mean, variance))
+    mean, total = few.moments(Z)
+    assert np.allclose(mean, np.mean(means, axis=0))
+    assert np.allclose(total, np.mean(variances, axis=0) + np.var(means, axis=0))
+    assert np.allclose(few.probability(Z, Probit()), np.mean(chances, axis=0))
+
+
+def test_predictions_of_several_classes():
+    rng, Z = np.random.default_rng(0), np.array([0.3, 2.0, 2.2])
+    other = (1.0 * k.RBF(2.0)).fix("variance")
+    roots = [np.linalg.cholesky(gram.within(kernel, X)) for kernel in (KERNEL, other)]
+    f = np.stack([rng.normal(size=(200, 5)) @ R.T for R in roots], axis=2)
+    posterior = SampledPosterior.of((KERNEL, other), X, drawn(f))
+    mean, variance = posterior.moments(Z)
+    for c, kernel in enumerate((KERNEL, other)):
+        alone = SampledPosterior.of(kernel, X, drawn(f[..., c])).moments(Z)
+        assert np.allclose(mean[:, c], alone[0])
+        assert np.allclose(variance[:, c], alone[1])
+
+    def pair(means, covariances):  # the softmax of two is a logistic of their difference
+        p = Logistic().probability(means[:, 0] - means[:, 1], covariances[:, 0, 0] + covariances[:, 1, 1])
+        return np.stack([p, 1 - p], axis=1)
+
+    exact, quick = posterior.probabilities(Z, pair), posterior.probabilities(Z)
+    assert np.allclose(exact, quick, atol=0.01)
+    assert np.allclose(posterior.probabilities(Z[1:2]), quick[1:2])  # a row by itself as among others
+    shared = SampledPosterior.of(KERNEL, X, drawn(f)).moments(Z)[0]
+    assert np.allclose(shared[:, 0], mean[:, 0])
+
+
+def test_it_is_its_fields():
+    posterior = SampledPosterior.of(KERNEL, X, drawn(np.random.default_rng(0).normal(size=(3, 5))))
+    mean = posterior.moments(X)[0]
+    assert posterior._fixed is posterior._fixed  # factorised once
+    fields = {field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)}
+    assert list(fields) == ["kernel", "X", "latents", "theta"]
+    assert np.array_equal(SampledPosterior(**fields).moments(X)[0], mean)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        posterior.latents = mean
+
+
+def test_a_logistic_is_a_mixture_of_probits():
+    mean, variance = np.linspace(-30, 30, 41)[:, None], np.array([0.0, 0.1, 1.0, 30.0, 1e4])
+    mean, variance = (part.ravel() for part in np.broadcast_arrays(mean, variance))
+    assert np.allclose(MixedProbits().probability(mean, variance), Logistic().probability(mean, variance), atol=1e-8)
+    assert isinstance(quick(Logistic()), MixedProbits)
+    for t in (np.ones_like(mean), -np.ones_like(mean)):
+        exact, found = Logistic().tilted(mean, variance, t), MixedProbits().tilted(mean, variance, t)
+        z = np.exp(exact.log_z)
+        assert np.allclose(z * found.log_z, z * exact.log_z, atol=1e-7)
+        assert np.allclose(z * found.first, z * exact.first, atol=1e-7)
+        assert np.allclose(z * found.second, z * exact.second, atol=1e-7)
