@@ -9,7 +9,7 @@ from mercer.inference.diagnostics import effective_size, split_rhat
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, -0.4])
 def test_effective_size_of_an_autoregression(rho):
-    rng, chains, n = np.random.default_rng(0), 4, 2500
+    rng, chains, n = np.random.default_rng(0), 4, 2000
     x = np.empty((chains, n, 20))
     x[:, 0] = rng.normal(size=(chains, 20))
     for i in range(1, n):
@@ -20,7 +20,8 @@ def test_effective_size_of_an_autoregression(rho):
         assert ess.shape == (20,)
         assert np.mean(ess) == pytest.approx(expected, rel=0.1)
     assert np.allclose(effective_size(np.exp(x)), effective_size(x))  # ranks are what counts
-    assert split_rhat(x).max() < 1.02
+    # 1 + (variance of the mean of a half-chain) / 2, of which this is several times the expected.
+    assert split_rhat(x).max() < 1 + 20 / min(expected, chains * n)
 
 
 def test_chains_that_disagree():

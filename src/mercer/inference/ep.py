@@ -9,7 +9,8 @@ from mercer.inference.latent import Approximation, Covariance, Factor, Mixing
 
 MOST_SWEEPS = 300
 TOLERANCE = 1e-8  # how far moments may be from what they should be, in standard deviations
-GOOD_ENOUGH = 1e-5
+ON_THE_WAY = 3e-5  # the same while parameters are learned: the evidence is then right to the square of it
+GOOD_ENOUGH = 1e-4
 
 
 def ep(K: Covariance, t, likelihood, start: Approximation | None = None, gradient: bool = True):
@@ -33,7 +34,7 @@ def ep(K: Covariance, t, likelihood, start: Approximation | None = None, gradien
     sweeps = 0
     for begin in starts:
         x = begin()
-        found = None if x is None else _to_fixed_point(K, x, t, likelihood)
+        found = None if x is None else _to_fixed_point(K, x, t, likelihood, ON_THE_WAY if gradient else TOLERANCE)
         if found is None:
             continue
         sweeps += found[2]
@@ -45,7 +46,7 @@ def ep(K: Covariance, t, likelihood, start: Approximation | None = None, gradien
     return best and best.result(K, sweeps, keep_inverse=gradient and best is last)
 
 
-def _to_fixed_point(K, x, t, likelihood):
+def _to_fixed_point(K, x, t, likelihood, tolerance):
     """The best sweep from sites x = (S, nu), (2, n), the last one, and how many there were; None if there is none."""
     step, mixing, worse = 1.0, Mixing(), 0
     best: Sweep | None = None
@@ -60,7 +61,7 @@ def _to_fixed_point(K, x, t, likelihood):
         worse = 0 if here is not None and here.off <= best.off else worse + 1
         if here is not None and here.off < 3 * best.off and worse <= 3:
             best = here if here.off <= best.off else best
-            if here.off < TOLERANCE:
+            if here.off < tolerance:
                 break
             step = min(1.0, 1.2 * step)
             x = mixing.next(np.stack([here.S, here.nu]), here.change, step, np.stack([here.v, np.sqrt(here.v)]))

@@ -45,7 +45,7 @@ class Covariance:
             np.multiply(self.K, s[:, None], out=self._B)
             self._B *= s
         self._B.ravel()[:: self.n + 1] += 1.0
-        L, failed = lapack.dpotrf(self._B.T, lower=1, clean=0, overwrite_a=1)
+        L, failed = lapack.dpotrf(self._B.T, lower=1, clean=1, overwrite_a=1)
         diagonal = np.diag(L)
         return None if failed or not (diagonal > 0).all() else Factor(self, s, L)
 
@@ -58,38 +58,52 @@ class Covariance:
 
 
 class Factor:
-    """L L^T = B. `invert` puts B^-1 in its place: then solving goes through that."""
+    """L L^T = B, with zeros above the diagonal. `variance` puts L^-1 in its place, `invert` B^-1, whose other triangle
+    is not to be read: then solving goes through these."""
 
     def __init__(self, K: Covariance, s, L):
         self.K, self.s, self.L = K, s, L
         self.log_det = 2 * float(np.log(np.diag(L)).sum())
-        self.inverted = False
+        self.halved = self.inverted = False
 
     def solve(self, v) -> np.ndarray:
         """B^-1 v."""
-        return blas.dsymv(1.0, self.L, v, lower=1) if self.inverted else lapack.dpotrs(self.L, v, lower=1)[0]
+        if self.inverted:
+            return blas.dsymv(1.0, self.L, v, lower=1)
+        if self.halved:
+            return blas.dtrmv(self.L, blas.dtrmv(self.L, v, lower=1), lower=1, trans=1)
+        return lapack.dpotrs(self.L, v, lower=1)[0]
 
     def weights(self, nu) -> np.ndarray:
         """a = K^-1 m with m = (K^-1 + S)^-1 nu: nu - S^1/2 B^-1 S^1/2 K nu."""
         return nu - self.s * self.solve(self.s * self.K.times(nu))
 
+    def halve(self):
+        """L^-1, in place. n^3/3 flops."""
+        if not self.halved:
+            lapack.dtrtri(self.L, lower=1, overwrite_c=1)
+            self.halved = True
+
     def invert(self):
-        """2/3 n^3 flops, in place."""
+        """B^-1 = L^-T L^-1, in place. n^3/3 flops more."""
         if not self.inverted:
-            lapack.dpotri(self.L, lower=1, overwrite_c=1)
+            self.halve()
+            lapack.dlauum(self.L, lower=1, overwrite_c=1)
             self.inverted = True
 
     def variance(self) -> np.ndarray:
         """The diagonal of (K^-1 + S)^-1 = (1 - diag B^-1) / S; where S is nearly nothing, from K itself."""
-        self.invert()
-        S, b = self.s**2, np.diag(self.L)
+        assert not self.inverted
+        self.halve()
+        S, b = self.s**2, np.einsum("ij,ij->j", self.L, self.L)
         with np.errstate(divide="ignore", invalid="ignore"):
             v = (1 - b) / S
         small = np.flatnonzero(~(S * self.K.diagonal > SMALL))
         for part in gram.pieces(len(small), self.K.n):
             which = small[part]
             R = self.K.rows(which) * self.s
-            v[which] = self.K.diagonal[which] - np.einsum("ij,ij->i", R, blas.dsymm(1.0, self.L, R.T, lower=1).T)
+            R = blas.dtrmm(1.0, self.L, R.T, lower=1).T
+            v[which] = self.K.diagonal[which] - np.einsum("ij,ij->i", R, R)
         return np.clip(v, 1e-300, self.K.diagonal)
 
 

@@ -10,11 +10,12 @@ from scipy.special import log_softmax
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.lapack import lapack, one_thread
+from mercer.inference import softmax
 from mercer.inference.diagnostics import FEWEST, effective_size, split_rhat
 from mercer.inference.ep import Sweep
 from mercer.inference.laplace import laplace
 from mercer.inference.latent import Covariance
-from mercer.inference.moves import Reference, StepSize, move, stacked
+from mercer.inference.moves import Reference, StepSize, contrasts, move, stacked
 from mercer.inference.probits import quick
 
 JITTERS = (1e-10, 1e-8, 1e-6)  # relative to the mean of the diagonal; the first is always there
@@ -77,6 +78,25 @@ def matched_sites(likelihood, t) -> Callable:
                 break
             S, nu = np.maximum(S + STEP * sweep.change[0], 0.0), nu + STEP * sweep.change[1]
         return nu, S
+
+    return sites
+
+
+def softmax_sites(labels, C: int) -> Callable:
+    """Sites of Laplace's approximation to the softmax model, as a function of a `Covariance` that all classes share;
+    None where it has none.
+
+    They are sites (nu, S), (C, n), of contrasts g = U^T f of the classes: of the first, which softmax does not see,
+    nothing; of the others the diagonal of U^T (diag pi - pi pi^T) U, and the same mode.
+    """
+    U = contrasts(C)
+
+    def sites(K: Covariance):
+        found = softmax.laplace([K], labels, gradient=False, classes=C)
+        if found is None:
+            return None
+        S = np.maximum(U.T**2 @ found.pi - (U.T @ found.pi) ** 2, 0.0)
+        return S * (U.T @ found.mean) + U.T @ found.a, S
 
     return sites
 

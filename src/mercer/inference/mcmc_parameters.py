@@ -127,7 +127,7 @@ class _ThetaReference:
 
 
 def sample_jointly(
-    kernel, X, log_likelihood, n_samples: int = 1000, warmup: int = 200, thin: int = 1, rng=None, progress=None,
+    kernel, X, log_likelihood, n_samples: int = 1000, warmup: int = 400, thin: int = 1, rng=None, progress=None,
     *, sites=None, classes: int | None = None, chains: int = 4,
 ) -> Draws:  # fmt: skip
     """Draws of f and of the kernel's free parameters theta from p(theta) N(f | 0, K(theta)) p(t | f).
@@ -136,18 +136,20 @@ def sample_jointly(
     deviation 2 around its present value (`ThetaPrior`): a factor of seven either way, weak but proper.
 
     theta moves with z held fixed, f = mean(theta) + Q(theta) z. Without sites this whitens the prior, f = L z. With
-    ``sites``, a function of K such as `matched_sites`, f follows what the data say while theta moves: as with surrogate
-    data (Murray and Adams 2010), but here the surrogate is the approximation at each theta, whose evidence is known in
-    closed form. What the sites miss depends on z and would tie theta to it. So z has COMPANIONS, draws of the
-    reference, and theta moves under the mean of all their weights, an unbiased estimate of p(t | theta) (Filippone and
-    Girolami 2014; Murray and Graham 2016); one of them, in proportion to its weight, is then z. On sonar data with five
-    inputs, companions and `matched_sites` raised the least effective size of theta from 7 % of the draws to 44 %.
+    ``sites``, a function of K such as `matched_sites` or `softmax_sites`, f follows what the data say while theta
+    moves: as with surrogate data (Murray and Adams 2010), but here the surrogate is the approximation at each theta,
+    whose evidence is known in closed form. What the sites miss depends on z and would tie theta to it. So z has
+    COMPANIONS, draws of the reference, and theta moves under the mean of all their weights, an unbiased estimate of
+    p(t | theta) (Filippone and Girolami 2014; Murray and Graham 2016); one of them, in proportion to its weight, is
+    then z. On sonar data with five inputs, companions and `matched_sites` raised the least effective size of theta from
+    29 of 400 draws, with Laplace's sites alone, to 174.
 
     A move of theta is an elliptical slice around a t distribution fitted in the warmup to all chains (Nishihara, Murray
     and Adams 2014): about four new theta, each of n^3/3 flops, or some six n^3 with sites. Then latents move
-    LATENT_MOVES times, of n^2 flops a leap. Chains begin at theta drawn half as wide as the prior. A posterior of theta
-    with several modes (inputs that can stand for each other) needs a warmup of several hundred. The latent functions of
-    several ``classes`` share the kernel.
+    LATENT_MOVES times, of n^2 flops a leap. Chains begin at theta drawn half as wide as the prior. Where the posterior
+    of theta has several modes (inputs that can stand for each other), look at R-hat and lengthen the warmup. The latent
+    functions of several ``classes`` share the kernel; of 60 rows in three, the least effective size of theta was 9 of
+    400 draws without sites, 119 with them.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     record = Record(n_samples, warmup, thin, chains, progress)

@@ -40,23 +40,36 @@ class State(NamedTuple):
         return State(*(pick(a, b) for a, b in zip(self, other, strict=True)))
 
 
+def contrasts(C: int) -> np.ndarray:
+    """An orthogonal matrix (C, C) whose first column is the same for all classes: softmax does not see it."""
+    return np.linalg.qr(np.column_stack([np.ones(C), np.eye(C)[:, 1:]]))[0]
+
+
 class Reference:
     """f = mean + Q z with z ~ N(0, I): the prior N(0, R R^T), times sites (nu, S) if there are any.
 
     With sites, A = I + R^T S R = M M^T, Q = R M^-T, mean = Q Q^T nu, and ``log_z`` is the logarithm of the integral of
-    prior times sites, nu^T mean / 2 - ln|A| / 2. No K is inverted, so K may be singular. R is (n, r), shared by C
-    latent functions if there are ``classes``, or (C, n, r); latents are (k, n) or (k, C, n) inside, (k, n, C) outside.
-    Sites are for one latent function.
+    prior times sites, nu^T mean / 2 - ln|A| / 2. No K is inverted, so K may be singular.
+
+    R is (n, r), shared by C latent functions if there are ``classes``, or (C, n, r); latents are (k, n) or (k, C, n)
+    inside, (k, n, C) outside. Functions that share R may be turned: `contrasts` of them are as independent, and softmax
+    sees all but the first. Sites (C, n) of several classes are sites of these.
     """
 
     def __init__(self, R, log_likelihood, sites=None, classes: int | None = None):
         self.R, self.log_likelihood, self.sites = R, log_likelihood, sites
         self.classes = len(R) if R.ndim == 3 else classes
         self.shape = (R.shape[-1],) if self.classes is None else (self.classes, R.shape[-1])
-        self.M, self.mean, self.log_z = None, 0.0, 0.0
-        if sites is not None:
-            if self.classes is not None:
-                raise ParameterError("sites are for one latent function; with several classes, pass sites=None.")
+        self.M, self.turn, self.log_z = None, None, 0.0
+        self.mean: np.ndarray | float = 0.0
+        if sites is not None and R.ndim == 3:
+            raise ParameterError("sites are for one latent function, or classes that share a root; pass sites=None.")
+        if sites is not None and self.classes is not None:
+            parts = [Reference(R, None, each).explicitly() for each in zip(*sites, strict=True)]
+            self.R, self.mean = np.stack([part.R for part in parts]), np.stack([part.mean for part in parts])
+            self.log_z = sum(part.log_z for part in parts)
+            self.turn = contrasts(self.classes)
+        elif sites is not None:
             nu, S = sites
             scaled = np.sqrt(S)[:, None] * R
             A = blas.dsyrk(1.0, scaled, trans=1, lower=1)
@@ -91,22 +104,30 @@ class Reference:
         with np.errstate(all="ignore"):
             found = self.log_likelihood(self.outside(f))
             value, slope = found if isinstance(found, tuple) else (found, None)
-            if slope is not None and self.classes is not None:
-                slope = np.swapaxes(slope, -1, -2)
+            slope = None if slope is None else self.inside(slope)
             if self.sites is not None:
                 nu, S = self.sites
                 pull = S * f
-                value = value - np.sum((nu - 0.5 * pull) * f, axis=-1)
+                value = value - np.sum((nu - 0.5 * pull) * f, axis=tuple(range(1, f.ndim)))
                 slope = None if slope is None else slope - nu + pull
         return np.where(np.isfinite(value), value, -np.inf), slope
 
     def outside(self, f):
         """(k, n) or (k, n, C)."""
-        return f if self.classes is None else np.swapaxes(f, -1, -2)
+        if self.classes is None:
+            return f
+        f = np.swapaxes(f, -1, -2)
+        return f if self.turn is None else f @ self.turn.T
+
+    def inside(self, f):
+        """The way back, of a slope too."""
+        if self.classes is None:
+            return f
+        return np.swapaxes(f if self.turn is None else f @ self.turn, -1, -2)
 
     def coordinates(self, f) -> np.ndarray:
         """z of one latent vector (n,) or (n, C), once R is explicit; the nearest one, if K is singular."""
-        f = self.outside(f[None])[0] - self.mean
+        f = self.inside(f) - self.mean
         if self.classes is None:
             return np.linalg.lstsq(self.R, f)[0]
         roots = self.R if self.R.ndim == 3 else [self.R] * self.classes

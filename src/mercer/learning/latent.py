@@ -115,6 +115,14 @@ class LabelProblem:
                     found.append((f"scaled to the data ({len(found)})", theta))
         return found
 
+    def likeliest(self, candidates, infer, rows: int) -> list[tuple[str, np.ndarray]]:
+        """The candidate with the highest evidence by ``infer``, on about ``rows`` of the rows; all, if none has any."""
+        some = self if rows >= self.n else self.part(np.arange(0, self.n, self.n // rows))
+        with LabelProblem(some.kernels, some.X, some.codes, infer)(None) as evidence:
+            found = [evidence(theta, gradient=False) for _, theta in candidates]
+        there = [i for i, answer in enumerate(found) if answer is not None]
+        return [candidates[max(there, key=lambda i: found[i].value)]] if there else candidates
+
     def logarithmic(self) -> np.ndarray:
         places = [place for layout in self.layouts for place in layout.places]
         return np.concatenate([np.zeros(0, bool), *(np.full(len(p.entries), p.constraint.logarithmic) for p in places)])
