@@ -40,6 +40,8 @@ from mercer.core.parameters import Parametrized, constraints
 from mercer.gp.mean import MeanFunction
 from mercer.gp.process import GP, Observed
 from mercer.inference.latent import LatentPosterior
+from mercer.inference.sampled import SampledPosterior
+from mercer.inference.softmax_posterior import SoftmaxPosterior
 from mercer.inference.weights import WeightPosterior
 from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
@@ -83,6 +85,7 @@ _FAMILIES: dict[str, list[Any]] = {
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, WeightPosterior, plan.Plan,
         regression.Iteration, regression.Found, RidgePath, centers.CenterPath, LatentPosterior,
+        SampledPosterior, SoftmaxPosterior,
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,

@@ -344,11 +344,9 @@ class GaussianProcessClassifier(Classifier):
             return np.log(self.predict_proba(X))
 
     def decision_function(self, X) -> np.ndarray:
-        """The latent mean: above zero for the second class, (s,); for more than two classes theirs, (s, C)."""
-        self._check_fitted()
-        X = self._check_inputs(X, reset=False)
-        sampled = isinstance(self.posterior_, SampledPosterior)
-        return self.posterior_.moments(X)[0] if sampled else self.posterior_.mean(X)
+        """Log odds of the second class, (s,); for more than two classes ln p of each, (s, C)."""
+        L = self.predict_log_proba(X)
+        return L[:, 1] - L[:, 0] if len(self.classes_) == 2 else L
 
     def predict(self, X) -> np.ndarray:
         """The most probable class of each row."""

@@ -1,0 +1,493 @@
+"""Gaussian process classification: scikit-learn's figures, explicit formulas, laws, labels of all kinds."""
+
+import functools
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import expit
+from scipy.stats import norm
+from sklearn.gaussian_process import GaussianProcessClassifier as SklearnClassifier
+from sklearn.gaussian_process import kernels as sklearn_kernels
+
+import mercer as mc
+from mercer import kernels as k
+from mercer import priors
+from mercer.gp.likelihood import Logistic
+from mercer.inference.latent import Covariance
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 2))
+F = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1]
+TWO = np.where(RNG.normal(size=40) * 0.3 + F > 0, "yes", "no")
+THREE = np.array(["low", "mid", "top"])[np.digitize(F + 0.2 * RNG.normal(size=40), [-0.4, 0.5])]
+Z = RNG.normal(size=(7, 2)) * 1.5
+KERNEL = 2.0 * k.RBF(1.2)
+WAYS = [
+    {"inference": "laplace"},
+    {"inference": "laplace", "link": "probit"},
+    {"inference": "ep"},
+    {"inference": "ep", "link": "probit"},
+    {"inference": "variational"},
+    {"inference": "variational", "bound": "local"},
+    {"inference": "mcmc"},
+]
+IDS = ["-".join(way.values()) for way in WAYS]
+
+
+def fitted(y=TWO, kernel=KERNEL, **settings):
+    settings = {"learning": None, "progress": False} | settings
+    return mc.GaussianProcessClassifier(kernel, **settings).fit(X, y)
+
+
+# -- the formulas ----------------------------------------------------------------------------------------------------
+
+
+def test_laplace_is_that_of_scikit_learn():
+    """Evidence, gradient and latent mean; its probabilities are an approximation to 1e-3 of the integral done here."""
+    peer = SklearnClassifier(2.0 * sklearn_kernels.RBF(1.2), optimizer=None).fit(X, TWO)
+    model = fitted()
+    value, slope = model.log_marginal_likelihood(eval_gradient=True)
+    expected, expected_slope = peer.base_estimator_.log_marginal_likelihood(
+        peer.kernel_.theta, eval_gradient=True, clone_kernel=False
+    )
+    assert model.log_marginal_likelihood_ == pytest.approx(expected, abs=1e-8)
+    assert value == pytest.approx(expected, abs=1e-8)
+    np.testing.assert_allclose(slope, expected_slope, rtol=1e-5)
+    np.testing.assert_allclose(model.predict_proba(Z), peer.predict_proba(Z), atol=2e-3)
+    assert list(model.predict(Z)) == list(peer.predict(Z))
+
+
+def test_exercises_6_24_to_6_27():
+    """W is positive definite; the mode solves (6.83); (6.87), (6.88) and (6.90) with explicit inverses; the gradient of
+    (6.90) by differences, and by (6.91), (6.92) and the corrected (6.94)."""
+    model = fitted()
+    K = gram_of(KERNEL)
+    t = (TWO == "yes").astype(float)
+    mode = model.posterior_.mean(X)
+    s = expit(mode)
+    W = np.diag(s * (1 - s))
+    assert (np.linalg.eigvalsh(W) > 0).all()  # 6.24, and so is the Hessian W + C^-1
+    assert (np.linalg.eigvalsh(W + np.linalg.inv(K + 1e-4 * np.eye(40))) > 0).all()
+    np.testing.assert_allclose(K @ np.linalg.solve(np.eye(40) + W @ K, t - s + W @ mode), mode, atol=1e-7)  # 6.25
+    cross = KERNEL(Z, X)
+    mean, variance = model.predict_latent(Z)
+    np.testing.assert_allclose(mean, cross @ (t - s), atol=1e-8)  # 6.26
+    inverse = np.linalg.inv(np.linalg.inv(W) + K)
+    np.testing.assert_allclose(variance, 2.0 - np.einsum("ij,jk,ik->i", cross, inverse, cross), atol=1e-8)
+    psi = np.sum(t * mode - np.logaddexp(0, mode)) - 0.5 * mode @ np.linalg.lstsq(K, mode)[0]
+    evidence = psi - 0.5 * np.linalg.slogdet(np.eye(40) + W @ K)[1]  # 6.27: (6.90), the determinants put together
+    assert model.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-6)
+    # (6.91) + (6.92) with d a*/d theta = (I + C W)^-1 dC (t - s), the misprint in (6.94) put right.
+    dK = K * (((X[:, None] - X[None]) ** 2).sum(axis=-1) / 1.2**2)  # d / d ln lengthscale
+    explicit = 0.5 * (t - s) @ dK @ (t - s) - 0.5 * np.trace(np.linalg.solve(np.eye(40) + W @ K, W @ dK))
+    posterior = np.diag(np.linalg.solve(np.eye(40) + K @ W, K))
+    moved = np.linalg.solve(np.eye(40) + K @ W, dK @ (t - s))
+    through = -0.5 * np.sum(posterior * s * (1 - s) * (1 - 2 * s) * moved)
+    slope = dict(zip(model.parameter_names_, model.log_marginal_likelihood(eval_gradient=True)[1], strict=True))
+    assert slope["lengthscale"] == pytest.approx(explicit + through, rel=1e-6)
+    assert abs(through) > 1e-3 * abs(slope["lengthscale"])
+
+
+def gram_of(kernel):
+    return kernel(X)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_probabilities_are_the_integral_of_the_sigmoid(way):
+    model = fitted(**way)
+    P = model.predict_proba(Z)
+    assert (P >= 0).all()
+    np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-12)
+    np.testing.assert_allclose(model.predict_log_proba(Z), np.log(P), atol=1e-12)
+    assert list(model.predict(Z)) == list(np.where(P[:, 1] > 0.5, "yes", "no"))
+    assert (np.sign(model.decision_function(Z)) == np.sign(P[:, 1] - 0.5)).all()
+    if way["inference"] == "mcmc":
+        return
+    sigmoid = norm.cdf if way.get("link") == "probit" else expit
+    for m, v, p in zip(*model.predict_latent(Z), P[:, 1], strict=True):
+        wide = 10 * np.sqrt(v)
+        integral = quad(lambda f, m=m, v=v: sigmoid(f) * norm.pdf(f, m, np.sqrt(v)), m - wide, m + wide, epsabs=1e-12)[
+            0
+        ]
+        assert p == pytest.approx(integral, abs=1e-9)
+    closed = model.predict_proba(Z, closed_form=True)[:, 1]
+    np.testing.assert_allclose(closed, P[:, 1], atol=1e-12 if way.get("link") == "probit" else 0.02)
+
+
+def test_far_away_and_nearly_certain():
+    """Small probabilities keep their digits, and none leaves [0, 1]."""
+    x = np.linspace(-3, 3, 60)[:, None]
+    model = mc.GaussianProcessClassifier(1e4 * k.RBF(2.0), "ep", learning=None).fit(x, x[:, 0] > 0)
+    P = model.predict_proba([[-1e6], [-3.0], [3.0], [1e6]])
+    np.testing.assert_allclose(P[[0, 3]], 0.5, atol=1e-9)
+    assert 0 < P[1, 1] < 0.03
+    assert P[1, 1] == pytest.approx(P[2, 0], rel=1e-6)
+    wide = mc.GaussianProcessClassifier(k.Linear(100.0), learning=None).fit(x, x[:, 0] > 0)
+    P = wide.predict_proba([[1e5], [-1e5]])
+    assert ((P >= 0) & (P <= 1)).all()
+
+
+# -- laws ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_flipped_labels_mirror_probabilities(way):
+    a, b = fitted(TWO == "yes", **way), fitted(TWO == "no", **way)
+    tolerance = 0.05 if way["inference"] == "mcmc" else 1e-7
+    np.testing.assert_allclose(a.predict_proba(Z), b.predict_proba(Z)[:, ::-1], atol=tolerance)
+
+
+def test_all_agree_on_easy_data():
+    """Weak priors make the posterior nearly Gaussian; then every inference has to find it."""
+    reference = fitted(kernel=0.5 * k.RBF(1.2), inference="mcmc", n_samples=4000).predict_proba(Z)
+    for way in WAYS[:-1]:
+        if way.get("link") != "probit":
+            np.testing.assert_allclose(fitted(kernel=0.5 * k.RBF(1.2), **way).predict_proba(Z), reference, atol=0.015)
+
+
+def test_bounds_are_below_and_ep_is_close():
+    """On two rows the evidence is a double integral."""
+    x, y = np.array([[0.0], [0.7]]), np.array([0, 1])
+    t, w = np.polynomial.hermite_e.hermegauss(80)
+    L = np.linalg.cholesky((4.0 * k.RBF())(x))
+    f = L @ np.stack(np.meshgrid(t, t)).reshape(2, -1)
+    exact = np.log(np.sum(np.outer(w, w).ravel() / (2 * np.pi) * expit(-f[0]) * expit(f[1])))
+    evidence = {
+        way["inference"] + way.get("bound", ""): mc.GaussianProcessClassifier(4.0 * k.RBF(), learning=None, **way)
+        .fit(x, y).log_marginal_likelihood_
+        for way in [{"inference": "laplace"}, {"inference": "ep"}, {"inference": "variational"},
+                    {"inference": "variational", "bound": "local"}]
+    }  # fmt: skip
+    assert evidence["variationallocal"] < evidence["variational"] < exact
+    assert abs(evidence["ep"] - exact) < 0.02
+    assert abs(evidence["laplace"] - exact) < 0.2
+
+
+def test_probabilities_do_not_depend_on_units_or_order():
+    """The default kernel sees scaled inputs; and rows in another order are the same data."""
+    model = mc.GaussianProcessClassifier(progress=False).fit(X, TWO)
+    units = mc.GaussianProcessClassifier(progress=False).fit(X * [1e6, 1e-5] + [3.0, -1e3], TWO)
+    np.testing.assert_allclose(units.predict_proba(Z * [1e6, 1e-5] + [3.0, -1e3]), model.predict_proba(Z), atol=1e-3)
+    backwards = fitted().predict_proba(Z)
+    other = mc.GaussianProcessClassifier(KERNEL, learning=None).fit(X[::-1], TWO[::-1])
+    np.testing.assert_allclose(other.predict_proba(Z), backwards, atol=1e-9)
+
+
+# -- several classes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inference", ["laplace", "variational", "mcmc"])
+def test_several_classes_have_one_joint_model(inference):
+    model = fitted(THREE, inference=inference)
+    P = model.predict_proba(Z)
+    assert P.shape == (7, 3)
+    np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-12)
+    mean, variance = model.predict_latent(Z)
+    assert mean.shape == variance.shape == (7, 3)
+    assert (variance > 0).all()
+    assert np.mean(model.predict(X) == THREE) > 0.75
+    if inference != "mcmc":
+        return
+    for other in ("laplace", "variational"):
+        np.testing.assert_allclose(fitted(THREE, inference=other).predict_proba(Z), P, atol=0.08)
+
+
+def test_two_classes_by_softmax_are_those_by_the_sigmoid():
+    """f_2 - f_1 of two functions has twice the covariance. A third class with one row far off hardly matters."""
+    binary = fitted(kernel=4.0 * k.RBF(1.2))
+    far = np.vstack([X, [[1e3, 1e3]]])
+    joint = mc.GaussianProcessClassifier(2.0 * k.RBF(1.2), learning=None).fit(far, np.append(TWO, "other"))
+    P = joint.predict_proba(Z)[:, [0, 2]]
+    np.testing.assert_allclose(P / P.sum(axis=1, keepdims=True), binary.predict_proba(Z), atol=0.06)
+
+
+def test_a_kernel_for_each_class():
+    kernels = [k.RBF(1.2), 2.0 * k.RBF(0.7), k.Linear() + 0.5]
+    model = fitted(THREE, kernel=kernels, learning="mle")
+    assert len(model.kernels_) == 3
+    assert not hasattr(model, "kernel_")
+    value, slope = model.log_marginal_likelihood(eval_gradient=True)
+    for i in range(len(slope)):
+        step = 1e-4 * np.eye(len(slope))[i]
+        up, down = (model.log_marginal_likelihood(model.theta_ + sign * step) for sign in (1, -1))
+        assert slope[i] == pytest.approx((up - down) / 2e-4, abs=1e-4 * max(1, abs(value)))
+    same = fitted(THREE, kernel=[KERNEL] * 3)
+    np.testing.assert_allclose(same.predict_proba(Z), fitted(THREE).predict_proba(Z), atol=1e-8)
+    with pytest.raises(mc.DataError, match="kernel of its own"):
+        model.relevance()
+    with pytest.raises(mc.ParameterError, match="one kernel, or a list of 3; got 2"):
+        fitted(THREE, kernel=kernels[:2])
+    assert "3 classes" in str(model.report())
+
+
+# -- left out --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w.get("bound") != "local"], ids=lambda w: w["inference"])
+@pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
+def test_left_out_rows_are_predicted_as_by_a_model_without_them(way, y):
+    if len(set(y)) == 3 and (way["inference"] == "ep" or "link" in way):
+        return
+    found = fitted(y, **way).loo()
+    settings = {"learning": None, "progress": False} | way
+    for i in range(0, 40, 9):
+        rest = np.arange(40) != i
+        without = mc.GaussianProcessClassifier(KERNEL, **settings).fit(X[rest], y[rest])
+        p = without.predict_proba(X[[i]])[0]
+        np.testing.assert_allclose(found.probability[i], p, atol=0.04)
+        right = np.flatnonzero(without.classes_ == y[i])[0]
+        assert found.log_score[i] == pytest.approx(np.log(found.probability[i, right]))
+
+
+def test_cavities_of_several_classes_are_those_of_explicit_matrices():
+    model = fitted(THREE)
+    K, C, n = gram_of(KERNEL), 3, 40
+    pi = (model.posterior_.s**2).T
+    W = np.zeros((n * C, n * C))
+    for i in range(n):
+        W[i * C : (i + 1) * C, i * C : (i + 1) * C] = np.diag(pi[i]) - np.outer(pi[i], pi[i])
+    prior = np.kron(K, np.eye(C))
+    nu = W @ model.posterior_.mean(X).ravel() + model.posterior_.a.T.ravel()
+    mean, covariance = model.posterior_.cavity([K])
+    for i in (0, 17):
+        mine = slice(i * C, (i + 1) * C)
+        others = W.copy()
+        others[mine, mine] = 0
+        Sigma = np.linalg.solve(np.eye(n * C) + prior @ others, prior)
+        rest = nu.copy()
+        rest[mine] = 0
+        np.testing.assert_allclose(covariance[i], Sigma[mine, mine], atol=1e-8)
+        np.testing.assert_allclose(mean[i], (Sigma @ rest)[mine], atol=1e-8)
+
+
+# -- learning --------------------------------------------------------------------------------------------------------
+
+
+def test_learning_climbs_and_keeps_what_it_found():
+    start = 1.0 * k.RBF()
+    model = mc.GaussianProcessClassifier(start, progress=False).fit(X, TWO)
+    fixed = mc.GaussianProcessClassifier(start, learning=None).fit(X, TWO)
+    assert model.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 0.1
+    assert fixed.kernel_ == start
+    slope = model.log_marginal_likelihood(eval_gradient=True)[1]
+    assert np.abs(slope).max() < 0.02
+    assert [step.value for step in model.history_][-1] == pytest.approx(model.log_marginal_likelihood_, abs=1e-3)
+    assert model.optima_[0].value == pytest.approx(model.log_marginal_likelihood_, abs=1e-6)
+
+
+def test_map_heeds_priors_and_mle_does_not():
+    kernel = 2.0 * k.RBF(1.0).with_priors(lengthscale=priors.LogNormal(np.log(7.0), 0.01))
+    free, held = (
+        mc.GaussianProcessClassifier(kernel, learning=how, progress=False).fit(X, TWO) for how in ("mle", "map")
+    )
+    assert held.kernel_.parameters["lengthscale"] == pytest.approx(7.0, rel=0.1)
+    assert free.kernel_.parameters["lengthscale"] < 5
+    assert any("learning='map'" in text for text in free.report().suggestions)
+
+
+def test_the_default_kernel_has_a_lengthscale_for_each_input_only_where_they_pay():
+    rng = np.random.default_rng(1)
+    wide = rng.normal(size=(150, 6))
+    one_matters = np.abs(wide[:, 2]) > 0.7
+    each = mc.GaussianProcessClassifier(progress=False).fit(wide, one_matters)
+    assert np.shape(each.kernel_.theta1) == (6,)
+    assert np.argmax(each.relevance().effect) == 2
+    noise = mc.GaussianProcessClassifier(progress=False).fit(wide, rng.random(150) < 0.5)
+    assert np.shape(noise.kernel_.theta1) == ()
+    np.testing.assert_allclose(noise.predict_proba(wide[:5]), 0.5, atol=0.25)
+
+
+def test_parameters_can_be_sampled_too():
+    model = fitted(inference="mcmc", learning="sample", n_samples=120)
+    told = model.numerics_
+    assert told["draws"] == 120
+    assert told["effective_draws"] > 20
+    assert told["effective_parameters"] > 10
+    assert model.posterior_.theta.shape == (120, 2)
+    assert model.theta_ == pytest.approx(model.posterior_.theta.mean(axis=0))
+    assert np.mean(model.predict(X) == TWO) > 0.8
+    assert model.loo().log_score.mean() > np.log(0.5)
+    assert len(model.relevance()) == 2
+    with pytest.raises(mc.ParameterError, match="learning='sample' is for inference='mcmc'"):
+        fitted(learning="sample")
+
+
+def test_an_interrupted_fit_keeps_the_best(monkeypatch):
+    from mercer.inference import laplace as module
+
+    calls = 0
+
+    def interrupting(K, t, likelihood, start=None, gradient=True):
+        nonlocal calls
+        calls += 1
+        if calls == 9:
+            raise KeyboardInterrupt
+        return module.laplace(K, t, likelihood, start, gradient)
+
+    monkeypatch.setattr("mercer.models.classification.laplace", interrupting)
+    with pytest.warns(mc.InterruptedFitWarning):
+        model = mc.GaussianProcessClassifier(KERNEL, progress=False).fit(X, TWO)
+    assert model.predict_proba(Z).shape == (7, 2)
+    assert model.optima_[0].start == "interrupted"
+
+
+# -- labels and inputs of all kinds ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.array([False, True]), np.array([0, 1]), np.array([-1, 1]), np.array([3.0, 7.0]), np.array(["a", "bb"], object)],
+    ids=["bool", "int", "signs", "float", "object"],
+)
+def test_labels_of_any_kind(labels):
+    model = fitted(labels[(TWO == "yes").astype(int)])
+    assert list(model.classes_) == list(labels)
+    assert set(model.predict(Z)) <= set(labels)
+    np.testing.assert_allclose(model.predict_proba(Z), fitted().predict_proba(Z), atol=1e-12)
+    assert model.log_predictive_density(Z[:2], labels[[0, 1]]) == pytest.approx(
+        model.predict_log_proba(Z[:2])[[0, 1], [0, 1]]
+    )
+    with pytest.raises(mc.DataError, match="not one of the classes"):
+        model.log_predictive_density(Z[:1], ["other"] if labels.dtype == object else [99])
+
+
+def test_what_is_refused_says_why():
+    with pytest.raises(mc.DataError, match="class"):
+        fitted(np.full(40, "yes"))
+    with pytest.raises(mc.ParameterError, match="sample_weight is not honoured"):
+        mc.GaussianProcessClassifier().fit(X, TWO, sample_weight=np.ones(40))
+    with pytest.raises(mc.ParameterError, match="expectation propagation is for two"):
+        fitted(THREE, inference="ep")
+    with pytest.raises(mc.ParameterError, match="link must be 'logistic'"):
+        fitted(THREE, link="probit")
+    with pytest.raises(mc.ParameterError, match="bounds the logistic sigmoid"):
+        fitted(inference="variational", bound="local", link="probit")
+    with pytest.raises(mc.ParameterError, match="inference must be one of"):
+        fitted(inference="exact")
+    with pytest.raises(mc.ParameterError, match="n_samples must be an integer"):
+        fitted(n_samples=1.5)
+    with pytest.raises(mc.ParameterError, match="closed form is for two classes"):
+        fitted(THREE).predict_proba(Z, closed_form=True)
+    with pytest.raises(mc.NotPositiveDefiniteError, match="check_kernel"):
+        fitted(kernel=k.Custom(lambda a, b: -float(np.dot(a, b))))
+    with pytest.raises(mc.InvalidKernelError):
+        fitted(kernel=k.Sigmoid())
+
+
+def test_any_kernel_on_any_input():
+    words = ["gattaca", "gattaga", "ccccgg", "cccggg", "gatta", "ccgg", "gatt", "cccc"]
+    kinds = np.array(["g", "g", "c", "c", "g", "c", "g", "c"])
+    shared = k.Custom(lambda a, b: float(len(set(a) & set(b)) + 3.0 * (a[0] == b[0])))
+    model = mc.GaussianProcessClassifier(2.0 * shared, progress=False).fit(words, kinds)
+    assert list(model.predict(["gaga", "ccgc"])) == ["g", "c"]
+    with pytest.raises(mc.DataError, match="relevance is told"):
+        model.relevance()
+    assert "relevance" not in str(model.report()).lower()
+
+
+@pytest.mark.parametrize(
+    "kernel", [KERNEL + k.White(0.5), k.Matern(2.5) * k.Linear() + k.Constant(2.0)], ids=["white", "composed"]
+)
+def test_composed_kernels(kernel):
+    for y in (TWO, THREE):
+        model = mc.GaussianProcessClassifier(kernel, progress=False).fit(X, y)
+        slope = model.log_marginal_likelihood(eval_gradient=True)[1]
+        assert np.isfinite(slope).all()
+        assert np.isfinite(model.loo().log_score).all()
+        assert np.mean(model.predict(X) == y) > 0.7
+
+
+def test_bad_data_gives_an_answer_or_a_reason():
+    rng = np.random.default_rng(0)
+    y = X[:, 0] > 0
+    cases = {
+        "nan": np.where(np.arange(80).reshape(40, 2) == 5, np.nan, X),
+        "inf": np.where(np.arange(80).reshape(40, 2) == 5, np.inf, X),
+        "text": X.astype(str).astype(object),
+        "none": X[:0],
+    }
+    for name, bad in cases.items():
+        with pytest.raises(mc.MercerError):
+            mc.GaussianProcessClassifier(progress=False).fit(bad, y[: len(bad)])
+        assert name
+    good = {
+        "constant inputs": (np.ones((40, 2)), y),
+        "duplicates": (np.repeat(X[:10], 4, axis=0), np.repeat(y[:10], 4)),
+        "disputed": (np.repeat(X[:10], 4, axis=0), np.tile([True, False], 20)),
+        "wide": (rng.normal(size=(12, 10_000)), np.arange(12) % 2 == 0),
+        "large": (X * 1e8, y),
+        "tiny": (X * 1e-9, y),
+        "two rows": (X[:2], np.array([0, 1])),
+    }
+    for name, (inputs, labels) in good.items():
+        P = mc.GaussianProcessClassifier(progress=False).fit(inputs, labels).predict_proba(inputs)
+        assert np.isfinite(P).all(), name
+        np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-12, err_msg=name)
+        if name in ("constant inputs", "disputed"):
+            np.testing.assert_allclose(P[:, 1], np.mean(labels), atol=0.1, err_msg=name)
+
+
+# -- keeping and telling ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [{}, {"inference": "mcmc"}, {"y": THREE}, {"y": THREE, "inference": "mcmc"}],
+                         ids=["two", "two-mcmc", "three", "three-mcmc"])  # fmt: skip
+def test_saved_models_predict_the_same(way, tmp_path):
+    model = fitted(**way)
+    mc.save(model, tmp_path / "model.safetensors")
+    for again in (mc.load(tmp_path / "model.safetensors"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.predict_proba(Z), model.predict_proba(Z))
+        np.testing.assert_array_equal(again.predict(Z), model.predict(Z))
+        assert again.log_marginal_likelihood_ == model.log_marginal_likelihood_
+        np.testing.assert_allclose(again.loo().log_score, model.loo().log_score, atol=1e-12)
+
+
+def test_frames_keep_their_columns():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["width", "height"])
+    model = mc.GaussianProcessClassifier(KERNEL, learning=None).fit(frame, pd.Series(TWO))
+    assert list(model.feature_names_in_) == ["width", "height"]
+    queries = pd.DataFrame(Z, columns=["width", "height"])
+    np.testing.assert_allclose(model.predict_proba(queries), fitted().predict_proba(Z), atol=1e-12)
+    assert "height" in str(model.relevance())
+
+
+def test_the_report_tells_what_matters():
+    model = mc.GaussianProcessClassifier(KERNEL, "ep", progress=False).fit(X, TWO)
+    page = str(model.report())
+    for word in ("log evidence", "leave-one-out log score", "Calibration", "Relevance", "called yes", "ep, logistic"):
+        assert word in page
+    assert "yes" in str(model)
+    assert "lengthscale" in str(model)
+    assert repr(mc.GaussianProcessClassifier()) == str(mc.GaussianProcessClassifier())
+
+
+def test_pieces_change_nothing(monkeypatch):
+    many = np.random.default_rng(3).normal(size=(300, 2))
+    for y in (TWO, THREE):
+        model = fitted(y)
+        whole = model.predict_proba(many)
+        monkeypatch.setattr("mercer.gram.PIECE", 1000)
+        np.testing.assert_allclose(model.predict_proba(many), whole, atol=1e-12)
+        monkeypatch.undo()
+
+
+def test_the_same_seed_gives_the_same_model():
+    draw = functools.partial(fitted, inference="mcmc", n_samples=50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mc.NumericalWarning)
+        a, b, c = draw(random_state=1), draw(random_state=1), draw(random_state=2)
+    np.testing.assert_array_equal(a.predict_proba(Z), b.predict_proba(Z))
+    assert not np.array_equal(a.predict_proba(Z), c.predict_proba(Z))
+
+
+def test_learning_begins_where_inference_ended():
+    """The evidence of an approximation is the same from any start."""
+    model = fitted(inference="ep")
+    K = Covariance(gram_of(KERNEL))
+    again = model._infer()([K], model.codes_, None, gradient=False)
+    assert again.log_evidence == pytest.approx(model.log_marginal_likelihood_, abs=1e-9)
+    assert isinstance(model._likelihood(), Logistic)
