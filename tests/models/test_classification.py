@@ -125,7 +125,7 @@ def test_far_away_and_nearly_certain():
     np.testing.assert_allclose(P[[0, 3]], 0.5, atol=1e-9)
     assert 0 < P[1, 1] < 0.03
     assert P[1, 1] == pytest.approx(P[2, 0], rel=1e-6)
-    wide = mc.GaussianProcessClassifier(k.Linear(100.0), learning=None).fit(x, x[:, 0] > 0)
+    wide = mc.GaussianProcessClassifier(100.0 * k.Linear(), learning=None).fit(x, x[:, 0] > 0)
     P = wide.predict_proba([[1e5], [-1e5]])
     assert ((P >= 0) & (P <= 1)).all()
 
@@ -300,6 +300,7 @@ def test_the_default_kernel_has_a_lengthscale_for_each_input_only_where_they_pay
     np.testing.assert_allclose(noise.predict_proba(wide[:5]), 0.5, atol=0.25)
 
 
+@pytest.mark.filterwarnings("ignore:mcmc inference has chains")  # so few draws cannot tell
 def test_parameters_can_be_sampled_too():
     model = fitted(inference="mcmc", learning="sample", n_samples=120)
     told = model.numerics_

@@ -11,9 +11,11 @@ from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, labels
 from mercer.core.errors import DataError
 from mercer.models.classification import GaussianProcessClassifier
-from mercer.report.classification import Reliability, reliability, report
+from mercer.report.classification import Reliability, reliability
 
 FILES = ("model.safetensors", "report.txt", "predictions.csv", "reliability.png", "relevance.png", "fit.png")
+
+MOST_EP, MOST_VARIATIONAL = 2000, 800  # rows
 
 target_of = labels
 
@@ -57,16 +59,19 @@ def _table(numbers, classes, P) -> pl.DataFrame:
     return pl.DataFrame(columns | {f"p({label})": p for label, p in zip(classes, P.T, strict=True)})
 
 
-def report_of(model):
-    return report(model)
-
-
 def new_model(**settings) -> GaussianProcessClassifier:
     return GaussianProcessClassifier(**settings)
 
 
 def prepare(model, rows: Rows, say: Say):
-    """Nothing: the model itself refuses what does not fit in memory."""
+    """The inference with the best probabilities that does not take long."""
+    better, most = ("ep", MOST_EP) if len(np.unique(rows.y)) == 2 else ("variational", MOST_VARIATIONAL)
+    model.set_params(inference=better if len(rows) <= most else "laplace")
+    if len(rows) > most:
+        say(
+            f"more than {most:,} rows: by Laplace's method, whose probabilities are cautious; Ctrl-C keeps the "
+            "best model found so far"
+        )
 
 
 def add(model, held: Rows, rows: Rows):

@@ -43,7 +43,7 @@ def run_fit(
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     remarks += fit(model, training, say)
     judged = kind.HeldOut.of(model, held) if len(held) else None
-    report = full_report(kind.report_of(model), data, target, rows, judged, seed, refit, remarks)
+    report = full_report(model.report(), data, target, rows, judged, seed, refit, remarks)
     for name in {name for other in KINDS.values() for name in other.FILES}:  # of an earlier run
         (output / name).unlink(missing_ok=True)
     kind.draw(model, judged, target, output)

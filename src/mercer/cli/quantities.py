@@ -9,7 +9,7 @@ import polars as pl
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, quantities
 from mercer.models.regression import GaussianProcessRegressor
-from mercer.report.regression import Calibration, calibration, interval, report
+from mercer.report.regression import Calibration, calibration, interval
 
 PATIENCE = 20.0  # seconds that a fit may be expected to take without being announced
 FILES = (
@@ -57,10 +57,6 @@ def _table(numbers, mean, deviation, y=None) -> pl.DataFrame:
     if y is not None:
         columns["z"] = calibration(y, mean, deviation).z
     return pl.DataFrame(columns)
-
-
-def report_of(model):
-    return report(model)
 
 
 def new_model(**settings) -> GaussianProcessRegressor:

@@ -16,7 +16,7 @@ from mercer.core.lapack import blas, lapack
 from mercer.inference.mcmc import Draws, lower
 from mercer.inference.probits import quick
 
-MOST_PARAMETERS, MOST_DRAWS = 200, 1000  # draws kept for prediction: each theta is factorised again
+MOST_PARAMETERS = 200  # draws kept for prediction, where each has its theta, which is factorised again
 INNER = 16  # values of f(z) for each draw, where softmax is averaged by numbers drawn
 
 
@@ -36,9 +36,9 @@ class SampledPosterior:
 
     @classmethod
     def of(cls, kernel, X, draws: Draws) -> "SampledPosterior":
-        """From some of the draws, evenly: at most MOST_PARAMETERS with theta, MOST_DRAWS without."""
-        most = MOST_DRAWS if draws.theta is None else MOST_PARAMETERS
+        """From all draws, or with theta from MOST_PARAMETERS of them, evenly."""
         S = len(draws.latents)
+        most = S if draws.theta is None else MOST_PARAMETERS
         kept = np.linspace(0, S - 1, min(S, most)).round().astype(int)
         return cls(kernel, X, draws.latents[kept], None if draws.theta is None else draws.theta[kept])
 

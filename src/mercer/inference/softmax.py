@@ -8,7 +8,8 @@ from mercer.inference.latent import Mixing
 
 MOST_ROUNDS = 60
 HALVINGS = 12
-ENOUGH = 1e-7  # of the bound, gained in a round: what is left is of that order, and gradients are right to its root
+ENOUGH = 1e-10  # of the bound, gained in a round: what is left is of that order, and gradients are right to its root
+ON_THE_WAY = 1e-7  # the same while parameters are learned
 SMALLEST = 1e-10  # pi in the sites of a variational q: below it a variance is lost in the rounding of B^-1
 
 
@@ -71,6 +72,7 @@ def variational(
     if here is None:
         return None
     share, converged, rounds = 1.0, False, 0
+    enough = ON_THE_WAY if gradient else ENOUGH
     mixing, unit = Mixing(), np.ones_like(pi)
     while not converged and rounds < MOST_ROUNDS:
         rounds += 1
@@ -92,7 +94,7 @@ def variational(
                 if here is None:
                     return None
         share = min(1.0, 4 * share)
-        converged = here[2].converged and here[0] - value < ENOUGH * max(1.0, abs(value))
+        converged = here[2].converged and here[0] - value < enough * max(1.0, abs(value))
     value, pi, climb = here
     return SoftmaxApproximation(value, climb.a, climb.f, pi, processes, climb.factor, room, rounds, converged)
 

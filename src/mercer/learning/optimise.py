@@ -228,13 +228,13 @@ def learn(
     problem: Callable, n: int, candidates: list[tuple[str, np.ndarray]], *, amplitude=None, prior=None,
     logarithmic=None, method: str = "lbfgs", n_restarts: int = 0, max_iterations: int = 200, rng=None,
     progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
-    also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0,
+    also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
     It begins at the best of the candidates, (name, theta), at ``n_restarts`` places drawn around it, and at those in
     ``also``. The next stage has ``ratio`` times the rows and begins at ``grown(theta, ratio)``. ``what`` is climbed, in
-    words; ``tolerance`` multiplies the gain that is not worth another step.
+    words; ``tolerance`` multiplies the gain that is not worth another step; ``reach`` is how far a logarithm may go.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -243,7 +243,7 @@ def learn(
     order = rng.permutation(n)
     centre = candidates[0][1]
     logarithmic = np.ones(len(centre), bool) if logarithmic is None else logarithmic
-    spread = np.where(logarithmic, REACH, np.inf)
+    spread = np.where(logarithmic, reach, np.inf)
     history: list[Step] = []
     objectives: list[Objective] = []
     interrupted, jitter = False, 0.0

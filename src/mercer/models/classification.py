@@ -19,9 +19,18 @@ from mercer.inference import softmax, variational
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
 from mercer.inference.latent import Covariance, LatentPosterior
-from mercer.inference.mcmc import Draws, laplace_sites, rows, sample_latent, softmax_rows
+from mercer.inference.mcmc import (
+    Draws,
+    laplace_sites,
+    lower,
+    matched_sites,
+    rows,
+    sample_latent,
+    softmax_rows,
+    softmax_sites,
+)
 from mercer.inference.mcmc_parameters import sample_jointly
-from mercer.inference.sampled import SampledPosterior, lower
+from mercer.inference.sampled import SampledPosterior
 from mercer.inference.softmax_posterior import SoftmaxPosterior
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
@@ -37,6 +46,7 @@ INFERENCES = ("laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
 CHOSEN_ON = 500  # rows on which the default kernel is chosen
+REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a variance would grow without end
 SLACK = 5.0  # times less exactly many classes are learned, where an evaluation takes that much longer
 MIXED = 1.1  # R-hat of the slowest latent, above which chains have not met
 
@@ -69,7 +79,7 @@ class GaussianProcessClassifier(Classifier):
     bound : for "variational": "gaussian" is the best Gaussian posterior; "local" the bound on each logistic sigmoid
         (PRML 10.144; Gibbs and MacKay 2000), looser and simpler (two classes, logistic).
     n_restarts : how many more climbs begin at random places around the first start. ``optima_`` has what all found.
-    n_samples : of "mcmc", in four chains, each after 200 moves to warm up.
+    n_samples : of "mcmc", in four chains, each after 200 moves to warm up, 400 where parameters are sampled too.
     random_state : seed of restarts, subsets and samples. None is 0: the same data, the same model.
     optimizer, max_iterations, progress, allow_invalid : as for `GaussianProcessRegressor`.
 
@@ -162,7 +172,7 @@ class GaussianProcessClassifier(Classifier):
             prior=problem.prior() if self.learning == "map" else None, logarithmic=problem.logarithmic(),
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
             rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)),
-            tolerance=1.0 if len(self.classes_) == 2 else SLACK,
+            tolerance=1.0 if len(self.classes_) == 2 else SLACK, reach=REACH,
         )  # fmt: skip
         if not learned.optima:
             raise NotPositiveDefiniteError(
@@ -239,26 +249,29 @@ class GaussianProcessClassifier(Classifier):
 
     def _draws(self, kernels) -> Draws:
         """Of the latent functions, and of the parameters if they are to be sampled."""
-        X, codes, C, likelihood = self.X_fit_, self.codes_, len(self.classes_), self._likelihood()
+        X, codes, C, t = self.X_fit_, self.codes_, len(self.classes_), 2.0 * self.codes_ - 1
         progress = Progress(shown=bool(self.progress))
-        target, sites, several = softmax_rows(codes, C), None, {"classes": C}
-        if C == 2:
-            target, sites, several = rows(likelihood, 2.0 * codes - 1), laplace_sites(likelihood, 2.0 * codes - 1), {}
-        settings = {"n_samples": self.n_samples, "rng": generator(self.random_state), "progress": progress}
+        settings: dict[str, Any] = {
+            "n_samples": self.n_samples,
+            "rng": generator(self.random_state),
+            "progress": progress,
+        }
+        target = rows(self._likelihood(), t) if C == 2 else softmax_rows(codes, C)
+        if C > 2 and len(kernels) == 1:
+            settings["classes"] = C
         try:
             if self.learning == "sample":
-                draws = sample_jointly(kernels[0], X, target, sites=sites, **settings, **several)
+                sites = matched_sites(self._likelihood(), t) if C == 2 else softmax_sites(codes, C)
+                draws = sample_jointly(kernels[0], X, target, sites=sites, **settings)
             else:
                 found = [lower(lambda careful, kernel=kernel: gram.within(kernel, X)) for kernel in kernels]
                 whole = [each for each in found if each is not None]
                 if len(whole) < len(found):
                     raise _no_covariance(len(codes))
+                if C == 2:
+                    settings["sites"] = laplace_sites(self._likelihood(), t)(Covariance(whole[0][0]))
                 roots = [L for _, L in whole]
-                sites = sites and sites(Covariance(whole[0][0]))
-                if len(kernels) > 1:
-                    draws = sample_latent(roots, target, **settings)
-                else:
-                    draws = sample_latent(roots[0], target, sites=sites, **settings, **several)
+                draws = sample_latent(roots[0] if len(roots) == 1 else roots, target, **settings)
         finally:
             progress.close()
         if draws.interrupted:

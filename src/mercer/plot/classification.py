@@ -11,6 +11,7 @@ from mercer.report.classification import binned, checked
 
 EDGES = np.linspace(0.0, 1.0, 11)
 MANY = 100  # rows, for bins of equal width
+FEW = 10  # rows in a bin: fewer say nothing
 STRENGTH = 0.5  # of the colour where a class is sure, for rows to be seen on it
 MOST_NAMED = 12  # classes in a legend
 
@@ -22,8 +23,8 @@ def reliability(y, probability=None, classes=None, ax=None, label=None, color=No
     are of more rows; the number stands beside them. The pale bars are where 95 of 100 honest models would be, by chance
     alone. ``y`` holds the labels (n,), ``probability`` (n, C) has a column for each of ``classes``, which are 0, 1, ...
     unless given; or a fitted model stands in place of y and is judged by its leave-one-out predictions. ``bins`` are
-    edges, or a number of bins of equal counts; None is tenths, or bins of ten rows where there are few. Call it twice
-    with the same ``ax`` to compare.
+    edges, or a number of bins of equal counts; None is tenths, neighbours put together until they have ten rows, or
+    bins of ten rows where there are fewer than a hundred. Call it twice with the same ``ax`` to compare.
     """
     from scipy.stats import binom  # takes a while to import
 
@@ -31,7 +32,9 @@ def reliability(y, probability=None, classes=None, ax=None, label=None, color=No
     codes, P, classes = _judged(y, probability, classes)
     two = len(classes) == 2
     p, happened = (P[:, 1], codes == 1) if two else (P.max(axis=1), P.argmax(axis=1) == codes)
-    found = binned(p, happened, (EDGES if len(p) >= MANY else 10) if bins is None else bins)
+    if bins is None:
+        bins = _tenths(p) if len(p) >= MANY else 10
+    found = binned(p, happened, bins)
     ax = new_axes(ax)
     if not any(line.get_label() == IDEAL for line in ax.get_lines()):
         ax.plot([0, 1], [0, 1], color="0.4", lw=1, ls="--", label=IDEAL)
@@ -44,20 +47,31 @@ def reliability(y, probability=None, classes=None, ax=None, label=None, color=No
         found.predicted, found.observed, s=size, color=color, zorder=3, clip_on=False, edgecolor="white", linewidth=0.8
     )
     for x, share, count, area in zip(found.predicted, found.observed, found.counts, size, strict=True):
-        side = 1 if share <= x else -1  # away from the diagonal
+        side = 1 if share <= x else -1  # away from the diagonal, and from a line that rises
+        away = side * (2 + np.sqrt(area / (2 * np.pi)))
         ax.annotate(
-            f"{count:,}", (x, share), (side * (4 + np.sqrt(area / np.pi)), 0), textcoords="offset points",
-            fontsize="x-small", color=color, ha="left" if side > 0 else "right", va="center", annotation_clip=False,
+            f"{count:,}", (x, share), (away, -away), textcoords="offset points", fontsize="x-small", color=color,
+            ha="left" if side > 0 else "right", va="top" if side > 0 else "bottom", annotation_clip=False,
         )  # fmt: skip
     what = str(classes[1]) if two else "the predicted class"
     ax.set(
-        xlim=(-0.07, 1.07), ylim=(-0.07, 1.07), aspect="equal", xlabel=f"predicted probability of {what}",
+        xlim=(-0.12, 1.12), ylim=(-0.12, 1.12), aspect="equal", xlabel=f"predicted probability of {what}",
         ylabel="share of rows that had it",
     )  # fmt: skip
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda share, _: f"{share:.0%}")
     ax.legend(loc="upper left", fontsize="small")
     return ax
+
+
+def _tenths(p) -> np.ndarray:
+    """Edges at tenths, without those that would leave fewer than ten rows beside them."""
+    edges, rows = [EDGES[0]], 0
+    for count, edge in zip(np.histogram(p, EDGES)[0], EDGES[1:], strict=True):
+        rows += count
+        if rows >= FEW:
+            edges, rows = [*edges, edge], 0
+    return np.array([*edges[:-1], EDGES[-1]])  # what is left over joins the last
 
 
 def _judged(y, probability, classes):
