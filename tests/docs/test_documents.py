@@ -70,11 +70,12 @@ def test_gallery_pages_run_and_draw(page, tmp_path):
 
 def test_the_gallery_holds_the_figures_it_should():
     stems = {page.stem for page in _gallery().PAGES}
-    for figure in ("6_1", "6_2", "6_3", "6_4", "6_5", "6_6", "6_7", "6_8", "6_9", "6_10", "6_11"):
+    for figure in ("6_1", "6_2", "6_3", "6_4", "6_5", "6_6", "6_7", "6_8", "6_9", "6_10", "6_11", "6_12"):
         assert any(stem.startswith(f"figure_{figure}_") for stem in stems)
     assert {"matern_samples", "periodic_samples", "a_kernel_and_its_proof"} <= stems
     assert {"prior_to_posterior", "three_lengthscales", "a_finite_basis_can_be_dangerous"} <= stems
     assert {"mauna_loa_decomposed", "one_answer_three_ways", "orthogonal_least_squares", "curved_classes"} <= stems
+    assert {"four_inferences", "calibration_of_classes"} <= stems
 
 
 def test_the_demonstration(tmp_path):

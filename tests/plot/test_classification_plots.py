@@ -83,6 +83,18 @@ def test_reliability_of_a_model_is_leave_one_out(model):
     assert line.get_ydata() @ np.full(5, 0.2) == pytest.approx(np.mean(y == "out"))
 
 
+def test_reliability_puts_tenths_with_few_rows_together():
+    p = np.r_[np.full(60, 0.02), 0.25, 0.35, np.full(9, 0.45), np.full(4, 0.75), np.full(40, 0.97)]
+    happened = p > 0.4
+    line = mc.plot.reliability(happened.astype(int), np.column_stack([1 - p, p])).get_lines()[1]
+    middle = np.r_[0.25, 0.35, np.full(9, 0.45)]
+    np.testing.assert_allclose(line.get_xdata(), [0.02, middle.mean(), (4 * 0.75 + 40 * 0.97) / 44])
+    np.testing.assert_allclose(line.get_ydata(), [0.0, 9 / 11, 1.0])
+    p[-3:], p[-40:-3] = 0.97, 0.85  # three are left over: they join the last
+    line = mc.plot.reliability(happened.astype(int), np.column_stack([1 - p, p])).get_lines()[1]
+    assert line.get_xdata()[-1] == pytest.approx(p[-44:].mean())
+
+
 def test_reliability_of_several_classes_is_of_the_one_predicted():
     P = rng.dirichlet([1, 1, 1], 60)
     labels = np.array(["x", "y", "z"])[rng.integers(0, 3, 60)]

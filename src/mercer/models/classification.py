@@ -45,9 +45,9 @@ from mercer.report.classification import report
 INFERENCES = ("laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
-CHOSEN_ON = 500  # rows on which the default kernel is chosen
+CHOSEN_ON = 500  # rows of two classes on which the default kernel is chosen
 REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a variance would grow without end
-SLACK = 5.0  # times less exactly many classes are learned, where an evaluation takes that much longer
+SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat where rows are many
 MIXED = 1.1  # R-hat of the slowest latent, above which chains have not met
 
 
@@ -147,8 +147,9 @@ class GaussianProcessClassifier(Classifier):
         """
         d = problem.X.shape[1]
         few = problem
-        if problem.n > CHOSEN_ON:
-            few = problem.part(np.sort(generator(self.random_state).permutation(problem.n)[:CHOSEN_ON]))
+        most = int(CHOSEN_ON * (2 / len(self.classes_)) ** (1 / 3))  # as many flops for any number of classes
+        if problem.n > most:
+            few = problem.part(np.sort(generator(self.random_state).permutation(problem.n)[:most]))
         learned = self._learn(few)
         ratio, one = problem.n / few.n, learned.optima[0]
         if d > 1 and not learned.interrupted and -one.value * ratio > d - 1:
