@@ -39,7 +39,7 @@ SETS = {"sonar": "sonar", "ionosphere": "ionosphere", "vehicle": "vehicle", "seg
 
 def sklearn_process(X):
     kernel = ConstantKernel(1.0, (1e-3, 1e5)) * RBF(np.sqrt(X.shape[1]), (1e-3, 1e5))
-    return make_pipeline(StandardScaler(), SklearnClassifier(kernel))
+    return make_pipeline(StandardScaler(), SklearnClassifier(kernel, warm_start=True))  # the same, sooner
 
 
 def support_vectors(X):

@@ -8,6 +8,7 @@ import mercer as mc
 ESTIMATORS = [
     mc.BayesianLinearRegression(),
     mc.GaussianMixtureRegressor(),
+    mc.GaussianProcessClassifier(progress=False),
     mc.GaussianProcessRegressor(progress=False),
     mc.KernelFisherDiscriminant(),
     mc.KernelNeighborsClassifier(),

@@ -46,6 +46,7 @@ INFERENCES = ("laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
 CHOSEN_ON = 500  # rows of two classes on which the default kernel is chosen
+FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
 REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a variance would grow without end
 SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat where rows are many
 MIXED = 1.1  # R-hat of the slowest latent, above which chains have not met
@@ -434,7 +435,7 @@ class GaussianProcessClassifier(Classifier):
             shape = count_rows(Z), len(self.codes_)
             return np.concatenate([gram.slope(self.kernel_, Z, X, np.broadcast_to(a, shape)) for a in functions])
 
-        return relevance(self.kernel_, X, slopes, column_names(X), noise=0.0)
+        return relevance(self.kernel_, X, slopes, column_names(X), noise=0.0, least=FAINT)
 
     def _sampled_at_mean(self):
         return dataclasses.replace(self.posterior_, kernel=self.kernel_)
@@ -448,16 +449,33 @@ class GaussianProcessClassifier(Classifier):
         if not self.__sklearn_is_fitted__():
             return repr(self)
         counts = np.bincount(self.codes_, minlength=len(self.classes_))
-        parameters = functools.reduce(lambda a, b: {**a, **b}, [k.parameters for k in self._fitted_kernels()])
+        kernels = (
+            {"": self.kernel_} if hasattr(self, "kernel_") else dict(zip(self.classes_, self.kernels_, strict=True))
+        )
+        told = self.numerics_
+        went = f"{'' if told['converged'] else 'not '}converged in {told.get('iterations')} iterations"
+        if self.inference == "mcmc":
+            went = (
+                f"{told['draws']:,} draws, at least {told['effective_draws']:,.0f} effective, R-hat {told['rhat']:.3f}"
+            )
+        rows = [
+            [f"{label} {name}".strip(), number(rounded(value))]
+            for label, kernel in kernels.items()
+            for name, value in kernel.parameters.items()
+        ]
         lines = [
-            f"{type(self).__name__}, {self.inference}, fitted to {len(self.codes_):,} rows",
-            "classes: " + ", ".join(f"{label} ({count})" for label, count in zip(self.classes_, counts, strict=True)),
-            *(f"kernel: {quoted(kernel)!r}" for kernel in self._fitted_kernels()),
+            f"{type(self).__name__}, fitted to {len(self.codes_):,} rows",
+            "classes: " + ", ".join(f"{label} ({count})" for label, count in zip(self._names(), counts, strict=True)),
+            *(f"kernel{f' of {label}' if label else ''}: {quoted(kernel)!r}" for label, kernel in kernels.items()),
+            f"inference: {self.inference}, {went}",
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
-            table(["parameter", "value"], [[name, number(rounded(value))] for name, value in parameters.items()]),
+            table(["parameter", "value"], rows),
         ]
         return "\n".join(lines)
+
+    def _names(self) -> list[str]:
+        return [str(label) for label in self.classes_]
 
     def _matrices(self, kernels: int) -> int:
         """How many n x n matrices a fit holds."""

@@ -16,6 +16,7 @@ ROWS = 2000  # the prediction's slope is looked at on so many training rows at m
 NEGLIGIBLE = 0.02  # of the largest effect
 CHANCE = 2.0  # standard errors of a slope, from noise alone
 HARDLY = 2.0  # nats of evidence
+LEAST = 1e-5  # of a variance
 LONG = 30.0  # spreads of an input: a lengthscale beyond which the kernel does not bend along it
 
 
@@ -50,9 +51,10 @@ class Relevance:
     __repr__ = __str__
 
 
-def relevance(kernel, X, slope_of_mean, names, noise: float, cost_of_bending=None) -> Relevance:
+def relevance(kernel, X, slope_of_mean, names, noise: float, cost_of_bending=None, least: float = LEAST) -> Relevance:
     """The table for a fitted model; ``slope_of_mean(Z)`` gives derivatives of the prediction (s, d), ``noise`` is a
-    variance on its scale, ``cost_of_bending`` what the evidence loses without an input's lengthscale (d,), if known."""
+    variance on its scale, ``cost_of_bending`` what the evidence loses without an input's lengthscale (d,), if known;
+    functions of a variance below ``least`` do not count."""
     try:
         matrix = as_matrix(X)
     except DataError:
@@ -69,7 +71,7 @@ def relevance(kernel, X, slope_of_mean, names, noise: float, cost_of_bending=Non
     effect = np.sqrt(np.mean((slopes * spread) ** 2, axis=0))
     effect[constant] = 0.0
     total = float(np.sqrt(np.sum(effect**2))) or 1.0
-    lengths = lengthscales(kernel, d)
+    lengths = lengthscales(kernel, d, least)
     by_chance = CHANCE * np.sqrt(noise / len(matrix))
     negligible = effect <= NEGLIGIBLE * effect.max(initial=0.0)
     straight = np.isnan(lengths) | (lengths > LONG * spread)
@@ -90,7 +92,7 @@ def _seeing_all(kernel: Kernel):
                 yield from _seeing_all(child)
 
 
-def lengthscales(kernel: Kernel, d: int) -> np.ndarray:
+def lengthscales(kernel: Kernel, d: int, least: float = LEAST) -> np.ndarray:
     """The shortest lengthscale the kernel has for each input, in its units; NaN where there is none."""
     shortest = np.full(d, np.nan)
     for node in _seeing_all(kernel):
@@ -98,7 +100,7 @@ def lengthscales(kernel: Kernel, d: int) -> np.ndarray:
             found = np.asarray(node.lengthscale)
         elif isinstance(node, Standard):
             found = 1 / np.sqrt(np.asarray(node.theta1)) * (1.0 if node.scale is None else node.scale)
-            if node.theta0 < 1e-5:  # nothing of the function is left in this term
+            if node.theta0 < least:  # nothing of the function is left in this term
                 continue
         else:
             continue

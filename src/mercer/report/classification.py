@@ -329,6 +329,7 @@ def _about_calibration(model, held) -> list[str]:
     text = f"the probabilities of rows left out are {'too' if sure else 'not'} sure"
     text += "" if sure else " enough"
     remedy = "another kernel may help"
-    if model.inference == "laplace" and len(model.classes_) == 2:
-        remedy = "inference='ep' is more accurate than 'laplace'"
+    if model.inference == "laplace":
+        better = "ep" if len(model.classes_) == 2 else "variational"
+        remedy = f"inference={better!r} is more accurate than 'laplace'"
     return [f"{text}, off by {held.calibration_error:.1%} on average: {remedy}."]
