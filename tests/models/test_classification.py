@@ -1,8 +1,10 @@
 """Gaussian process classification: scikit-learn's figures, explicit formulas, laws, labels of all kinds."""
 
 import functools
+import os
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +130,26 @@ def test_far_away_and_nearly_certain():
     wide = mc.GaussianProcessClassifier(100.0 * k.Linear(), learning=None).fit(x, x[:, 0] > 0)
     P = wide.predict_proba([[1e5], [-1e5]])
     assert ((P >= 0) & (P <= 1)).all()
+
+
+USPS = Path(os.environ.get("MERCER_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classification"
+
+
+@pytest.mark.skipif(not USPS.exists(), reason="the handwritten digits are not here")
+@pytest.mark.parametrize(
+    ("inference", "length", "deviation", "evidence", "errors", "bits"),
+    [("ep", 3.0, 0.0, -222.36, 35, None), ("laplace", 2.85, 2.35, -98.96, 22, 0.838)],
+)
+def test_threes_and_fives_have_the_published_figures(inference, length, deviation, evidence, errors, bits):
+    data = np.load(USPS / "usps_resampled.npz")
+    digits = [(data[f"X{part}"], data[f"y{part}"]) for part in ("train", "test")]
+    (A, a), (B, b) = ((inputs[np.isin(y, [3, 5])], y[np.isin(y, [3, 5])]) for inputs, y in digits)
+    kernel = np.exp(2 * deviation) * k.RBF(np.exp(length))
+    model = mc.GaussianProcessClassifier(kernel, inference, "probit", learning=None).fit(A, a)
+    assert model.log_marginal_likelihood_ == pytest.approx(evidence, abs=0.005)
+    assert np.sum(model.predict(B) != b) == errors
+    if bits is not None:
+        assert 1 + np.mean(model.log_predictive_density(B, b)) / np.log(2) == pytest.approx(bits, abs=0.0005)
 
 
 # -- laws ------------------------------------------------------------------------------------------------------------

@@ -420,8 +420,8 @@ class GaussianProcessClassifier(Classifier):
         self._check_fitted()
         Ks = [] if isinstance(self.posterior_, SampledPosterior) else self._covariances(self._fitted_kernels())
         p = self.posterior_.left_out(Ks, self.codes_, self._likelihood())
-        with np.errstate(divide="ignore"):
-            return LeftOutLabels(p, np.log(p[np.arange(len(p)), self.codes_]))
+        right = p[np.arange(len(p)), self.codes_]
+        return LeftOutLabels(p, np.log(np.maximum(right, np.finfo(float).tiny)))
 
     def relevance(self) -> Relevance:
         """How much each input matters: its lengthscale, and how far the latent mean moves with it."""
