@@ -68,8 +68,8 @@ class GaussianProcessClassifier(Classifier):
     Parameters
     ----------
     kernel : the covariance of the latent function(s); for more than two classes a list gives one to each. None is the
-        standard kernel (PRML 6.72) on centred and scaled inputs: with a lengthscale for each input (ARD) where each
-        of them earns a nat of evidence, and one for all inputs otherwise.
+        standard kernel (PRML 6.72) on centred and scaled inputs: with a lengthscale for each input (ARD) where that
+        raises the evidence by more than ln(n) / 2 for each of them, and one for all inputs otherwise.
     inference : "laplace", a Gaussian at the mode of the posterior, the fastest; "ep", expectation propagation, the most
         accurate (two classes); "variational", a lower bound on the evidence; "mcmc", samples of the posterior.
     link : "logistic", or "probit" (two classes).
@@ -144,21 +144,23 @@ class GaussianProcessClassifier(Classifier):
         """The default kernel with one lengthscale, or one for each input if they earn their keep, and what was learned.
 
         That is decided on some of the rows: the evidence grows with their number, and every further lengthscale is
-        charged a nat (Akaike's price of a parameter). No evidence is above zero, so sometimes it need not be tried.
+        charged ln(n) / 2 (the price of a parameter in PRML 4.139). No evidence is above zero, so sometimes it need not
+        be tried.
         """
         d = problem.X.shape[1]
+        price = 0.5 * np.log(problem.n) * (d - 1)
         few = problem
         most = int(CHOSEN_ON * (2 / len(self.classes_)) ** (1 / 3))  # as many flops for any number of classes
         if problem.n > most:
             few = problem.part(np.sort(generator(self.random_state).permutation(problem.n)[:most]))
         learned = self._learn(few)
         ratio, one = problem.n / few.n, learned.optima[0]
-        if d > 1 and not learned.interrupted and -one.value * ratio > d - 1:
+        if d > 1 and not learned.interrupted and -one.value * ratio > price:
             each = few.replaced([heuristics.standard_kernel(problem.X)])
             # theta0, theta1, theta2, theta3: the shared theta1 is given to every input.
             start = np.insert(one.theta, [1] * (d - 1), one.theta[1])
             found = self._learn(each, candidates=[("one lengthscale", start)])
-            if (found.optima[0].value - one.value) * ratio > d - 1 or found.interrupted:
+            if (found.optima[0].value - one.value) * ratio > price or found.interrupted:
                 few, learned, problem = each, found, problem.replaced(each.kernels)
         if few.n == problem.n or learned.interrupted:
             return problem if few.n < problem.n else few, learned
