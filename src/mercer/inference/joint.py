@@ -15,6 +15,7 @@ from mercer.inference.latent import Covariance
 
 MOST_STEPS = 200
 HALVINGS = 40
+STUCK = 1e-7  # of the height: what may be left to gain where rounding ends the climb
 FORCING = 0.03  # how well a direction solves Newton's equations
 TILE = 256
 
@@ -215,8 +216,9 @@ class Climb:
             promise = float(np.vdot(rho, moved))
             self.steps += 1
             risen = self._step(direction, moved, promise)
-            self.converged = not risen or promise < self.tolerance * max(1.0, abs(self.height))
-            if self.converged:
+            scale = max(1.0, abs(self.height))
+            self.converged = promise < (self.tolerance if risen else STUCK) * scale
+            if self.converged or not risen:
                 break
         return True
 
@@ -242,6 +244,8 @@ class Climb:
         for iteration in range(self.budget + 1):
             z = r - R.times(Kr)
             size = float(np.vdot(z, Kr))
+            if iteration == 0 and not size > 0:  # lost in rounding, where K W is huge: along the gradient itself
+                z, size = r, float(np.vdot(r, Kr))
             first = first or size
             if not size > FORCING**2 * first * (iteration > 0):
                 break

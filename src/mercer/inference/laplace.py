@@ -6,6 +6,7 @@ from mercer.inference.latent import Approximation, Covariance
 
 MOST_STEPS = 100
 HALVINGS = 40
+STUCK = 1e-7  # what may be left where rounding ends the climb
 ENOUGH = 1e-11  # of Psi: Newton doubles the digits, so the mode is then exact to rounding
 
 
@@ -42,16 +43,17 @@ def laplace(K: Covariance, t, likelihood, start: Approximation | None = None, gr
             share /= 2
         else:
             share = 0.0
-        converged = share == 0 or (share == 1 and promise < ENOUGH * max(1.0, abs(height)))
+        # A step that cannot be taken ends it, well or, where Newton expects to gain more than rounding hides, not.
+        enough = (ENOUGH if share == 1 else STUCK) * max(1.0, abs(height))
+        converged = share in (0, 1) and promise < enough
         a, f, found, height = a + share * direction, f + share * moved, there if share else found, max(new, height)
-        if converged:
+        if converged or share == 0:
             break
     # The last step moved W by nothing that counts, but the determinant is of B at the mode itself.
     W = np.maximum(-found.second, 0.0)
     factor = K.factor(W)
     if factor is None:
         return None
-    a = found.first  # at the mode; exactly so, as gradients assume
     result = Approximation(
         float(height) - 0.5 * factor.log_det, a, f, W, W * f + found.first, factor, iterations, bool(converged)
     )

@@ -104,7 +104,7 @@ class Factor:
             R = self.K.rows(which) * self.s
             R = blas.dtrmm(1.0, self.L, R.T, lower=1).T
             v[which] = self.K.diagonal[which] - np.einsum("ij,ij->i", R, R)
-        return np.clip(v, 1e-300, self.K.diagonal)
+        return np.maximum(np.minimum(v, self.K.diagonal), 1e-300)  # a row may have no variance at all
 
 
 class Mixing:

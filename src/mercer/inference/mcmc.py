@@ -249,7 +249,7 @@ def lower(fill) -> tuple[np.ndarray, np.ndarray] | None:
     """
     for attempt, jitter in enumerate((JITTERS[0], *JITTERS)):
         K = fill(attempt > 0)
-        K.ravel()[:: len(K) + 1] += jitter * float(np.mean(np.diag(K)))
+        K.ravel()[:: len(K) + 1] += jitter * float(np.mean(np.diag(K)) or 1.0)
         L, failed = lapack.dpotrf(K.T, lower=1, clean=1)
         if not failed and (np.diag(L) > 0).all() and np.isfinite(L.sum()):
             return K, L

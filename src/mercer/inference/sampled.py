@@ -93,8 +93,8 @@ class SampledPosterior:
                 yield part, np.concatenate(means, axis=2), np.concatenate(variances, axis=1)
 
     def _aligned(self, Z):
-        kernel = self.kernel[0] if isinstance(self.kernel, tuple) else self.kernel
-        return align_columns(self.X, Z, kernel.needs_all_columns)
+        kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
+        return align_columns(self.X, Z, any(kernel.needs_all_columns for kernel in kernels))
 
     def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f(z), by the law of total variance: (s,) or (s, C), both."""
@@ -112,8 +112,17 @@ class SampledPosterior:
         """(s, C)."""
         if self._several:
             return self.probabilities(Z)
-        p = self.probability(Z, likelihood)
-        return np.column_stack([1 - p, p])
+        Z, likelihood = self._aligned(Z), quick(likelihood)  # there is an integral for every draw and row
+        out = np.zeros((count_rows(Z), 2))
+        for part, means, variances in self._conditionals(Z):
+            out[part] += self._both_sides(likelihood, means[..., 0], variances[:, 0]).sum(axis=0)
+        return out / out.sum(axis=1, keepdims=True)
+
+    @staticmethod
+    def _both_sides(likelihood, mean, variance):
+        """Probabilities of t = -1 and +1, each from its own end: (..., 2)."""
+        sides = [likelihood.probability(sign * mean, variance) for sign in (-1.0, 1.0)]
+        return np.maximum(np.stack(sides, axis=-1), np.finfo(float).tiny)
 
     def left_out(self, Ks, codes, likelihood) -> np.ndarray:
         """Class probabilities of each training row from all the others: (n, C).
@@ -137,26 +146,15 @@ class SampledPosterior:
                 if self._several:
                     p = softmax(m + deviation * np.concatenate([half, -half]), axis=-1).mean(axis=0)
                 else:
-                    up = quick(likelihood).probability(m[:, 0], deviation[:, 0] ** 2)
-                    p = np.column_stack([1 - up, up])
-                w = 1 / np.maximum(p[rows, codes], 1e-300)
+                    p = self._both_sides(quick(likelihood), m[:, 0], deviation[:, 0] ** 2)
+                w = 1 / np.maximum(p[rows, codes], np.finfo(float).tiny ** 0.5)
                 total += w[:, None] * p
                 weight += w
         return total / weight[:, None]
 
-    def weights(self) -> np.ndarray:
-        """a with mean k(z, X) a, at the kernel as it is: (functions, n)."""
-        fixed = dataclasses.replace(self, theta=None)._fixed
-        found = [blas.dtrsm(1.0, L, white.mean(axis=0).T, lower=1, trans_a=1).T for _, L, white in fixed]
-        return np.concatenate(found)
-
     def probability(self, Z, likelihood) -> np.ndarray:
         """p(t = +1 | z), averaged over the draws (PRML 6.76): (s,)."""
-        Z, likelihood = self._aligned(Z), quick(likelihood)  # there is an integral for every draw and row
-        out = np.zeros(count_rows(Z))
-        for part, means, variances in self._conditionals(Z):
-            out[part] += likelihood.probability(means[..., 0], variances[:, 0]).sum(axis=0)
-        return np.clip(out / len(self.latents), 0.0, 1.0)
+        return self.class_probabilities(Z, likelihood)[:, 1]
 
     def probabilities(self, Z, probabilities: Callable | None = None) -> np.ndarray:
         """p(class | z), averaged over the draws: (s, C).

@@ -108,7 +108,8 @@ def _highest(processes, pi, a, room):
     climb = Climb(processes, room, factor, 0.5 * (q / pi - 1)).stand(a)
     if not climb.up():
         return None
-    return climb.height - 0.5 * (factor.log_det - float(q.sum()) + processes.n), pi, climb
+    value = climb.height - 0.5 * (factor.log_det - float(q.sum()) + processes.n)
+    return (value, pi, climb) if value <= 0 else None  # no probability of labels is above one: lost in rounding
 
 
 def _damped(p, pi, beta):

@@ -10,6 +10,7 @@ from mercer.inference.latent import Approximation, Covariance, Mixing
 
 MOST_STEPS = 500
 ENOUGH, ROUNDING = 1e-9, 1e-12  # of the bound: gains that end the climb, and losses that are none
+STUCK = 1e-3  # standard deviations by which sites may be off where no step raises the bound
 
 
 def gaussian(K: Covariance, t, likelihood, start: Approximation | None = None, gradient: bool = True):
@@ -44,6 +45,10 @@ def gaussian(K: Covariance, t, likelihood, start: Approximation | None = None, g
             if share < 1e-4:
                 there, new = here, x
         converged = there.value - here.value < ENOUGH * max(1.0, abs(here.value))
+        if there is here:  # no step raises the bound: the top, unless much is still to be changed
+            off = np.abs(change * np.stack([here.v, np.sqrt(here.v)])).max()
+            converged = bool(off < STUCK)
+            break
         x, here = new, there
     factor = K.factor(x[0])
     if factor is None:
@@ -89,7 +94,7 @@ def local(K: Covariance, t, likelihood=None, start: Approximation | None = None,
     a step.
     """
     nu = 0.5 * t
-    xi = np.sqrt(K.diagonal)
+    xi = np.sqrt(np.maximum(K.diagonal, 1e-300))
     if start is not None and start.S.shape == nu.shape:
         factor = K.factor(start.S)
         if factor is not None:
@@ -106,7 +111,9 @@ def local(K: Covariance, t, likelihood=None, start: Approximation | None = None,
         there = _local_bound(K, new, nu)
         if there is None or there.value < here.value:
             mixing, new = Mixing(), np.exp(0.5 * target)  # which never lowers it
-            there = _local_bound(K, new, nu) or here
+            there = _local_bound(K, new, nu)
+            if there is None:
+                break
         converged = there.value - here.value < ENOUGH * max(1.0, abs(here.value))
         xi, here = new, there
     S = 2 * _curvature(xi)

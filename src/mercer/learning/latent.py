@@ -18,6 +18,7 @@ from mercer.learning.optimise import Prior
 
 # Variances of the latent function where learning may begin: a hint of a class, or nearly certain ones.
 AMPLITUDES = (1.0, 10.0)
+ROUNDING = 1e-6
 
 
 class LatentEvidence:
@@ -63,7 +64,7 @@ class LatentEvidence:
     def _evaluate(self, theta, gradient, careful) -> Evaluation | None:
         with np.errstate(all="ignore"):
             found = self.infer(self.covariances(theta, careful), self.codes, self.found, gradient)
-            if found is None or not np.isfinite(found.log_evidence):
+            if found is None or not found.log_evidence < ROUNDING:  # NaN, or more probable than certain
                 return None
             self.found = found
             if not gradient:
@@ -116,8 +117,8 @@ class LabelProblem:
         return found
 
     def likeliest(self, candidates, infer, rows: int) -> list[tuple[str, np.ndarray]]:
-        """The candidate with the highest evidence by ``infer``, on about ``rows`` of the rows; all, if none has any."""
-        some = self if rows >= self.n else self.part(np.arange(0, self.n, self.n // rows))
+        """The candidate with the highest evidence by ``infer``, on ``rows`` of the rows; all, if none has any."""
+        some = self if rows >= self.n else self.part(np.random.default_rng(0).permutation(self.n)[:rows])
         with LabelProblem(some.kernels, some.X, some.codes, infer)(None) as evidence:
             found = [evidence(theta, gradient=False) for _, theta in candidates]
         there = [i for i, answer in enumerate(found) if answer is not None]

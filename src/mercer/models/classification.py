@@ -1,7 +1,6 @@
 """Gaussian process classification: probabilities to trust, two classes or many, the inference swapped by one word."""
 
 import copy
-import dataclasses
 import functools
 import warnings
 from typing import Any, NamedTuple
@@ -9,7 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import DataError, NotPositiveDefiniteError, NumericalWarning, ParameterError
+from mercer.core.errors import (
+    DataError,
+    InterruptedFitWarning,
+    NotPositiveDefiniteError,
+    NumericalWarning,
+    ParameterError,
+)
 from mercer.core.inputs import column_names, count_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
@@ -86,7 +91,8 @@ class GaussianProcessClassifier(Classifier):
 
     Fitted: ``classes_``; ``kernel_`` (``kernels_``, where each class has one); ``log_marginal_likelihood_``;
     ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, whether it converged; with "mcmc"
-    effective sample sizes); ``posterior_``.
+    effective sample sizes); ``posterior_``; ``weights_`` a of the latent means k(x, X) a. With "mcmc" evidence and
+    weights are those of the approximation that learns, at the mean of sampled parameters.
 
     >>> import numpy as np
     >>> X = np.linspace(-3, 3, 40)[:, None]
@@ -117,10 +123,12 @@ class GaussianProcessClassifier(Classifier):
 
     @wholly
     def fit(self, X, y, **refused):
-        """Learn the parameters and infer the posterior. Ctrl-C keeps the best parameters found so far."""
-        if refused:
+        """Learn the parameters and infer the posterior. Ctrl-C keeps the best parameters found so far, or the draws
+        taken; before there are any, it ends the fit and leaves the model as it was."""
+        asked = [name for name, value in refused.items() if value is not None]
+        if asked:
             raise ParameterError(
-                f"fit takes X and y; {', '.join(refused)} is not honoured: a label to a power is not a label. Repeat "
+                f"fit takes X and y; {', '.join(asked)} is not honoured: a label to a power is not a label. Repeat "
                 "rows, or weigh the probabilities by what mistakes cost."
             )
         self._check_settings()
@@ -155,18 +163,24 @@ class GaussianProcessClassifier(Classifier):
             few = problem.part(np.sort(generator(self.random_state).permutation(problem.n)[:most]))
         learned = self._learn(few)
         ratio, one = problem.n / few.n, learned.optima[0]
-        if d > 1 and not learned.interrupted and -one.value * ratio > price:
-            each = few.replaced([heuristics.standard_kernel(problem.X)])
-            # theta0, theta1, theta2, theta3: the shared theta1 is given to every input.
-            start = np.insert(one.theta, [1] * (d - 1), one.theta[1])
-            found = self._learn(each, candidates=[("one lengthscale", start)])
-            if (found.optima[0].value - one.value) * ratio > price or found.interrupted:
-                few, learned, problem = each, found, problem.replaced(each.kernels)
-        if few.n == problem.n or learned.interrupted:
-            return problem if few.n < problem.n else few, learned
-        return problem, self._learn(problem, candidates=[(learned.optima[0].start, learned.optima[0].theta)])
+        try:
+            if d > 1 and not learned.interrupted and -one.value * ratio > price:
+                each = few.replaced([heuristics.standard_kernel(problem.X)])
+                # theta0, theta1, theta2, theta3: the shared theta1 is given to every input.
+                start = np.insert(one.theta, [1] * (d - 1), one.theta[1])
+                found = self._learn(each, [("one lengthscale", start)], learned.evaluations)
+                learned.evaluations = found.evaluations
+                if (found.optima[0].value - one.value) * ratio > price or found.interrupted:
+                    few, learned, problem = each, found, problem.replaced(each.kernels)
+            if few.n < problem.n and not learned.interrupted:
+                start = learned.optima[0]
+                return problem, self._learn(problem, [(start.start, start.theta)], learned.evaluations)
+        except KeyboardInterrupt:  # before anything new was found
+            warn_of_interruption(learned.evaluations)
+        return few if few.n == problem.n else problem, learned
 
-    def _learn(self, problem, candidates=None):
+    def _learn(self, problem, candidates=None, evaluations=0):
+        """From ``candidates``, or from what heuristics say; ``evaluations`` were made before."""
         if candidates is None:
             candidates = problem.candidates()
             if self.inference != "laplace":  # Laplace's evidence tells which start is best in a fraction of the time
@@ -183,6 +197,7 @@ class GaussianProcessClassifier(Classifier):
                 f"the posterior of these {problem.n} rows could not be found at any starting value of the parameters "
                 f"of {problem.kernels[0]!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
             )
+        learned.evaluations += evaluations
         if learned.interrupted:
             warn_of_interruption(learned.evaluations)
         return learned
@@ -200,12 +215,16 @@ class GaussianProcessClassifier(Classifier):
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
             kernels = problem.at(theta)
+        for earlier in ("kernel_", "kernels_"):  # of another fit
+            vars(self).pop(earlier, None)
         if len(kernels) == 1:
             self.kernel_ = kernels[0]
         else:
             self.kernels_ = kernels
         self.theta_, self.parameter_names_ = theta, problem.names()
-        self.posterior_, self.log_marginal_likelihood_, self.numerics_ = self._posterior_of(kernels, draws, start)
+        found = self._found_at(kernels, start)
+        self.log_marginal_likelihood_, self.weights_ = float(found.log_evidence), np.atleast_2d(found.a)
+        self.posterior_, self.numerics_ = self._posterior_of(found, kernels, draws)
         self.numerics_["jitter"] = self._jitter
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
         self.history_ = [Iteration(float(s.value), problem.parameters(s.theta), s.rows) for s in steps]
@@ -218,7 +237,8 @@ class GaussianProcessClassifier(Classifier):
                 told = f"did not converge in {self.numerics_['iterations']} iterations"
                 remedy = "inference='laplace', or inputs on a common scale"
             else:
-                told = f"has chains that did not meet (R-hat {draws.rhat.max():.2f})"
+                worst = max(self.numerics_["rhat"], self.numerics_.get("rhat_parameters", 0.0))
+                told = f"has chains that did not meet (R-hat {worst:.2f})"
                 remedy = "a larger n_samples"
             text = f"{self.inference} inference {told}; probabilities may be off. Try {remedy}."
             warnings.warn(text, NumericalWarning, stacklevel=4)
@@ -236,20 +256,22 @@ class GaussianProcessClassifier(Classifier):
     def _likelihood(self):
         return LINKS[self.link]()
 
-    def _posterior_of(self, kernels, draws, start):
-        """The posterior, its evidence, and how inference went from ``start``, an approximation or None."""
+    def _found_at(self, kernels, start):
+        """The approximation that goes with the evidence; inference begins at ``start``, another one or None."""
         found = self._infer()(self._covariances(kernels), self.codes_, start, gradient=False)
         if found is None:
             raise _no_covariance(len(self.codes_))
-        X, value = self.X_fit_, float(found.log_evidence)
+        return found
+
+    def _posterior_of(self, found, kernels, draws):
+        """What predicts, and how inference went."""
+        X = self.X_fit_
         if draws is not None:
-            shared = kernels[0] if len(kernels) == 1 else tuple(kernels)
-            return SampledPosterior.of(shared, X, draws), value, _told(draws)
+            return SampledPosterior.of(kernels[0] if len(kernels) == 1 else tuple(kernels), X, draws), _told(draws)
         numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
         if len(self.classes_) > 2:
-            return SoftmaxPosterior.of(found, kernels, X), value, numerics
-        lower_B = np.tril(found.factor.L)
-        return LatentPosterior(kernels[0], X, found.a, np.sqrt(found.S), lower_B), value, numerics
+            return SoftmaxPosterior.of(found, kernels, X), numerics
+        return LatentPosterior(kernels[0], X, found.a, np.sqrt(found.S), np.tril(found.factor.L)), numerics
 
     def _draws(self, kernels) -> Draws:
         """Of the latent functions, and of the parameters if they are to be sampled."""
@@ -279,7 +301,11 @@ class GaussianProcessClassifier(Classifier):
         finally:
             progress.close()
         if draws.interrupted:
-            warn_of_interruption(draws.n_evaluations)
+            warnings.warn(
+                f"sampling was interrupted: the model has the {len(draws.latents)} draws taken until then.",
+                InterruptedFitWarning,
+                stacklevel=6,
+            )
         return draws
 
     def _covariances(self, kernels):
@@ -378,16 +404,6 @@ class GaussianProcessClassifier(Classifier):
         p = self.predict_log_proba(X)
         return p[np.arange(len(p)), self._codes_of(y, len(p))]
 
-    def _codes_of(self, y, n):
-        labels = np.asarray(y)
-        if labels.shape != (n,):
-            raise DataError(f"y must hold one label per row of X, {n} in all; got shape {labels.shape}.")
-        codes = np.clip(np.searchsorted(self.classes_, labels), 0, len(self.classes_) - 1)
-        unknown = labels[self.classes_[codes] != labels]
-        if len(unknown):
-            raise DataError(f"{unknown[0]!r} is not one of the classes learned, {list(self.classes_)}.")
-        return codes
-
     # -- looking at it -----------------------------------------------------------------------------------------------
 
     def log_marginal_likelihood(self, theta=None, eval_gradient=False):
@@ -430,17 +446,13 @@ class GaussianProcessClassifier(Classifier):
         self._check_fitted()
         if hasattr(self, "kernels_"):
             raise DataError("each class has a kernel of its own here; the relevance of inputs is told of one kernel.")
-        X, sampled = self.X_fit_, isinstance(self.posterior_, SampledPosterior)
-        functions = self._sampled_at_mean().weights() if sampled else np.atleast_2d(self.posterior_.a)
+        X = self.X_fit_
 
         def slopes(Z):  # of all latent functions, one below the other
             shape = count_rows(Z), len(self.codes_)
-            return np.concatenate([gram.slope(self.kernel_, Z, X, np.broadcast_to(a, shape)) for a in functions])
+            return np.concatenate([gram.slope(self.kernel_, Z, X, np.broadcast_to(a, shape)) for a in self.weights_])
 
         return relevance(self.kernel_, X, slopes, column_names(X), noise=0.0, least=FAINT)
-
-    def _sampled_at_mean(self):
-        return dataclasses.replace(self.posterior_, kernel=self.kernel_)
 
     def report(self):
         """A page to read: fit, classes, relevance, calibration of rows left out, optima found, suggestions."""
@@ -501,4 +513,5 @@ def _told(draws: Draws) -> dict[str, Any]:
     told |= {"effective_draws": float(draws.ess.min()), "rhat": float(draws.rhat.max())}
     if draws.theta_ess is not None and draws.theta_rhat is not None:
         told |= {"effective_parameters": float(draws.theta_ess.min()), "rhat_parameters": float(draws.theta_rhat.max())}
+        told["converged"] &= told["rhat_parameters"] < MIXED
     return told

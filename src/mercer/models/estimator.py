@@ -127,6 +127,8 @@ class Estimator(_Anything):
             X = self._check_numbers(X, name)
             if reset:
                 self.n_features_in_ = X.shape[1]
+            elif not hasattr(self, "n_features_in_"):
+                raise DataError(f"X holds numbers; {name} was fitted to rows of another kind.")
             elif X.shape[1] != self.n_features_in_:
                 raise DataError(
                     f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
@@ -233,14 +235,7 @@ class Classifier(Estimator):
         name = type(self).__name__
         if y is None:
             raise DataError(f"{name} requires y to be passed, but the target y is None.")
-        frame = as_frame(y)
-        labels = np.asarray(y if frame is None else as_objects(y))
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            if frame is None:
-                _warn_of_column(stacklevel=4)
-            labels = labels[:, 0]
-        if labels.shape != (n,):
-            raise DataError(f"y must hold one label per row of X, {n} in all; got shape {labels.shape}.")
+        labels = _labels(y, n)
         if labels.dtype.kind == "f":
             if not np.isfinite(labels).all():
                 raise DataError("y has labels that are missing (NaN) or infinite. Drop those rows.")
@@ -249,7 +244,7 @@ class Classifier(Estimator):
                     f"Unknown label type: continuous. y holds numbers that are not whole; {name} expects classes. "
                     "For numbers take a regressor."
                 )
-        if labels.dtype.kind == "O" and any(label is None or label != label for label in labels):
+        if labels.dtype.kind in "OMm" and any(_missing(label) for label in labels):
             raise DataError("y has labels that are missing. Drop those rows.")
         try:
             self.classes_, codes = np.unique(labels, return_inverse=True)
@@ -265,8 +260,16 @@ class Classifier(Estimator):
 
     def score(self, X, y, sample_weight=None) -> float:
         """The share of labels that are right."""
-        right = self.predict(X) == np.asarray(y)
-        return float(np.average(right, weights=sample_weight))
+        called = self.predict(X)
+        return float(np.average(called == _labels(y, len(called)), weights=sample_weight))
+
+    def _codes_of(self, y, n: int) -> np.ndarray:
+        """Which of the ``classes_`` learned each label is, as a number: (n,)."""
+        number = {label: code for code, label in enumerate(self.classes_.tolist())}
+        try:
+            return np.array([number[label] for label in _labels(y, n).tolist()], dtype=int)
+        except KeyError as error:
+            raise DataError(f"{error.args[0]!r} is not one of the classes learned, {self.classes_.tolist()}.") from None
 
 
 class Transformer(Estimator):
@@ -327,6 +330,25 @@ def wholly(fit):
             raise
 
     return whole
+
+
+def _labels(y, n: int) -> np.ndarray:
+    """One label per row, (n,), from an array, a list, a series or a frame of one column."""
+    frame = as_frame(y)
+    labels = np.asarray(y if frame is None else as_objects(y))
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        if frame is None:
+            _warn_of_column(stacklevel=5)
+        labels = labels[:, 0]
+    if labels.shape != (n,):
+        raise DataError(f"y must hold one label per row of X, {n} in all; got shape {labels.shape}.")
+    return labels
+
+
+def _missing(label) -> bool:
+    """None, NaN, NaT and pandas' NA, which is equal to nothing and does not say so by a boolean."""
+    different = label is None or label != label
+    return not isinstance(different, bool | np.bool_) or bool(different)
 
 
 def _warn_of_column(stacklevel: int):
