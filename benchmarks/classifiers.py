@@ -52,24 +52,10 @@ def support_vectors(X):
     return GridSearchCV(machine, grid, scoring="neg_log_loss", cv=StratifiedKFold(5, shuffle=True, random_state=1))
 
 
-def two_steps(X):
-    """Parameters by Laplace's evidence, which is quick; then the better posterior."""
-
-    class Steps:
-        def fit(self, X, y):
-            kernel = mc.GaussianProcessClassifier(progress=False).fit(X, y).kernel_
-            self.model = mc.GaussianProcessClassifier(kernel, "variational", learning=None).fit(X, y)
-            self.predict_proba = self.model.predict_proba
-            return self
-
-    return Steps()
-
-
 MODELS = {
     "mercer, GaussianProcessClassifier()": lambda X: mc.GaussianProcessClassifier(progress=False),
     "mercer, inference='ep' (two classes)": lambda X: mc.GaussianProcessClassifier(inference="ep", progress=False),
     "mercer, inference='variational'": lambda X: mc.GaussianProcessClassifier(inference="variational", progress=False),
-    "mercer, learned by laplace, then inference='variational'": two_steps,
     "scikit-learn, GaussianProcessClassifier": sklearn_process,
     "scikit-learn, SVC, tuned, Platt scaling": support_vectors,
 }

@@ -299,6 +299,15 @@ def test_learning_climbs_and_keeps_what_it_found():
     assert model.optima_[0].value == pytest.approx(model.log_marginal_likelihood_, abs=1e-6)
 
 
+def test_many_rows_of_many_classes_are_learned_by_laplace(monkeypatch):
+    monkeypatch.setattr("mercer.models.classification.MANY", 30)
+    taught, teacher = (fitted(THREE, inference=way, learning="mle") for way in ("variational", "laplace"))
+    assert taught.kernel_ == teacher.kernel_
+    same = fitted(THREE, kernel=teacher.kernel_, inference="variational")
+    assert taught.log_marginal_likelihood_ == pytest.approx(same.log_marginal_likelihood_, abs=1e-6)
+    np.testing.assert_allclose(taught.predict_proba(Z), same.predict_proba(Z), atol=1e-5)
+
+
 def test_map_heeds_priors_and_mle_does_not():
     kernel = 2.0 * k.RBF(1.0).with_priors(lengthscale=priors.LogNormal(np.log(7.0), 0.01))
     free, held = (

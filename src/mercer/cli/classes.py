@@ -15,7 +15,7 @@ from mercer.report.classification import Reliability, reliability
 
 FILES = ("model.safetensors", "report.txt", "predictions.csv", "reliability.png", "relevance.png", "fit.png")
 
-MOST_EP, MOST_VARIATIONAL = 2000, 800  # rows
+MOST = 2500  # rows
 
 target_of = labels
 
@@ -65,11 +65,11 @@ def new_model(**settings) -> GaussianProcessClassifier:
 
 def prepare(model, rows: Rows, say: Say):
     """The inference with the best probabilities that does not take long."""
-    better, most = ("ep", MOST_EP) if len(np.unique(rows.y)) == 2 else ("variational", MOST_VARIATIONAL)
-    model.set_params(inference=better if len(rows) <= most else "laplace")
-    if len(rows) > most:
+    better = "ep" if len(np.unique(rows.y)) == 2 else "variational"
+    model.set_params(inference=better if len(rows) <= MOST else "laplace")
+    if len(rows) > MOST:
         say(
-            f"more than {most:,} rows: by Laplace's method, whose probabilities are cautious; Ctrl-C keeps the "
+            f"more than {MOST:,} rows: by Laplace's method, whose probabilities are cautious; Ctrl-C keeps the "
             "best model found so far"
         )
 
