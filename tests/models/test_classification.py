@@ -301,11 +301,24 @@ def test_learning_climbs_and_keeps_what_it_found():
 
 def test_many_rows_of_many_classes_are_learned_by_laplace(monkeypatch):
     monkeypatch.setattr("mercer.models.classification.MANY", 30)
+    monkeypatch.setattr("mercer.models.classification.LARGEST", 1e9)  # which holds for Laplace's own sake only
     taught, teacher = (fitted(THREE, inference=way, learning="mle") for way in ("variational", "laplace"))
     assert taught.kernel_ == teacher.kernel_
     same = fitted(THREE, kernel=teacher.kernel_, inference="variational")
     assert taught.log_marginal_likelihood_ == pytest.approx(same.log_marginal_likelihood_, abs=1e-6)
     np.testing.assert_allclose(taught.predict_proba(Z), same.predict_proba(Z), atol=1e-5)
+
+
+def test_laplace_of_many_classes_stays_where_it_holds():
+    """Classes without overlap: Laplace's evidence would have amplitudes grow for ever."""
+    apart = np.digitize(X[:, 0], [-0.5, 0.5])
+    held = mc.GaussianProcessClassifier(1.0 * k.RBF(), progress=False).fit(X, apart)
+    assert held.kernel_.parameters["variance"] == pytest.approx(100)
+    assert held.log_marginal_likelihood(held.theta_ + [1.0, 0.0]) > held.log_marginal_likelihood_
+    standard = mc.GaussianProcessClassifier(progress=False).fit(X, apart).kernel_
+    assert standard.theta0 <= 100 * (1 + 1e-9)
+    free = mc.GaussianProcessClassifier(1.0 * k.RBF(), "variational", progress=False).fit(X, apart)
+    assert free.kernel_.parameters["variance"] > 110
 
 
 def test_map_heeds_priors_and_mle_does_not():

@@ -53,11 +53,11 @@ def starts(kernel: Kernel, X, variance: float = 1.0) -> list[Kernel]:
     scale of the data; ``variance`` is the target's."""
     stretched = [_scaled(kernel, X, stretch) for stretch in STRETCHES]
     unique: list[Kernel] = []
-    sized = [_sized(candidate, X, variance) for candidate in (kernel, stretched[0])]
+    in_size = [sized(candidate, X, variance) for candidate in (kernel, stretched[0])]
     if not kernel.stationary and getattr(kernel, "shift", None) is None:
         # Terms that grow with the inputs cancel each other far from zero: y = w0 + w1 x with x in the thousands.
-        sized += [_sized(kernel, X, variance * factor) for factor in CANCELLING]
-    for candidate in [kernel, *stretched, *sized]:
+        in_size += [sized(kernel, X, variance * factor) for factor in CANCELLING]
+    for candidate in [kernel, *stretched, *in_size]:
         if candidate not in unique:
             unique.append(candidate)
     return unique
@@ -87,15 +87,15 @@ def _scaled(node, X, stretch):
     return node
 
 
-def _sized(kernel, X, variance):
+def sized(kernel, X, variance):
     """A copy in which every term of a sum has the target's variance, as far as its amplitude may move."""
     parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
-    sized = []
+    found = []
     for part in parts:
         places = amplitudes(part)
         inverse = isinstance(part, FeatureMap) and "alpha" not in part.fixed
         if not places and not inverse:
-            sized.append(part)
+            found.append(part)
             continue
         try:
             size = float(np.mean(gram.diagonal(part, X))) / variance
@@ -110,8 +110,20 @@ def _sized(kernel, X, variance):
             for name, index in path:
                 node = getattr(node, name) if index is None else getattr(node, name)[index]
             part = part._evolve_at(path, **{field: getattr(node, field) / size})
-        sized.append(part)
-    return kernel._evolve(parts=tuple(sized)) if isinstance(kernel, Sum) else sized[0]
+        found.append(part)
+    return kernel._evolve(parts=tuple(found)) if isinstance(kernel, Sum) else found[0]
+
+
+def largest(kernel, X, variance):
+    """A copy in which every term has this ``variance``; those of a `Standard` kernel one by one."""
+    if isinstance(kernel, Sum):
+        return kernel._evolve(parts=tuple(largest(part, X, variance) for part in kernel.parts))
+    if not isinstance(kernel, Standard):
+        return sized(kernel, X, variance)
+    alone = {"theta0": (1.0, 0.0, 0.0), "theta2": (0.0, 1.0, 0.0), "theta3": (0.0, 0.0, 1.0)}
+    terms = {name: kernel._evolve(theta0=a, theta2=b, theta3=c) for name, (a, b, c) in alone.items()}
+    sizes = {name: float(np.mean(gram.diagonal(term, X))) for name, term in terms.items() if name not in kernel.fixed}
+    return kernel._evolve(**{name: variance / size for name, size in sizes.items() if size > 0})
 
 
 def _lengths(X, shape, stretch):

@@ -124,6 +124,12 @@ class LabelProblem:
         there = [i for i, answer in enumerate(found) if answer is not None]
         return [candidates[max(there, key=lambda i: found[i].value)]] if there else candidates
 
+    def ceiling(self, variance: float) -> np.ndarray:
+        """Of theta, where no term of a kernel may have more than this ``variance``; infinite elsewhere."""
+        both = [[to_free(heuristics.largest(k, self.X, v)) for k in self.kernels] for v in (variance, 0.5 * variance)]
+        at, below = (np.concatenate(found) for found in both)
+        return np.where(at > below, at, np.inf)
+
     def logarithmic(self) -> np.ndarray:
         places = [place for layout in self.layouts for place in layout.places]
         return np.concatenate([np.zeros(0, bool), *(np.full(len(p.entries), p.constraint.logarithmic) for p in places)])

@@ -229,12 +229,14 @@ def learn(
     logarithmic=None, method: str = "lbfgs", n_restarts: int = 0, max_iterations: int = 200, rng=None,
     progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
     also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
+    ceiling: np.ndarray | float = np.inf,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
     It begins at the best of the candidates, (name, theta), at ``n_restarts`` places drawn around it, and at those in
     ``also``. The next stage has ``ratio`` times the rows and begins at ``grown(theta, ratio)``. ``what`` is climbed, in
-    words; ``tolerance`` multiplies the gain that is not worth another step; ``reach`` is how far a logarithm may go.
+    words; ``tolerance`` multiplies the gain that is not worth another step. Logarithms go ``reach`` far at most, and no
+    theta above its ``ceiling``.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -265,7 +267,7 @@ def learn(
             with problem(rows) as evidence:
                 evidence.jitter = jitter
                 lowest = np.min([theta for _, theta in reached], axis=0) - spread
-                highest = np.max([theta for _, theta in reached], axis=0) + spread
+                highest = np.minimum(np.max([theta for _, theta in reached], axis=0) + spread, ceiling)
                 objective = Objective(evidence, (lowest, highest), amplitude, prior, watch)
                 objectives.append(objective)
                 if size == sizes[0]:

@@ -53,6 +53,7 @@ BOUNDS = ("gaussian", "local")
 CHOSEN_ON = 500  # rows of two classes on which the default kernel is chosen
 FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
 REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a variance would grow without end
+LARGEST = 100.0  # variance of the terms of a kernel, of many classes learned by Laplace for Laplace
 MANY = 800  # rows from which on many classes are not learned by their variational bound
 SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat where rows are many
 MIXED = 1.1  # R-hat of the slowest latent, above which chains have not met
@@ -77,7 +78,9 @@ class GaussianProcessClassifier(Classifier):
         standard kernel (PRML 6.72) on centred and scaled inputs: with a lengthscale for each input (ARD) where that
         raises the evidence by more than ln(n) / 2 for each of them, and one for all inputs otherwise.
     inference : "laplace", a Gaussian at the mode of the posterior, the fastest; "ep", expectation propagation, the most
-        accurate (two classes); "variational", a lower bound on the evidence; "mcmc", samples of the posterior.
+        accurate (two classes); "variational", a lower bound on the evidence; "mcmc", samples of the posterior. With
+        more than two classes, Laplace holds for small latent functions only, so terms of the kernel are learned up
+        to a variance of 100; "variational" has the better probabilities.
     link : "logistic", or "probit" (two classes).
     learning : "mle" maximises the approximate evidence; "map" the evidence times the priors that the kernel carries;
         None keeps every parameter as it is. "mcmc" learns by expectation propagation (softmax: Laplace), and
@@ -195,6 +198,7 @@ class GaussianProcessClassifier(Classifier):
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
             rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)),
             tolerance=1.0 if len(self.classes_) == 2 else SLACK, reach=REACH,
+            ceiling=problem.ceiling(LARGEST) if self._cautious() else np.inf,
         )  # fmt: skip
         if not learned.optima:
             raise NotPositiveDefiniteError(
@@ -263,6 +267,11 @@ class GaussianProcessClassifier(Classifier):
         """The inference whose evidence is climbed."""
         slow = self.inference == "variational" and len(self.classes_) > 2 and n > MANY
         return "laplace" if slow else self.inference
+
+    def _cautious(self) -> bool:
+        """Whether amplitudes are held back: Laplace's Gaussian is far from the posterior of many large functions, and
+        its evidence does not say so. It would call classes by their variances."""
+        return self.inference == "laplace" and len(self.classes_) > 2
 
     def _likelihood(self):
         return LINKS[self.link]()
