@@ -245,7 +245,7 @@ class GaussianProcessClassifier(Classifier):
         if not self.numerics_["converged"]:
             if draws is None:
                 told = f"did not converge in {self.numerics_['iterations']} iterations"
-                remedy = "inference='laplace', or inputs on a common scale"
+                remedy = "inputs on a common scale, or a kernel of smaller variance"
             else:
                 worst = max(self.numerics_["rhat"], self.numerics_.get("rhat_parameters", 0.0))
                 told = f"has chains that did not meet (R-hat {worst:.2f})"
