@@ -3,7 +3,7 @@
 import copy
 import functools
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,20 +21,11 @@ from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.gp.likelihood import LINKS
 from mercer.inference import softmax, variational
+from mercer.inference.chains import draw_labels, told
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
 from mercer.inference.latent import Covariance, LatentPosterior
-from mercer.inference.mcmc import (
-    Draws,
-    laplace_sites,
-    lower,
-    matched_sites,
-    rows,
-    sample_latent,
-    softmax_rows,
-    softmax_sites,
-)
-from mercer.inference.mcmc_parameters import sample_jointly
+from mercer.inference.mcmc import Draws
 from mercer.inference.sampled import SampledPosterior
 from mercer.inference.softmax_posterior import SoftmaxPosterior
 from mercer.kernels.convert import as_covariance
@@ -56,7 +47,6 @@ REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a
 LARGEST = 100.0  # variance of the terms of a kernel, of many classes learned by Laplace for Laplace
 MANY = 800  # rows from which on many classes are not learned by their variational bound
 SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat where rows are many
-MIXED = 1.1  # R-hat of the slowest latent, above which chains have not met
 
 
 class LeftOutLabels(NamedTuple):
@@ -188,9 +178,7 @@ class GaussianProcessClassifier(Classifier):
         """From ``candidates``, or from what heuristics say; ``evaluations`` were made before."""
         if candidates is None:
             candidates = problem.candidates()
-            if (
-                self._teacher(problem.n) != "laplace"
-            ):  # Laplace's evidence tells which start is best in a fraction of the time
+            if self._teacher(problem.n) != "laplace":  # whose evidence tells the best start in a fraction of the time
                 candidates = problem.likeliest(candidates, self._infer("laplace"), stages(problem.n)[0])
         learned = learn(
             problem, problem.n, candidates,
@@ -244,13 +232,13 @@ class GaussianProcessClassifier(Classifier):
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
         if not self.numerics_["converged"]:
             if draws is None:
-                told = f"did not converge in {self.numerics_['iterations']} iterations"
+                went = f"did not converge in {self.numerics_['iterations']} iterations"
                 remedy = "inputs on a common scale, or a kernel of smaller variance"
             else:
                 worst = max(self.numerics_["rhat"], self.numerics_.get("rhat_parameters", 0.0))
-                told = f"has chains that did not meet (R-hat {worst:.2f})"
+                went = f"has chains that did not meet (R-hat {worst:.2f})"
                 remedy = "a larger n_samples"
-            text = f"{self.inference} inference {told}; probabilities may be off. Try {remedy}."
+            text = f"{self.inference} inference {went}; probabilities may be off. Try {remedy}."
             warnings.warn(text, NumericalWarning, stacklevel=4)
 
     def _infer(self, inference=None):
@@ -287,7 +275,7 @@ class GaussianProcessClassifier(Classifier):
         """What predicts, and how inference went."""
         X = self.X_fit_
         if draws is not None:
-            return SampledPosterior.of(kernels[0] if len(kernels) == 1 else tuple(kernels), X, draws), _told(draws)
+            return SampledPosterior.of(kernels[0] if len(kernels) == 1 else tuple(kernels), X, draws), told(draws)
         numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
         if len(self.classes_) > 2:
             return SoftmaxPosterior.of(found, kernels, X), numerics
@@ -295,31 +283,16 @@ class GaussianProcessClassifier(Classifier):
 
     def _draws(self, kernels) -> Draws:
         """Of the latent functions, and of the parameters if they are to be sampled."""
-        X, codes, C, t = self.X_fit_, self.codes_, len(self.classes_), 2.0 * self.codes_ - 1
-        progress = Progress(shown=bool(self.progress))
-        settings: dict[str, Any] = {
-            "n_samples": self.n_samples,
-            "rng": generator(self.random_state),
-            "progress": progress,
-        }
-        target = rows(self._likelihood(), t) if C == 2 else softmax_rows(codes, C)
-        if C > 2 and len(kernels) == 1:
-            settings["classes"] = C
+        progress, rng = Progress(shown=bool(self.progress)), generator(self.random_state)
         try:
-            if self.learning == "sample":
-                sites = matched_sites(self._likelihood(), t) if C == 2 else softmax_sites(codes, C)
-                draws = sample_jointly(kernels[0], X, target, sites=sites, **settings)
-            else:
-                found = [lower(lambda careful, kernel=kernel: gram.within(kernel, X)) for kernel in kernels]
-                whole = [each for each in found if each is not None]
-                if len(whole) < len(found):
-                    raise _no_covariance(len(codes))
-                if C == 2:
-                    settings["sites"] = laplace_sites(self._likelihood(), t)(Covariance(whole[0][0]))
-                roots = [L for _, L in whole]
-                draws = sample_latent(roots[0] if len(roots) == 1 else roots, target, **settings)
+            draws = draw_labels(
+                kernels, self.X_fit_, self.codes_, len(self.classes_), self._likelihood(), self.learning == "sample",
+                n_samples=self.n_samples, rng=rng, progress=progress,
+            )  # fmt: skip
         finally:
             progress.close()
+        if draws is None:
+            raise _no_covariance(len(self.codes_))
         if draws.interrupted:
             warnings.warn(
                 f"sampling was interrupted: the model has the {len(draws.latents)} draws taken until then.",
@@ -486,12 +459,11 @@ class GaussianProcessClassifier(Classifier):
         kernels = (
             {"": self.kernel_} if hasattr(self, "kernel_") else dict(zip(self.classes_, self.kernels_, strict=True))
         )
-        told = self.numerics_
-        went = f"{'' if told['converged'] else 'not '}converged in {told.get('iterations')} iterations"
+        numerics = self.numerics_
+        went = f"{'' if numerics['converged'] else 'not '}converged in {numerics.get('iterations')} iterations"
         if self.inference == "mcmc":
-            went = (
-                f"{told['draws']:,} draws, at least {told['effective_draws']:,.0f} effective, R-hat {told['rhat']:.3f}"
-            )
+            least, rhat = numerics["effective_draws"], numerics["rhat"]
+            went = f"{numerics['draws']:,} draws, at least {least:,.0f} effective, R-hat at most {rhat:.3f}"
         rows = [
             [f"{label} {name}".strip(), number(rounded(value))]
             for label, kernel in kernels.items()
@@ -522,16 +494,3 @@ def _no_covariance(n: int) -> NotPositiveDefiniteError:
         f"the covariance of these {n} rows is not positive semidefinite. Look at the kernel with "
         "mercer.check_kernel(kernel, X)."
     )
-
-
-def _told(draws: Draws) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "draws": len(draws.latents),
-        "chains": draws.chains,
-        "converged": bool(draws.rhat.max() < MIXED),
-    }
-    told |= {"effective_draws": float(draws.ess.min()), "rhat": float(draws.rhat.max())}
-    if draws.theta_ess is not None and draws.theta_rhat is not None:
-        told |= {"effective_parameters": float(draws.theta_ess.min()), "rhat_parameters": float(draws.theta_rhat.max())}
-        told["converged"] &= told["rhat_parameters"] < MIXED
-    return told
