@@ -155,7 +155,9 @@ def sample_jointly(
     record = Record(n_samples, warmup, thin, chains, progress)
     prior = ThetaPrior(kernel)
     if not len(prior.centre):
-        raise ParameterError(f"{kernel!r} has no free parameter to sample. Sample latents alone, or unfix a parameter.")
+        raise ParameterError(
+            f"{kernel!r} has no free parameter to sample. Keep them as they are (learning=None), or unfix one."
+        )
     n = count_rows(X)
     reference, size = _ThetaReference(prior.centre, prior.spread), StepSize()
     companions = 0 if sites is None else COMPANIONS  # draws of the prior would weigh nothing

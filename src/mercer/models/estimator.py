@@ -252,7 +252,9 @@ class Classifier(Estimator):
             kinds = sorted({type(label).__name__ for label in labels})
             raise DataError(f"labels must be of one kind to be sorted; got {', '.join(kinds)}.") from None
         if len(self.classes_) < 2:
-            raise DataError(f"y has one class only, {self.classes_[0]!r}; {name} needs two or more to tell apart.")
+            raise DataError(
+                f"y has one class only, {self.classes_.tolist()[0]!r}; {name} needs two or more to tell apart."
+            )
         return codes
 
     def predict(self, X) -> np.ndarray:
