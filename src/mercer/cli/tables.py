@@ -178,10 +178,9 @@ def labels(column: pl.Series) -> np.ndarray:
                 f"the target {column.name!r} holds numbers that are not whole; classes were expected. For quantities "
                 "leave --task classification out."
             )
-        if column.abs().max() >= 2**53:
-            raise DataError(
-                f"the target {column.name!r} holds numbers up to {column.abs().max():g}; these are no classes."
-            )
+        largest = float(np.abs(column.cast(pl.Float64).to_numpy()).max())
+        if largest >= 2**53:
+            raise DataError(f"the target {column.name!r} holds numbers up to {largest:g}; these are no classes.")
         y = column.cast(pl.Int64).to_numpy()
     else:
         y = column.cast(pl.String).to_numpy().astype(str)
