@@ -385,6 +385,16 @@ def _sound(made) -> bool:
             n = count_rows(made.X)
             vectors = made.a.shape == made.s.shape == (n,) and made.lower.shape == (n, n)
             return vectors and isinstance(made.kernel, Kernel)
+        case SoftmaxPosterior():
+            n, C = count_rows(made.X), len(made.a)
+            whole = made.a.shape == made.s.shape == (C, n) and made.factors.shape == (C, n, n)
+            each = len(made.kernels) in (1, C) and all(isinstance(kernel, Kernel) for kernel in made.kernels)
+            return whole and each and made.common.shape == (n, n)
+        case SampledPosterior():
+            kernels = made.kernel if isinstance(made.kernel, tuple) else (made.kernel,)
+            each = made.theta is None or len(made.theta) == len(made.latents)
+            whole = made.latents.ndim in (2, 3) and made.latents.shape[1] == count_rows(made.X)
+            return whole and each and all(isinstance(kernel, Kernel) for kernel in kernels)
         case RowFunction() if made.function is not None or not isinstance(made.module, basis.Basis):
             return False
         case algebra.Nary() if not made.parts or not all(isinstance(part, Kernel) for part in made.parts):

@@ -1,5 +1,6 @@
 """Gaussian process classification: scikit-learn's figures, explicit formulas, laws, labels of all kinds."""
 
+import dataclasses
 import functools
 import os
 import pickle
@@ -486,6 +487,12 @@ def test_saved_models_predict_the_same(way, tmp_path):
         np.testing.assert_array_equal(again.predict(Z), model.predict(Z))
         assert again.log_marginal_likelihood_ == model.log_marginal_likelihood_
         np.testing.assert_allclose(again.loo().log_score, model.loo().log_score, atol=1e-12)
+    # A file whose parts do not belong together is refused.
+    posterior = model.posterior_
+    cut = {"latents": posterior.latents[:, :-1]} if model.inference == "mcmc" else {"s": posterior.s[..., :-1]}
+    model.posterior_ = dataclasses.replace(posterior, **cut)
+    with pytest.raises(mc.ParameterError, match="cannot be stored"):
+        mc.save(model, tmp_path / "broken.safetensors")
 
 
 def test_frames_keep_their_columns():

@@ -1,4 +1,4 @@
-"""A hundred and thirty data sets of the kind that real tables are: an answer of numbers or a clear refusal, nothing else."""
+"""A hundred and thirty tables of the kind that real ones are: an answer of numbers or a clear refusal, nothing else."""
 
 import warnings
 
