@@ -24,8 +24,9 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 demo: $(VENV)/.demo
 	$(BIN)/mercer demo --output .demo
 
+# A worker is a process of its own: threads of its linear algebra would only wait for the other's.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
