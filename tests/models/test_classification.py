@@ -511,6 +511,9 @@ def test_the_report_tells_what_matters():
     for word in ("log evidence", "leave-one-out log score", "Calibration", "Relevance", "called yes", "ep, logistic"):
         assert word in page
     assert "yes" in str(model)
+    # It says how many sweeps it took: to the optimum, and from there.
+    assert model.numerics_["iterations_in_learning"] > model.numerics_["iterations"] > 0
+    assert "iterations in learning" in page
     assert "lengthscale" in str(model)
     assert repr(mc.GaussianProcessClassifier()) == str(mc.GaussianProcessClassifier())
 

@@ -8,7 +8,7 @@ import mercer as mc
 ESTIMATORS = [
     mc.BayesianLinearRegression(),
     mc.GaussianMixtureRegressor(),
-    mc.GaussianProcessClassifier(max_iterations=5, progress=False),
+    mc.GaussianProcessClassifier(progress=False),
     mc.GaussianProcessRegressor(progress=False),
     mc.KernelFisherDiscriminant(),
     mc.KernelNeighborsClassifier(),

@@ -31,6 +31,7 @@ class LatentEvidence:
     def __init__(self, kernels, X, codes, infer: Callable):
         self.n, self.codes, self.infer = len(codes), codes, infer
         self.found: Any = None  # the last approximation
+        self.iterations = 0  # of inference, at all theta together
         self.triangles = [gram.Triangle(kernel, X) for kernel in kernels]
         self.sizes = [triangle.layout.size for triangle in self.triangles]
         self.size = sum(self.sizes)
@@ -67,6 +68,7 @@ class LatentEvidence:
             if found is None or not found.log_evidence < ROUNDING:  # NaN, or more probable than certain
                 return None
             self.found = found
+            self.iterations += found.iterations
             if not gradient:
                 return Evaluation(found.log_evidence, None, 1.0)
             contracts = [

@@ -85,9 +85,9 @@ class GaussianProcessClassifier(Classifier):
     optimizer, max_iterations, progress, allow_invalid : as for `GaussianProcessRegressor`.
 
     Fitted: ``classes_``; ``kernel_`` (``kernels_``, where each class has one); ``log_marginal_likelihood_``;
-    ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, whether it converged; with "mcmc"
-    effective sample sizes); ``posterior_``; ``weights_`` a of the latent means k(x, X) a. With "mcmc" evidence and
-    weights are those of the approximation that learns, at the mean of sampled parameters.
+    ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, in learning and after it, and whether
+    it converged; with "mcmc" effective sample sizes); ``posterior_``; ``weights_`` a of the latent means k(x, X) a.
+    With "mcmc" evidence and weights are those of the approximation that learns, at the mean of sampled parameters.
 
     >>> import numpy as np
     >>> X = np.linspace(-3, 3, 40)[:, None]
@@ -224,6 +224,8 @@ class GaussianProcessClassifier(Classifier):
         self.log_marginal_likelihood_, self.weights_ = float(found.log_evidence), np.atleast_2d(found.a)
         self.posterior_, self.numerics_ = self._posterior_of(found, kernels, draws)
         self.numerics_["jitter"] = self._jitter
+        if learned is not None and problem.evidence is not None:
+            self.numerics_["iterations_in_learning"] = problem.evidence.iterations
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
         self.history_ = [Iteration(float(s.value), problem.parameters(s.theta), s.rows) for s in steps]
         self.optima_ = [

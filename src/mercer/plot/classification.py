@@ -20,11 +20,12 @@ def reliability(y, probability=None, classes=None, ax=None, label=None, color=No
     """How often it happened against how probable it was said to be; on the diagonal probabilities are honest.
 
     Of two classes it is the probability of the second; of several that of the class that was predicted. Larger dots
-    are of more rows; the number stands beside them. The pale bars are where 95 of 100 honest models would be, by chance
-    alone. ``y`` holds the labels (n,), ``probability`` (n, C) has a column for each of ``classes``, which are 0, 1, ...
-    unless given; or a fitted model stands in place of y and is judged by its leave-one-out predictions. ``bins`` are
-    edges, or a number of bins of equal counts; None is tenths, neighbours put together until they have ten rows, or
-    bins of ten rows where there are fewer than a hundred. Call it twice with the same ``ax`` to compare.
+    are of more rows; beside those of the first curve on ``ax`` stands their number. The pale bars are where 95 of 100
+    honest models would be, by chance alone. ``y`` holds the labels (n,), ``probability`` (n, C) has a column for each
+    of ``classes``, which are 0, 1, ... unless given; or a fitted model stands in place of y and is judged by its
+    leave-one-out predictions. ``bins`` are edges, or a number of bins of equal counts; None is tenths, neighbours put
+    together until they have ten rows, or bins of ten rows where there are fewer than a hundred. Call it twice with the
+    same ``ax`` to compare.
     """
     from scipy.stats import binom  # takes a while to import
 
@@ -36,7 +37,8 @@ def reliability(y, probability=None, classes=None, ax=None, label=None, color=No
         bins = _tenths(p) if len(p) >= MANY else 10
     found = binned(p, happened, bins)
     ax = new_axes(ax)
-    if not any(line.get_label() == IDEAL for line in ax.get_lines()):
+    first = not any(line.get_label() == IDEAL for line in ax.get_lines())
+    if first:
         ax.plot([0, 1], [0, 1], color="0.4", lw=1, ls="--", label=IDEAL)
     (line,) = ax.plot(found.predicted, found.observed, color=color, lw=1.5, label=f"{label}, n = {len(p):,}")
     color = line.get_color()
@@ -46,7 +48,8 @@ def reliability(y, probability=None, classes=None, ax=None, label=None, color=No
     ax.scatter(
         found.predicted, found.observed, s=size, color=color, zorder=3, clip_on=False, edgecolor="white", linewidth=0.8
     )
-    for x, share, count, area in zip(found.predicted, found.observed, found.counts, size, strict=True):
+    numbered = zip(found.predicted, found.observed, found.counts, size, strict=True) if first else ()
+    for x, share, count, area in numbered:
         side = 1 if share <= x else -1  # away from the diagonal, and from a line that rises
         away = side * (2 + np.sqrt(area / (2 * np.pi)))
         ax.annotate(
