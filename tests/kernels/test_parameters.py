@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import mercer as mc
+from examples import examples
 from mercer import kernels as k
 from mercer import priors
-from mercer.core.coordinates import free_names, from_free, log_prior, to_free
+from mercer.core.coordinates import free_names, from_free, log_prior, parameters_at, to_free
 from mercer.core.precision import double
 
 
@@ -120,6 +121,18 @@ def test_the_optimisers_coordinates():
         # Wherever the optimiser goes, positive stays positive.
         wild = from_free(kernel, theta + jnp.array([-30.0, 30.0, -5.0, 5.0]))
         assert (np.asarray(wild.parameters["rbf_lengthscale"]) > 0).all()
+
+
+def test_parameters_by_name_without_building_the_kernel():
+    rng = np.random.default_rng(0)
+    for kernel in [*examples(2), k.RBF().polynomial([1.0, 0.0, 2.0]), (2 * k.RBF([1.0, 3.0])).fix("variance")]:
+        theta = to_free(kernel)
+        theta = theta + rng.normal(0, 0.1, theta.shape)
+        found, want = parameters_at(kernel, theta), from_free(kernel, theta).parameters
+        assert list(found) == list(want)
+        for name, value in want.items():
+            assert type(found[name]) is type(value)
+            np.testing.assert_array_equal(found[name], value)
 
 
 def test_kernels_are_pytrees():

@@ -126,6 +126,22 @@ def from_free(tree: Parametrized, theta):
     return tree
 
 
+def parameters_at(tree: Parametrized, theta) -> dict[str, Any]:
+    """What `from_free(tree, theta).parameters` says, in a tenth of the time."""
+    named, start = {}, 0
+    for slot in tree._slots():
+        value = named[slot.name] = slot.value
+        moving = np.flatnonzero(slot.moving)
+        if len(moving):
+            part = np.asarray(theta[start : start + len(moving)])
+            start += len(moving)
+            value = np.array(value, dtype=float)
+            with np.errstate(over="ignore"):
+                value.reshape(-1)[moving] = slot.constraint.from_free(part, np)
+            named[slot.name] = as_float(value)
+    return named
+
+
 def log_prior(tree: Parametrized, like: Parametrized | None = None):
     """Sum of the log densities of the priors of what may move, at the present values, on the natural scale.
 

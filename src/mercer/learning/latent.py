@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mercer import gram
-from mercer.core.coordinates import Layout, free_names, from_free, to_free
+from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import take_rows
 from mercer.inference.latent import Covariance
 from mercer.learning import heuristics
@@ -143,24 +143,24 @@ class LabelProblem:
 
     def at(self, theta) -> list:
         """The kernels, as plain numbers."""
-        parts = np.split(theta, np.cumsum([layout.size for layout in self.layouts])[:-1])
-        return [from_free(kernel, part) for kernel, part in zip(self.kernels, parts, strict=True)]
+        return [from_free(kernel, part) for kernel, part in zip(self.kernels, self._parts(theta), strict=True)]
+
+    def _parts(self, theta) -> list[np.ndarray]:
+        return np.split(theta, np.cumsum([layout.size for layout in self.layouts])[:-1])
 
     def parameters(self, theta) -> dict[str, Any]:
         """Values on the natural scale, by name."""
-        kernels = self.at(theta)
-        if len(kernels) == 1:
-            return dict(kernels[0].parameters)
-        named = ((c, kernel.parameters.items()) for c, kernel in enumerate(kernels))
-        return {f"class{c}_{name}": value for c, items in named for name, value in items}
+        named = [parameters_at(kernel, part) for kernel, part in zip(self.kernels, self._parts(theta), strict=True)]
+        if len(named) == 1:
+            return named[0]
+        return {f"class{c}_{name}": value for c, values in enumerate(named) for name, value in values.items()}
 
     def prior(self):
         """ln p(theta) and its gradient, of the priors the kernels carry."""
         priors = [Prior(kernel, layout.size) for kernel, layout in zip(self.kernels, self.layouts, strict=True)]
-        sizes = np.cumsum([layout.size for layout in self.layouts])[:-1]
 
         def both(theta):
-            found = [prior(part) for prior, part in zip(priors, np.split(theta, sizes), strict=True)]
+            found = [prior(part) for prior, part in zip(priors, self._parts(theta), strict=True)]
             return sum(value for value, _ in found), np.concatenate([slope for _, slope in found])
 
         return both

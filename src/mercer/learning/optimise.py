@@ -311,7 +311,7 @@ def _ranked(objective, candidates):
     """The best candidate alone. If none has a value, jitter grows until one does."""
     evidence, relative = objective.evidence, 0.0
     while True:
-        values = [objective.at(theta, gradient=False) for _, theta in candidates]
+        values = [objective.at(theta, gradient=len(candidates) == 1) for _, theta in candidates]  # one is climbed from
         there = [i for i, found in enumerate(values) if found is not None]
         if there:
             place = max(there, key=lambda i: values[i][0])

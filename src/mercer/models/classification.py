@@ -31,7 +31,7 @@ from mercer.inference.softmax_posterior import SoftmaxPosterior
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
 from mercer.learning.latent import LabelProblem
-from mercer.learning.optimise import METHODS, learn, stages
+from mercer.learning.optimise import METHODS, learn
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Classifier, wholly
 from mercer.models.regression import Found, Iteration, quoted, warn_of_interruption
@@ -42,6 +42,7 @@ INFERENCES = ("laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
 CHOSEN_ON = 500  # rows of two classes on which the default kernel is chosen
+RANKED_ON = 250  # rows on which places to begin are compared
 FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
 REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a variance would grow without end
 LARGEST = 100.0  # variance of the terms of a kernel, of many classes learned by Laplace for Laplace
@@ -179,7 +180,7 @@ class GaussianProcessClassifier(Classifier):
         if candidates is None:
             candidates = problem.candidates()
             if self._teacher(problem.n) != "laplace":  # whose evidence tells the best start in a fraction of the time
-                candidates = problem.likeliest(candidates, self._infer("laplace"), stages(problem.n)[0])
+                candidates = problem.likeliest(candidates, self._infer("laplace"), RANKED_ON)
         learned = learn(
             problem, problem.n, candidates,
             prior=problem.prior() if self.learning == "map" else None, logarithmic=problem.logarithmic(),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.core.coordinates import Layout, free_names, from_free, to_free
+from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import take_rows
 from mercer.learning import heuristics
 from mercer.learning.evidence import evidence
@@ -67,6 +67,5 @@ class Problem:
 
     def parameters(self, theta, scale: float) -> dict[str, Any]:
         """Values on the natural scale, by name; noise in the units of a target ``scale`` times this one."""
-        kernel = self.at(theta)[0]
         noise = {"noise": math.exp(theta[-1]) * scale**2} if self.noise is None else {}
-        return {**kernel.parameters, **noise}
+        return {**parameters_at(self.kernel, theta), **noise}
