@@ -19,6 +19,7 @@ import mercer as mc
 from mercer import kernels as k
 from mercer import priors
 from mercer.inference.latent import Covariance
+from mercer.learning import labels
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2))
@@ -301,25 +302,41 @@ def test_learning_climbs_and_keeps_what_it_found():
 
 
 def test_many_rows_of_many_classes_are_learned_by_laplace(monkeypatch):
-    monkeypatch.setattr("mercer.models.classification.MANY", 30)
-    monkeypatch.setattr("mercer.models.classification.LARGEST", 1e9)  # which holds for Laplace's own sake only
+    monkeypatch.setattr("mercer.learning.labels.MANY", 30)
     taught, teacher = (fitted(THREE, inference=way, learning="mle") for way in ("variational", "laplace"))
-    assert taught.kernel_ == teacher.kernel_
-    same = fitted(THREE, kernel=teacher.kernel_, inference="variational")
+    assert taught.kernel_.parameters["lengthscale"] == teacher.kernel_.parameters["lengthscale"]
+    assert taught.optima_[0].parameters == teacher.kernel_.parameters
+    # The variance is Laplace's times a power of three: the one with the highest bound, going up.
+    times = taught.kernel_.parameters["variance"] / teacher.kernel_.parameters["variance"]
+    power = round(np.log(times) / np.log(3))
+    assert times == pytest.approx(3.0**power)
+    bounds = [
+        fitted(THREE, kernel=teacher.kernel_ * 3.0**i, inference="variational").log_marginal_likelihood_
+        for i in range(power + 2)
+    ]
+    assert np.argmax(bounds) == power
+    same = fitted(THREE, kernel=taught.kernel_, inference="variational")
     assert taught.log_marginal_likelihood_ == pytest.approx(same.log_marginal_likelihood_, abs=1e-6)
     np.testing.assert_allclose(taught.predict_proba(Z), same.predict_proba(Z), atol=1e-5)
 
 
 def test_laplace_of_many_classes_stays_where_it_holds():
-    """Classes without overlap: Laplace's evidence would have amplitudes grow for ever."""
+    """Classes without overlap: Laplace's evidence would have amplitudes grow for ever, and predict ever worse."""
     apart = np.digitize(X[:, 0], [-0.5, 0.5])
-    held = mc.GaussianProcessClassifier(1.0 * k.RBF(), progress=False).fit(X, apart)
-    assert held.kernel_.parameters["variance"] == pytest.approx(100)
+    make = lambda *setting: mc.GaussianProcessClassifier(*setting, progress=False).fit(X, apart)
+    held = make(1.0 * k.RBF())
+    variance = held.kernel_.parameters["variance"]
+    assert min(abs(variance / ceiling - 1) for ceiling in labels.CEILINGS) < 1e-9
     assert held.log_marginal_likelihood(held.theta_ + [1.0, 0.0]) > held.log_marginal_likelihood_
-    standard = mc.GaussianProcessClassifier(progress=False).fit(X, apart).kernel_
-    assert standard.theta0 <= 100 * (1 + 1e-9)
-    free = mc.GaussianProcessClassifier(1.0 * k.RBF(), "variational", progress=False).fit(X, apart)
-    assert free.kernel_.parameters["variance"] > 110
+    # Labels left out choose the ceiling: the neighbouring ones, learned anew, predict them worse.
+    for ceiling in (variance * 3, variance / 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(labels, "CEILINGS", (ceiling,))
+            assert make(1.0 * k.RBF()).loo().log_score.sum() < held.loo().log_score.sum()
+    standard = make().kernel_
+    assert standard.theta0 <= labels.CEILINGS[0] * (1 + 1e-9)
+    free = make(1.0 * k.RBF(), "variational")
+    assert free.kernel_.parameters["variance"] > 1.1 * variance
 
 
 def test_map_heeds_priors_and_mle_does_not():
@@ -466,8 +483,8 @@ def test_bad_data_gives_an_answer_or_a_reason():
         "tiny": (X * 1e-9, y),
         "two rows": (X[:2], np.array([0, 1])),
     }
-    for name, (inputs, labels) in good.items():
-        P = mc.GaussianProcessClassifier(progress=False).fit(inputs, labels).predict_proba(inputs)
+    for name, (inputs, known) in good.items():
+        P = mc.GaussianProcessClassifier(progress=False).fit(inputs, known).predict_proba(inputs)
         assert np.isfinite(P).all(), name
         np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-12, err_msg=name)
         if name in ("constant inputs", "disputed"):

@@ -26,6 +26,12 @@ class Covariance:
         self.K = K
         self.n = len(K)
 
+    @classmethod
+    def of(cls, kernel, X, jitter: float = 0.0) -> "Covariance":
+        K = gram.within(kernel, X)
+        K[np.diag_indices_from(K)] += jitter
+        return cls(K)
+
     @property
     def diagonal(self) -> np.ndarray:
         return np.diag(self.K)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from mercer import gram
+from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix, select_columns
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Standard, White
@@ -136,6 +137,15 @@ def _lengths(X, shape, stretch):
     if shape == ():
         return np.float64(np.sqrt(np.mean((spread / spread.max()) ** 2)) * spread.max())
     return spread if shape == (d,) else None
+
+
+def amplitude(kernel: Kernel, layout: Layout) -> np.ndarray | None:
+    """Which coordinates, moved together, multiply the kernel; None if they do not reach all of it, or may not move."""
+    places, moving = amplitudes(kernel), {(p.path, p.field) for p in layout.places}
+    if places is None or not places <= moving:
+        return None
+    mask = [np.full(len(p.entries), (p.path, p.field) in places) for p in layout.places]
+    return np.concatenate([np.zeros(0, bool), *mask])
 
 
 def amplitudes(kernel: Kernel) -> set[tuple] | None:

@@ -126,6 +126,12 @@ class LabelProblem:
         there = [i for i, answer in enumerate(found) if answer is not None]
         return [candidates[max(there, key=lambda i: found[i].value)]] if there else candidates
 
+    def amplitude(self) -> np.ndarray | None:
+        """Which coordinates, moved together, multiply all kernels; None where there are none."""
+        masks = [heuristics.amplitude(*both) for both in zip(self.kernels, self.layouts, strict=True)]
+        found = [mask for mask in masks if mask is not None]
+        return np.concatenate(found) if len(found) == len(masks) else None
+
     def ceiling(self, variance: float) -> np.ndarray:
         """Of theta, where no term of a kernel may have more than this ``variance``; infinite elsewhere."""
         both = [[to_free(heuristics.largest(k, self.X, v)) for k in self.kernels] for v in (variance, 0.5 * variance)]

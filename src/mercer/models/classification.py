@@ -30,8 +30,9 @@ from mercer.inference.sampled import SampledPosterior
 from mercer.inference.softmax_posterior import SoftmaxPosterior
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
+from mercer.learning.labels import Teacher, log_scores
 from mercer.learning.latent import LabelProblem
-from mercer.learning.optimise import METHODS, learn
+from mercer.learning.optimise import METHODS
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Classifier, wholly
 from mercer.models.regression import Found, Iteration, quoted, warn_of_interruption
@@ -41,13 +42,7 @@ from mercer.report.classification import report
 INFERENCES = ("laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
-CHOSEN_ON = 500  # rows of two classes on which the default kernel is chosen
-RANKED_ON = 250  # rows on which places to begin are compared
 FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
-REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a variance would grow without end
-LARGEST = 100.0  # variance of the terms of a kernel, of many classes learned by Laplace for Laplace
-MANY = 800  # rows from which on many classes are not learned by their variational bound
-SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat where rows are many
 
 
 class LeftOutLabels(NamedTuple):
@@ -137,79 +132,35 @@ class GaussianProcessClassifier(Classifier):
             8 * n * n * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
             "Use fewer rows, a random subset of them, say, or a larger machine.",
         )  # fmt: skip
-        problem = LabelProblem(kernels, X, codes, self._infer(self._teacher(n)))
-        learned = None
+        problem = LabelProblem(kernels, X, codes, self._infer())
+        taught = None
         if self.learning in ("mle", "map") and problem.size:
-            problem, learned = self._chosen(problem) if self.kernel is None else (problem, self._learn(problem))
-        self._keep(problem, learned)
+            taught = self._teacher(n)(kernels, X, codes)
+            problem = taught.problem
+            if taught.learned.interrupted:
+                warn_of_interruption(taught.learned.evaluations)
+        self._keep(problem, taught)
         return self
 
-    def _chosen(self, problem):
-        """The default kernel with one lengthscale, or one for each input if they earn their keep, and what was learned.
-
-        That is decided on some of the rows: the evidence grows with their number, and every further lengthscale is
-        charged ln(n) / 2 (the price of a parameter in PRML 4.139). No evidence is above zero, so sometimes it need not
-        be tried.
-        """
-        d = problem.X.shape[1]
-        price = 0.5 * np.log(problem.n) * (d - 1)
-        few = problem
-        most = int(CHOSEN_ON * (2 / len(self.classes_)) ** (1 / 3))  # as many flops for any number of classes
-        if problem.n > most:
-            few = problem.part(np.sort(generator(self.random_state).permutation(problem.n)[:most]))
-        learned = self._learn(few)
-        ratio, one = problem.n / few.n, learned.optima[0]
-        try:
-            if d > 1 and not learned.interrupted and -one.value * ratio > price:
-                each = few.replaced([heuristics.standard_kernel(problem.X)])
-                # theta0, theta1, theta2, theta3: the shared theta1 is given to every input.
-                start = np.insert(one.theta, [1] * (d - 1), one.theta[1])
-                found = self._learn(each, [("one lengthscale", start)], learned.evaluations)
-                learned.evaluations = found.evaluations
-                if (found.optima[0].value - one.value) * ratio > price or found.interrupted:
-                    few, learned, problem = each, found, problem.replaced(each.kernels)
-            if few.n < problem.n and not learned.interrupted:
-                start = learned.optima[0]
-                return problem, self._learn(problem, [(start.start, start.theta)], learned.evaluations)
-        except KeyboardInterrupt:  # before anything new was found
-            warn_of_interruption(learned.evaluations)
-        return few if few.n == problem.n else problem, learned
-
-    def _learn(self, problem, candidates=None, evaluations=0):
-        """From ``candidates``, or from what heuristics say; ``evaluations`` were made before."""
-        if candidates is None:
-            candidates = problem.candidates()
-            if self._teacher(problem.n) != "laplace":  # whose evidence tells the best start in a fraction of the time
-                candidates = problem.likeliest(candidates, self._infer("laplace"), RANKED_ON)
-        learned = learn(
-            problem, problem.n, candidates,
-            prior=problem.prior() if self.learning == "map" else None, logarithmic=problem.logarithmic(),
-            method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
-            rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)),
-            tolerance=1.0 if len(self.classes_) == 2 else SLACK, reach=REACH,
-            ceiling=problem.ceiling(LARGEST) if self._cautious() else np.inf,
+    def _teacher(self, n: int) -> Teacher:
+        return Teacher(
+            self.inference, len(self.classes_), n, self._infer, undecided=self.kernel is None,
+            use_priors=self.learning == "map", n_restarts=self.n_restarts, random_state=self.random_state,
+            progress=bool(self.progress), method=self.optimizer, max_iterations=self.max_iterations,
         )  # fmt: skip
-        if not learned.optima:
-            raise NotPositiveDefiniteError(
-                f"the posterior of these {problem.n} rows could not be found at any starting value of the parameters "
-                f"of {problem.kernels[0]!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
-            )
-        learned.evaluations += evaluations
-        if learned.interrupted:
-            warn_of_interruption(learned.evaluations)
-        return learned
 
-    def _keep(self, problem, learned):
+    def _keep(self, problem, taught):
         """Everything a fitted model has, from the optimum, or from draws."""
+        learned = taught and taught.learned
         self.X_fit_, self.codes_ = copy.deepcopy(problem.X), problem.codes
         self._jitter = 0.0 if learned is None else learned.jitter
         theta, kernels = problem.start(), problem.kernels  # as given: not through logarithms and back
         if learned is not None:
-            theta = learned.optima[0].theta
+            theta = taught.theta
             kernels = problem.at(theta)
         draws = self._draws(kernels) if self.inference == "mcmc" else None
         start = None
-        if self._teacher(problem.n) == self.inference and problem.evidence is not None:
+        if problem.evidence is not None and self._teacher(problem.n).climbs == self.inference:
             start = problem.evidence.found  # near the optimum
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
@@ -254,16 +205,6 @@ class GaussianProcessClassifier(Classifier):
         method, likelihood = methods[inference], self._likelihood()
         return lambda Ks, codes, start, gradient: method(Ks[0], 2.0 * codes - 1, likelihood, start, gradient)
 
-    def _teacher(self, n: int) -> str:
-        """The inference whose evidence is climbed."""
-        slow = self.inference == "variational" and len(self.classes_) > 2 and n > MANY
-        return "laplace" if slow else self.inference
-
-    def _cautious(self) -> bool:
-        """Whether amplitudes are held back: Laplace's Gaussian is far from the posterior of many large functions, and
-        its evidence does not say so. It would call classes by their variances."""
-        return self.inference == "laplace" and len(self.classes_) > 2
-
     def _likelihood(self):
         return LINKS[self.link]()
 
@@ -305,12 +246,7 @@ class GaussianProcessClassifier(Classifier):
         return draws
 
     def _covariances(self, kernels):
-        out = []
-        for kernel in kernels:
-            K = gram.within(kernel, self.X_fit_)
-            K[np.diag_indices_from(K)] += self._jitter
-            out.append(Covariance(K))
-        return out
+        return [Covariance.of(kernel, self.X_fit_, self._jitter) for kernel in kernels]
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -434,8 +370,7 @@ class GaussianProcessClassifier(Classifier):
         self._check_fitted()
         Ks = [] if isinstance(self.posterior_, SampledPosterior) else self._covariances(self._fitted_kernels())
         p = self.posterior_.left_out(Ks, self.codes_, self._likelihood())
-        right = p[np.arange(len(p)), self.codes_]
-        return LeftOutLabels(p, np.log(np.maximum(right, np.finfo(float).tiny)))
+        return LeftOutLabels(p, log_scores(p, self.codes_))
 
     def relevance(self) -> Relevance:
         """How much each input matters: its lengthscale, and how far the latent mean moves with it."""

@@ -46,12 +46,10 @@ class Problem:
 
     def amplitude(self):
         """Which coordinates, moved together, multiply C; None if they do not reach all of it."""
-        places = heuristics.amplitudes(self.kernel)
-        if places is None or (self.noise is not None and self.noise.any()):
+        mask = heuristics.amplitude(self.kernel, self.layout)
+        if mask is None or (self.noise is not None and self.noise.any()):
             return None
-        mask = [np.full(len(p.entries), (p.path, p.field) in places) for p in self.layout.places]
-        moving = {(p.path, p.field) for p in self.layout.places}
-        return np.concatenate([*mask, [True] if self.noise is None else []]).astype(bool) if places <= moving else None
+        return np.append(mask, True) if self.noise is None else mask
 
     def logarithmic(self):
         kinds = [np.full(len(p.entries), p.constraint.logarithmic) for p in self.layout.places]
