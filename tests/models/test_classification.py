@@ -488,7 +488,7 @@ def test_bad_data_gives_an_answer_or_a_reason():
         assert np.isfinite(P).all(), name
         np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-12, err_msg=name)
         if name in ("constant inputs", "disputed"):
-            np.testing.assert_allclose(P[:, 1], np.mean(labels), atol=0.1, err_msg=name)
+            np.testing.assert_allclose(P[:, 1], np.mean(known), atol=0.1, err_msg=name)
 
 
 # -- keeping and telling ---------------------------------------------------------------------------------------------
