@@ -386,6 +386,17 @@ def test_start_saves_steps_and_changes_nothing():
     np.testing.assert_allclose(warm.slope(contracts), cold.slope(contracts), rtol=1e-7)
 
 
+@pytest.mark.parametrize(("amplitude", "lengthscale"), [(300.0, 1.0), (1e4, 2.0)])
+def test_a_start_worse_than_knowing_nothing_is_not_taken(amplitude, lengthscale):
+    """From Laplace's sites, where variances are huge, the bound would climb to a maximum hundreds below."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.digitize(np.hypot(*X.T), [0.8, 1.3])
+    K = rbf(X, amplitude, lengthscale)
+    mode = laplace(covariances([K]), y, gradient=False)
+    cold, warm = (variational(covariances([K]), y, start, gradient=False) for start in (None, mode))
+    assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=1e-6)
+
+
 def test_a_covariance_that_is_not_positive_is_refused():
     _, y, Ks = problem(3, True)
     K = Ks[0] - 40 * np.eye(len(y))

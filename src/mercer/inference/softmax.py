@@ -1,5 +1,7 @@
 """Several classes at once, in the softmax model of `joint`: Laplace's approximation, and a lower bound."""
 
+import math
+
 import numpy as np
 from scipy.special import softmax
 
@@ -63,17 +65,18 @@ def variational(
     """
     processes = Processes(Ks, labels, classes)
     room = room_for(processes, start)
+    here, flat = None, -processes.n * math.log(processes.classes)
     if start is not None and start.a.shape == processes.targets.shape:
-        a, pi = start.a, _inside(start.pi)
-    else:
+        here = _highest(processes, _inside(start.pi), start.a, room)
+    if here is None or here[0] < flat:  # no start, or one worse than to know nothing: the bound has several maxima
         # Where pi is even W is largest and variances small: from there beta does not blow up.
-        a, pi = np.zeros_like(processes.targets), np.full_like(processes.targets, 1 / processes.classes)
-    here = _highest(processes, pi, a, room)
+        even = np.full_like(processes.targets, 1 / processes.classes)
+        here = _highest(processes, even, np.zeros_like(even), room)
     if here is None:
         return None
     share, converged, rounds = 1.0, False, 0
     enough = ON_THE_WAY if gradient else ENOUGH
-    mixing, unit = Mixing(), np.ones_like(pi)
+    mixing, unit = Mixing(), np.ones_like(processes.targets)
     while not converged and rounds < MOST_ROUNDS:
         rounds += 1
         value, pi, climb = here

@@ -88,19 +88,18 @@ class Teacher:
 
     def _held_back(self, problem, learned) -> tuple[Learned, float]:
         """What is learned below the ceiling that predicts left out labels best, and that ceiling."""
-        score, chosen = self._left_out(problem, learned), CEILINGS[0]
+        score, best, chosen = self._left_out(problem, learned), learned, CEILINGS[0]
         for ceiling in CEILINGS[1:]:
             if (learned.optima[0].theta <= problem.ceiling(ceiling)).all():
                 continue
-            found = self._again(problem, learned, ceiling)
-            learned.evaluations = found.evaluations
-            if found.interrupted:
-                return found, ceiling
-            new = self._left_out(problem, found)
-            if new <= score:
-                break
-            score, learned, chosen = new, found, ceiling
-        return learned, chosen
+            learned = self._again(problem, learned, ceiling)
+            if learned.interrupted:
+                return learned, ceiling
+            new = self._left_out(problem, learned)
+            if new > score:
+                score, best, chosen = new, learned, ceiling
+        best.evaluations = learned.evaluations
+        return best, chosen
 
     def _left_out(self, problem, learned) -> float:
         """The mean of ln p(label | all other rows) at the optimum."""
