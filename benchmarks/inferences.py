@@ -3,14 +3,14 @@
     python benchmarks/inferences.py [--write] [--samples 100000]
 
 Claim: expectation propagation is ten times closer than Laplace, and the best Gaussian posterior (variational) as close:
-which of the two is the closest differs from set to set, in the fourth decimal. To tell, averages over samples are made sharper by controls whose mean is known (`sampled`);
-their noise is a mean standard error, from four parts of the samples. The kernel is the same for all on a set: an ARD Gaussian with a variance,
-its parameters learned by expectation propagation. Half of the rows, drawn at random, are learned from, probabilities
-are compared on the other half: mean and largest absolute difference from those of the samples. Crabs: sexes from five
-lengths, and species from the same. Ripley's synthetic set: its own 250 training rows, 500 of the test rows. Sonar: five
-of the sixty inputs (11, 12, 36, 45 and 49, which tell the two kinds of echo apart best by themselves). Effective draws
-are of the latent value that mixes worst; R-hat is the largest. Data are found through MERCER_DATA (default
-../shared/data).
+which of the two is the closest differs from set to set, in the fourth decimal. To tell, averages over samples are made
+sharper by controls whose mean is known (`sampled`); their noise is a mean standard error, from four parts of the
+samples. The kernel is the same for all on a set: an ARD Gaussian with a variance, its parameters learned by expectation
+propagation. Half of the rows, drawn at random, are learned from, probabilities are compared on the other half: mean and
+largest absolute difference from those of the samples. Crabs: sexes from five lengths, and species from the same.
+Ripley's synthetic set: its own 250 training rows, 500 of the test rows. Sonar: five of the sixty inputs (11, 12, 36, 45
+and 49, which tell the two kinds of echo apart best by themselves). Effective draws are of the latent value that mixes
+worst; R-hat is the largest. Data are found through MERCER_DATA (default ../shared/data).
 """
 
 import argparse
