@@ -45,6 +45,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/dual.py
 	$(BIN)/python benchmarks/regressors.py
+	$(BIN)/python benchmarks/classification.py
+	$(BIN)/python benchmarks/inferences.py
+	$(BIN)/python benchmarks/usps.py
 
 clean:
 	rm -rf $(VENV) .demo build dist
