@@ -315,6 +315,8 @@ def test_many_rows_of_many_classes_are_learned_by_laplace(monkeypatch):
         for i in range(power + 2)
     ]
     assert np.argmax(bounds) == power
+    sampled = fitted(THREE, inference="mcmc", learning="mle", n_samples=400)  # of any number of rows
+    assert sampled.kernel_ == taught.kernel_
     same = fitted(THREE, kernel=taught.kernel_, inference="variational")
     assert taught.log_marginal_likelihood_ == pytest.approx(same.log_marginal_likelihood_, abs=1e-6)
     np.testing.assert_allclose(taught.predict_proba(Z), same.predict_proba(Z), atol=1e-5)
