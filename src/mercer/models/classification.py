@@ -63,11 +63,11 @@ class GaussianProcessClassifier(Classifier):
     kernel : the covariance of the latent function(s); for more than two classes a list gives one to each. None is the
         standard kernel (PRML 6.72) on centred and scaled inputs: with a lengthscale for each input (ARD) where that
         raises the evidence by more than ln(n) / 2 for each of them, and one for all inputs otherwise.
-    inference : "laplace", a Gaussian at the mode of the posterior, the fastest; "ep", expectation propagation, the most
-        accurate (two classes); "variational", a lower bound on the evidence; "mcmc", samples of the posterior. With
-        more than two classes, Laplace holds for small latent functions only, so the terms of the kernel are learned
-        up to a variance, of 100, 30, 10, 3 and 1 the one that predicts labels left out best; "variational" has the
-        better probabilities.
+    inference : "laplace", a Gaussian at the mode of the posterior, the fastest; "ep", expectation propagation, a
+        Gaussian with its moments, ten times closer (two classes); "variational", the Gaussian with the best lower bound
+        on the evidence, as close; "mcmc", samples of the posterior. With more than two classes, Laplace holds for small
+        latent functions only, so the terms of the kernel are learned up to a variance, of 100, 30, 10, 3 and 1 the one
+        that predicts labels left out best; "variational" has the better probabilities.
     link : "logistic", or "probit" (two classes).
     learning : "mle" maximises the approximate evidence; "map" the evidence times the priors that the kernel carries;
         None keeps every parameter as it is. "mcmc" learns by expectation propagation. With more than two classes,
