@@ -302,7 +302,8 @@ def test_learning_climbs_and_keeps_what_it_found():
 
 
 def test_many_rows_of_many_classes_are_learned_by_laplace(monkeypatch):
-    monkeypatch.setattr("mercer.learning.labels.MANY", 30)
+    monkeypatch.setattr(labels, "MANY", 30)
+    monkeypatch.setattr(labels, "CEILINGS", (0.5,))
     taught, teacher = (fitted(THREE, inference=way, learning="mle") for way in ("variational", "laplace"))
     assert taught.kernel_.parameters["lengthscale"] == teacher.kernel_.parameters["lengthscale"]
     assert taught.optima_[0].parameters == teacher.kernel_.parameters
@@ -315,8 +316,12 @@ def test_many_rows_of_many_classes_are_learned_by_laplace(monkeypatch):
         for i in range(power + 2)
     ]
     assert np.argmax(bounds) == power
+    assert power > 0
     sampled = fitted(THREE, inference="mcmc", learning="mle", n_samples=400)  # of any number of rows
     assert sampled.kernel_ == taught.kernel_
+    sure = KERNEL.with_priors(variance=priors.LogNormal(np.log(0.5), 0.01))
+    heeded = fitted(THREE, kernel=sure, inference="variational", learning="map")
+    assert heeded.kernel_.parameters["variance"] == pytest.approx(0.5, rel=0.05)
     same = fitted(THREE, kernel=taught.kernel_, inference="variational")
     assert taught.log_marginal_likelihood_ == pytest.approx(same.log_marginal_likelihood_, abs=1e-6)
     np.testing.assert_allclose(taught.predict_proba(Z), same.predict_proba(Z), atol=1e-5)

@@ -129,19 +129,27 @@ class Teacher:
         return (each, found) if better else (one, learned)
 
     def _raised(self, problem, learned) -> np.ndarray:
-        """theta with all variances as many times larger as the variational bound on these rows asks for."""
+        """theta with all variances as many times larger as the variational bound on these rows (and the prior) asks
+        for."""
         theta, mask = learned.optima[0].theta, problem.amplitude()
         if mask is None:
             return theta
+        prior = problem.prior() if self.use_priors else lambda theta: (0.0, None)
         with LabelProblem(problem.kernels, problem.X, problem.codes, self.infer("variational"))(None) as evidence:
             evidence.jitter = learned.jitter
-            best = evidence(theta, gradient=False)
-            for _ in range(int(REACH / np.log(RAISED))):
+
+            def height(theta) -> float:
                 evidence.found = None  # begin anew: the bound has several maxima
-                further = evidence(theta + np.log(RAISED) * mask, gradient=False)
-                if best is None or further is None or further.value <= best.value:
+                found = evidence(theta, gradient=False)
+                return -np.inf if found is None else found.value + prior(theta)[0]
+
+            best = height(theta)
+            for _ in range(int(REACH / np.log(RAISED))):
+                further = theta + np.log(RAISED) * mask
+                new = height(further)
+                if new <= best:
                     break
-                best, theta = further, theta + np.log(RAISED) * mask
+                best, theta = new, further
         return theta
 
     def _again(self, problem, learned, ceiling, restarts: int = 0) -> Learned:
