@@ -129,12 +129,14 @@ def main():
                          f"{found.calibration_error:.1%}"])  # fmt: skip
             print(rows[-1], flush=True)
     ours = sum(min(found, key=found.__getitem__).startswith("mercer") for found in losses.values())
-    lines = [f"{options.folds} stratified folds, all rows left out once.", "",
+    apart = " Measured fold by fold on several days and commits, not in one run." if options.kept else ""
+    lines = [f"{options.folds} stratified folds, all rows left out once.{apart}", "",
              *table(["data", "model", "error", "log loss", "calibration error"], rows), "",
              f"Lowest log loss by mercer on {ours} of {len(losses)} sets."]  # fmt: skip
     print("\n".join(lines))
     if options.write:
-        command = f"python benchmarks/classifiers.py --sets {' '.join(options.sets)} --write"
+        command = f"python benchmarks/classifiers.py --sets {' '.join(options.sets)}"
+        command += " --kept FILE" * bool(options.kept) + " --done" * options.done + " --write"
         keep("classifiers", "Classifiers on real data", command, lines)
 
 

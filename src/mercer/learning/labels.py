@@ -7,7 +7,7 @@ held below a ceiling, the one whose left out labels are predicted best.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,11 +30,13 @@ SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat
 
 
 class Taught(NamedTuple):
-    """The problem with the kernels chosen for it, what climbing found, and the parameters to be used."""
+    """The problem with the kernels chosen for it, what climbing found, the parameters to be used, and the approximation
+    nearest to them, if the inference that predicts has one."""
 
     problem: LabelProblem
     learned: Learned
     theta: np.ndarray
+    near: Any
 
 
 class Teacher:
@@ -61,7 +63,7 @@ class Teacher:
         problem = LabelProblem(kernels, X, codes, self.infer(self.climbs))
         if not self.undecided and not self.cautious:
             learned = self._learn(problem)
-            return Taught(problem, learned, learned.optima[0].theta)
+            return self._taught(problem, learned)
         few = problem
         most = int(DECIDED_ON * (2 / self.classes) ** (1 / 3))  # as many flops for any number of classes
         if problem.n > most:
@@ -84,7 +86,11 @@ class Teacher:
                 theta = self._raised(few, learned)
         except KeyboardInterrupt:  # before anything new was found
             learned.interrupted = True
-        return Taught(problem, learned, learned.optima[0].theta if theta is None else theta)
+        return self._taught(problem, learned, theta)
+
+    def _taught(self, problem, learned, theta=None) -> Taught:
+        near = problem.evidence.found if problem.evidence is not None and self.climbs == self.inference else None
+        return Taught(problem, learned, learned.optima[0].theta if theta is None else theta, near)
 
     def _held_back(self, problem, learned) -> tuple[Learned, float]:
         """What is learned below the ceiling that predicts left out labels best, and that ceiling."""

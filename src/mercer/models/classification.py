@@ -83,9 +83,10 @@ class GaussianProcessClassifier(Classifier):
     optimizer, max_iterations, progress, allow_invalid : as for `GaussianProcessRegressor`.
 
     Fitted: ``classes_``; ``kernel_`` (``kernels_``, where each class has one); ``log_marginal_likelihood_``;
-    ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, in learning and after it, and whether
-    it converged; with "mcmc" effective sample sizes); ``posterior_``; ``weights_`` a of the latent means k(x, X) a.
-    With "mcmc" evidence and weights are those of the approximation that learns, at the mean of sampled parameters.
+    ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, in the last climb and after it, and
+    whether it converged; with "mcmc" effective sample sizes); ``posterior_``; ``weights_`` a of the latent means
+    k(x, X) a. With "mcmc" evidence and weights are those of the approximation that learns, at the mean of sampled
+    parameters.
 
     >>> import numpy as np
     >>> X = np.linspace(-3, 3, 40)[:, None]
@@ -161,9 +162,7 @@ class GaussianProcessClassifier(Classifier):
             theta = taught.theta
             kernels = problem.at(theta)
         draws = self._draws(kernels) if self.inference == "mcmc" else None
-        start = None
-        if problem.evidence is not None and self._teacher(problem.n).climbs == self.inference:
-            start = problem.evidence.found  # near the optimum
+        start = taught and taught.near
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
             kernels = problem.at(theta)
