@@ -47,8 +47,10 @@ from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
+from mercer.learning import family
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
+from mercer.linalg.trend import Trend
 from mercer.models import (
     centers,
     classification,
@@ -83,8 +85,8 @@ _FAMILIES: dict[str, list[Any]] = {
         priors.Normal, priors.LogNormal, priors.HalfNormal, priors.HalfCauchy, priors.Gamma, priors.InverseGamma,
     ],
     "parts": [
-        RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, WeightPosterior, plan.Plan,
-        regression.Iteration, regression.Found, RidgePath, centers.CenterPath, LatentPosterior,
+        RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, WeightPosterior, plan.Plan,
+        family.Member, family.Tried, family.Choice, regression.Iteration, regression.Found, RidgePath, centers.CenterPath, LatentPosterior,
         SampledPosterior, SoftmaxPosterior,
     ],
     "models": [
@@ -373,10 +375,16 @@ def _sound(made) -> bool:
         case GP():
             return all(isinstance(getattr(made, name), kind) for name, kind in _OF_A_GP.items())
         case MeanFunction():
-            return isinstance(made.constant, float) and isinstance(made.function, RowFunction | None)
+            known = isinstance(made.constant, float) and isinstance(made.function, RowFunction | None)
+            return known and isinstance(made.unknown, bool)
         case Observed():
             n = count_rows(made.X)
-            return made.y.shape == made.noise.shape == made.a.shape == (n,) and made.factor.lower.shape == (n, n)
+            trend = made.trend is None or made.trend.H.shape[0] == n
+            vectors = made.y.shape == made.noise.shape == made.a.shape == (n,)
+            return vectors and made.factor.lower.shape == (n, n) and trend
+        case Trend():
+            q = made.H.shape[1]
+            return made.half.shape == made.H.shape and made.root.shape == (q, q)
         case WeightPosterior():
             n, M = count_rows(made.X), len(made.weights)
             square = made.B.shape == made.factor.lower.shape == (M, M) and made.weights.shape == (M,)

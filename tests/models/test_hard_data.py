@@ -150,8 +150,7 @@ def test_intervals_are_not_too_narrow_with_as_many_columns_as_rows():
     y = 2 * X[:, 0] + 0.5 * rng.normal(size=350)
     model = mc.GaussianProcessRegressor(progress=False).fit(X[:50], y[:50])
     mean, deviation = model.predict(X[50:], return_std=True)
-    assert np.mean(np.abs(y[50:] - mean) < 1.96 * deviation) > 0.8  # half of them without a look at learning itself
-    assert "intervals may be too narrow" in str(model.report())
+    assert np.mean(np.abs(y[50:] - mean) < 1.96 * deviation) > 0.9
 
 
 def test_a_signal_with_many_cycles_is_found():

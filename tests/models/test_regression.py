@@ -50,7 +50,8 @@ def test_predictions_are_those_of_the_book(normalize, each):
     m, s = (y.mean(), y.std()) if normalize else (0.0, 1.0)
     C = s**2 * reference.rbf(X, X, 1.3, LENGTHS) + np.diag(np.broadcast_to(noise, 60))
     K_s, K_ss = s**2 * reference.rbf(X, Z, 1.3, LENGTHS), s**2 * reference.rbf(Z, Z, 1.3, LENGTHS)
-    mean, cov = reference.predict(C, K_s, K_ss, y - m)
+    predict = reference.predict_with_unknown_mean if normalize else reference.predict
+    mean, cov = predict(C, K_s, K_ss, y - m)
     np.testing.assert_allclose(found.predict(Z), mean + m, atol=1e-10)
     np.testing.assert_allclose(found.predict(Z, return_cov=True, include_noise=False)[1], cov, atol=1e-10)
     np.testing.assert_allclose(
@@ -58,6 +59,54 @@ def test_predictions_are_those_of_the_book(normalize, each):
     )  # fmt: skip
     np.testing.assert_allclose(found.predict(Z, return_cov=True)[1], cov + np.mean(noise) * np.eye(25), atol=1e-10)
     np.testing.assert_allclose(found.noise_, noise)
+
+
+def test_an_unknown_mean_is_integrated_out():
+    noise = rng.uniform(0.05, 0.2, 60)
+    for kernel in (1.3 * k.RBF(LENGTHS), 0.3 * k.Linear()):  # both routes
+        found = model(kernel, noise=noise, learning=None)
+        C = found.scale_**2 * kernel(X) + np.diag(noise)
+        expected = reference.restricted_log_evidence(C, y) + 59 * np.log(found.scale_)
+        assert found.log_marginal_likelihood_ == pytest.approx(expected, abs=1e-9)
+        for i in (0, 7):  # leaving a row out estimates the mean without it
+            rest = np.arange(60) != i
+            refit = model(kernel, (X[rest], y[rest]), noise=noise[rest] * (y[rest].std() / y.std()) ** 2, learning=None)
+            mean, variance = reference.predict_with_unknown_mean(
+                C[np.ix_(rest, rest)], C[np.ix_(rest, [i])], C[i : i + 1, i : i + 1], y[rest]
+            )
+            assert found.loo().mean[i] == pytest.approx(mean[0], abs=1e-9)
+            assert found.loo().variance[i] == pytest.approx(variance[0, 0], abs=1e-9)
+            assert refit.predict(X[i : i + 1])[0] == pytest.approx(mean[0], abs=1e-9)
+        more = found.update(Z[:5], np.zeros(5), noise=np.full(5, 0.1))
+        whole = model(kernel, (np.r_[X, Z[:5]], np.r_[y, np.zeros(5)]), noise=np.r_[noise, np.full(5, 0.1)], learning=None)
+        ratio = (whole.scale_ / more.scale_) ** 2
+        kernel_all = model(ratio**-1 * kernel, (np.r_[X, Z[:5]], np.r_[y, np.zeros(5)]),
+                           noise=np.r_[noise, np.full(5, 0.1)], learning=None)  # fmt: skip
+        np.testing.assert_allclose(more.predict(Z), kernel_all.predict(Z), atol=1e-9)
+
+
+def test_samples_of_an_unknown_mean_have_its_doubt():
+    found = model(1.3 * k.RBF(LENGTHS), (X[:8], y[:8]), noise=0.1, learning=None)
+    mean, cov = found.predict(Z, return_cov=True, include_noise=False)
+    draws = found.sample_y(Z, 4000, include_noise=False)
+    np.testing.assert_allclose(np.cov(draws), cov, atol=0.12 * np.diag(cov).max())
+    many = np.repeat(Z, 170, axis=0)  # more places than one joint covariance has room for
+    draws = found.sample_y(many, 300, include_noise=False)
+    np.testing.assert_allclose(draws.std(axis=1)[::170], np.sqrt(np.diag(cov)), rtol=0.2)
+    np.testing.assert_allclose(draws.mean(axis=1)[::170], mean, atol=4 * np.sqrt(np.diag(cov).max() / 300))
+
+
+def test_leave_one_out_does_not_flatter_where_columns_outnumber_rows():
+    A = np.random.default_rng(5).normal(size=(32, 200))
+    t = np.random.default_rng(6).normal(size=32)
+    found = model(None, (A, t))
+    loo = found.loo()
+    assert 1 - np.sum((t - loo.mean) ** 2) / np.sum((t - t.mean()) ** 2) < 0.3
+    mean, deviation = found.predict(np.random.default_rng(7).normal(size=(400, 200)), return_std=True)
+    held = np.abs(np.random.default_rng(8).normal(size=400) - mean) < 1.96 * deviation
+    assert held.mean() > 0.9
+    three = model(None, (A[:3, :2], t[:3])).loo()
+    assert 1 - np.sum((t[:3] - three.mean) ** 2) / np.sum((t[:3] - t[:3].mean()) ** 2) < 0.9
 
 
 def test_leave_one_out_equals_refits():
@@ -99,10 +148,9 @@ SKLEARN = [
 
 
 @pytest.mark.parametrize("kernel", SKLEARN, ids=str)
-@pytest.mark.parametrize("normalize", [False, True])
-def test_a_scikit_learn_kernel_drops_in_and_gives_the_same_posterior(kernel, normalize):
-    ours = model(kernel, learning=None, normalize=normalize)
-    theirs = Theirs(kernel, optimizer=None, alpha=0.0, normalize_y=normalize).fit(X, y)
+def test_a_scikit_learn_kernel_drops_in_and_gives_the_same_posterior(kernel):
+    ours = model(kernel, learning=None, normalize=False)
+    theirs = Theirs(kernel, optimizer=None, alpha=0.0).fit(X, y)
     mean, deviation = theirs.predict(Z, return_std=True)
     np.testing.assert_allclose(ours.predict(Z), mean, atol=1e-8)
     np.testing.assert_allclose(ours.predict(Z, return_std=True)[1], deviation, atol=1e-8)
@@ -124,10 +172,11 @@ def _natural(theirs, gradient):
 def test_learning_reaches_at_least_their_evidence(n):
     A = rng.uniform(-2, 2, size=(n, 3))
     t = np.sin(2 * A[:, 0]) + A[:, 1] ** 2 + 0.1 * rng.normal(size=n)
-    ours = model(1.0 * k.RBF(np.ones(3)), (A, t))
+    t = (t - t.mean()) / t.std()
+    ours = model(1.0 * k.RBF(np.ones(3)), (A, t), normalize=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they warn of bounds; we have nothing to warn of
-        theirs = Theirs(sk.ConstantKernel() * sk.RBF(np.ones(3)) + sk.WhiteKernel(), normalize_y=True).fit(A, t)
+        theirs = Theirs(sk.ConstantKernel() * sk.RBF(np.ones(3)) + sk.WhiteKernel()).fit(A, t)
     assert ours.log_marginal_likelihood_ >= theirs.log_marginal_likelihood_value_ - 1e-3
 
 
@@ -170,8 +219,9 @@ def test_jura_cadmium():
     train = frame["set"] == frame["set"].iloc[0]
     assert train.sum() == 259
     places, cadmium = frame[["Xloc", "Yloc"]].to_numpy(), frame["Cd"].to_numpy()
-    found = model(1.0 * k.RBF([1.0, 1.0]), (places[train], cadmium[train]))
-    error = np.abs(found.predict(places[~train]) - cadmium[~train]).mean()
+    center, scale = cadmium[train].mean(), cadmium[train].std()
+    found = model(1.0 * k.RBF([1.0, 1.0]), (places[train], (cadmium[train] - center) / scale), normalize=False)
+    error = np.abs(found.predict(places[~train]) * scale + center - cadmium[~train]).mean()
     assert error == pytest.approx(0.574, abs=0.003)
 
 
@@ -256,7 +306,7 @@ def test_terms_of_a_sum_add_up():
     parts = found.decompose(Z)
     assert next(iter(parts)) == "wiggle"
     assert len(parts) == 2
-    np.testing.assert_allclose(sum(mean for mean, _ in parts.values()) + found.center_, found.predict(Z), atol=1e-9)
+    np.testing.assert_allclose(sum(mean for mean, _ in parts.values()) + found.mean_, found.predict(Z), atol=1e-9)
     K = k.RBF(1.0)(Z, X)
     C = kernel(X)
     expected = K @ np.linalg.solve(C, (y - y.mean()) / y.std()) * y.std()
@@ -546,6 +596,8 @@ def test_what_else_is_refused_in_words():
 def test_copies_are_told():
     doubled = model(data=(np.r_[X, X], np.r_[y, y]))
     assert "60 rows repeat others exactly" in str(doubled.report())
+    assert doubled.noise_ == pytest.approx(model(data=(X, y)).noise_, rel=1e-6)
+    assert len(doubled.loo().mean) == 120
 
 
 def test_inputs_that_noise_alone_bends_along_are_irrelevant():

@@ -37,3 +37,20 @@ def leave_one_out(C, y):
         means.append(mean[0])
         variances.append(variance[0, 0])
     return np.array(means), np.array(variances)
+
+
+def predict_with_unknown_mean(C, K_s, K_ss, y):
+    """RW06 2.41 and 2.42 with one constant feature and a flat prior; ordinary kriging."""
+    C_inv, one = np.linalg.inv(C), np.ones(len(y))
+    A = one @ C_inv @ one
+    constant = one @ C_inv @ y / A
+    mean, cov = predict(C, K_s, K_ss, y - constant)
+    R = 1 - K_s.T @ C_inv @ one
+    return constant + mean, cov + np.outer(R, R) / A
+
+
+def restricted_log_evidence(C, y):
+    """The density of n - 1 orthonormal contrasts of y, none of which sees a constant (Patterson and Thompson 1971)."""
+    n = len(y)
+    Q = np.linalg.qr(np.column_stack([np.ones(n), np.eye(n)[:, : n - 1]]))[0][:, 1:]
+    return log_evidence(Q.T @ C @ Q, Q.T @ y)

@@ -1,4 +1,4 @@
-"""The mean of a process before data: a number, or a function of the input."""
+"""The mean of a process before data: a number, a function of the input, or a constant nobody knows."""
 
 import dataclasses
 import reprlib
@@ -11,13 +11,16 @@ from mercer.core.precision import concretely
 from mercer.kernels.base import Kernel
 from mercer.kernels.functions import RowFunction
 
+UNKNOWN = "unknown"
+
 
 @dataclasses.dataclass(frozen=True)
 class MeanFunction:
-    """m(x), evaluated at many inputs: (n,)."""
+    """m(x), evaluated at many inputs: (n,); beside it, with ``unknown``, a constant with a flat prior."""
 
     constant: float = 0.0
     function: RowFunction | None = None
+    unknown: bool = False
 
     @classmethod
     def of(cls, mean) -> "MeanFunction":
@@ -25,12 +28,17 @@ class MeanFunction:
             return mean
         if callable(mean) and not isinstance(mean, Kernel):
             return cls(function=RowFunction.of(mean))
+        if isinstance(mean, str) and mean == UNKNOWN:
+            return cls(unknown=True)
         try:
             value = float(mean)
         except (TypeError, ValueError):
             value = np.nan
         if not np.isfinite(value):
-            raise ParameterError(f"mean must be a finite number or a function of one input; got {reprlib.repr(mean)}.")
+            raise ParameterError(
+                f"mean must be a finite number, a function of one input, or {UNKNOWN!r} for a constant that the data are "
+                f"to tell; got {reprlib.repr(mean)}."
+            )
         return cls(constant=value)
 
     def __call__(self, X) -> np.ndarray:
@@ -45,5 +53,11 @@ class MeanFunction:
             )
         return values[:, 0].copy()
 
+    def columns(self, X) -> np.ndarray:
+        """H (n, q): what multiplies the coefficients nobody knows."""
+        return np.ones((count_rows(X), int(self.unknown)))
+
     def __repr__(self):
+        if self.unknown:
+            return repr(UNKNOWN)
         return repr(self.constant) if self.function is None else repr(self.function)

@@ -28,26 +28,43 @@ from mercer.kernels.convert import as_covariance
 from mercer.kernels.stationary import White
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, random_root, root
+from mercer.linalg.trend import Trend
 
 JOINTLY = 4000  # places up to which samples come from one dense covariance
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Observed:
-    """Data a process is conditioned on: inputs, targets, noise variances, the factor of C and a = C^-1 (y - m)."""
+    """Data a process is conditioned on: inputs, targets, noise variances, the factor of C and a = C^-1 (y - m).
+
+    With an unknown constant in the mean, m includes its estimate, and ``trend`` has what the data say of it.
+    """
 
     X: object
     y: np.ndarray
     noise: np.ndarray
     factor: Cholesky
     a: np.ndarray
+    trend: Trend | None = None
+
+    @classmethod
+    def of(cls, X, y, noise, factor: Cholesky, prior_mean: MeanFunction) -> "Observed":
+        target = y - prior_mean(X)
+        a = factor.solve(target)
+        if not prior_mean.unknown:
+            return cls(X, y, noise, factor, a)
+        H = prior_mean.columns(X)
+        trend = Trend.of(H, factor.solve(H))
+        return cls(X, y, noise, factor, trend.contrasted(a, target), trend)
 
 
 class GP:
     """A distribution over functions with a mean and a covariance, the kernel (PRML 6.4.1).
 
-    ``mean`` is a number or a function of one input. The posterior is again a GP: it can be sampled and conditioned
-    again. A kernel known not to be positive semidefinite is refused unless ``allow_invalid=True``.
+    ``mean`` is a number, a function of one input, or "unknown": a constant with a flat prior, integrated out, so that
+    nothing can be asked of the process before data (ordinary kriging; RW06 2.7). The posterior is again a GP: it can be
+    sampled and conditioned again. A kernel known not to be positive semidefinite is refused unless
+    ``allow_invalid=True``.
 
     >>> from mercer import kernels as k
     >>> f = GP(k.RBF())
@@ -67,7 +84,7 @@ class GP:
     def mean(self, Z) -> np.ndarray:
         """E f(z): (s,). For a posterior m(z) + k(z, X) C^-1 (y - m(X)) (PRML 6.66)."""
         Z = self._aligned(Z)
-        mean = self.prior_mean(Z)
+        mean = self._before(Z)
         if self.observed is not None:
             for part in self._pieces(Z):
                 mean[part] += gram.between(self.kernel, take_rows(Z, part), self.observed.X) @ self.observed.a
@@ -80,23 +97,38 @@ class GP:
     def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance together: (s,), (s,). In pieces, so that memory does not grow with the number of rows."""
         Z = self._aligned(Z)
-        mean, variance = self.prior_mean(Z), gram.diagonal(self.kernel, Z)
+        mean, variance = self._before(Z), gram.diagonal(self.kernel, Z)
         if self.observed is not None:
-            for part, V in self._whitened_pieces(self.kernel, self.observed, Z, mean):
-                variance[part] -= np.einsum("ij,ij->j", V, V)
+            H = self.prior_mean.columns(Z)
+            for part, V, doubt in self._whitened_pieces(self.kernel, self.observed, Z, H, mean):
+                variance[part] += np.einsum("ij,ij->j", doubt, doubt) - np.einsum("ij,ij->j", V, V)
             # Below this there is only what rounding leaves of the prior's variance.
             np.maximum(variance, 0.0, out=variance)
         return mean, variance
 
-    def _whitened_pieces(self, kernel, observed, Z, mean):
-        """L^-1 k(X, Z), some columns at a time, in memory that is used again; k(Z, X) a is added to ``mean``."""
+    def constant(self) -> float:
+        """The estimate of an unknown constant in the mean; zero where there is none."""
+        if not self.prior_mean.unknown:
+            return 0.0
+        observed = self._needs_data()
+        assert observed.trend is not None
+        return float(observed.trend.coefficients(observed.y - self.prior_mean(observed.X))[0])
+
+    def _before(self, Z):
+        """The prior mean, with the estimate of an unknown constant."""
+        return self.prior_mean(Z) + self.constant()
+
+    def _whitened_pieces(self, kernel, observed, Z, H, mean):
+        """L^-1 k(X, Z), some columns at a time, in memory that is used again, and what doubt about an unknown constant
+        adds (`Trend.doubt`); k(Z, X) a is added to ``mean``. ``H``: the columns of unknown coefficients at Z."""
         pieces = self._pieces(Z)
         n, largest = len(observed.y), max((part.stop - part.start for part in pieces), default=0)
         memory = np.empty((largest, n))
         for part in pieces:
             K = gram.between(kernel, take_rows(Z, part), observed.X, out=memory[: part.stop - part.start])
             mean[part] += K @ observed.a
-            yield part, observed.factor.half_solve_in_place(K.T, many=len(mean) > n)
+            doubt = np.zeros((0, len(K))) if observed.trend is None else observed.trend.doubt(H[part], K)
+            yield part, observed.factor.half_solve_in_place(K.T, many=len(mean) > n), doubt
 
     def _pieces(self, Z):
         return gram.pieces(count_rows(Z), len(self.observed.y) if self.observed is not None else 1)
@@ -105,8 +137,14 @@ class GP:
         """cov(f(z), f(z')), without observation noise: (s, s)."""
         Z = self._aligned(Z)
         K = gram.within(self.kernel, Z)
+        if self.prior_mean.unknown:
+            self._needs_data()
         if self.observed is not None:
-            V = self._whitened(self.observed, Z)
+            cross = gram.between(self.kernel, self.observed.X, Z)
+            if self.observed.trend is not None:
+                doubt = self.observed.trend.doubt(self.prior_mean.columns(Z), cross.T)
+                K += doubt.T @ doubt
+            V = self.observed.factor.half_solve(cross)
             K -= V.T @ V
         return K
 
@@ -123,16 +161,14 @@ class GP:
     def _needs_all_columns(self) -> bool:
         return self.kernel.needs_all_columns or self.prior_mean.function is not None
 
-    def _whitened(self, observed: Observed, Z):
-        """L^-1 k(X, Z): (n, s), which the data take off the prior covariance, squared."""
-        return observed.factor.half_solve(gram.between(self.kernel, observed.X, Z))
-
     # -- samples -------------------------------------------------------------------------------------------------
 
     def sample(self, X, size: int = 1, seed=0) -> np.ndarray:
         """Functions drawn from the process, at the rows of X: (size, n). The same seed gives the same functions."""
         check_size(size)
         X, n = self._aligned(X), count_rows(X)
+        if self.prior_mean.unknown:
+            self._needs_data()
         if n > JOINTLY:
             return self._sample_many(X, size, seed)
         scale = float(np.max(gram.diagonal(self.kernel, X))) if n else 0.0
@@ -174,6 +210,9 @@ class GP:
             noise = np.sqrt(seen.noise + white) * normal(keys[1], (size, total - s))
             missed = seen.y - self.prior_mean(seen.X) - f[:, s:] - noise
             weights = seen.factor.solve(missed.T)
+            if seen.trend is not None:
+                weights = seen.trend.contrasted(weights, missed.T)
+                out += (self.prior_mean.columns(Z) @ seen.trend.coefficients(missed.T)).T
             for part in self._pieces(Z):
                 out[:, part] += (gram.between(self.kernel, take_rows(Z, part), seen.X) @ weights).T
         return out
@@ -186,6 +225,9 @@ class GP:
         y, noise = as_vector(y, n), _noise(noise, n)
         if n == 0:
             return 0.0
+        if self.prior_mean.unknown:
+            both = self._with(X, y, noise, self._extend(X, n, noise))
+            return both.log_evidence() - (0.0 if self.observed is None else self.log_evidence())
         L, residual = self._extend(X, n, noise), y - self.prior_mean(X)
         if self.observed is None:
             white = L.half_solve(residual)
@@ -196,6 +238,16 @@ class GP:
         half_log_det = float(np.sum(np.log(np.diag(L.lower)[-n:])))
         return -0.5 * float(white @ white) - half_log_det - 0.5 * n * math.log(2 * math.pi)
 
+    def log_evidence(self) -> float:
+        """ln p(y) of what was observed (PRML 6.69); with an unknown constant, of the contrasts it does not reach (the
+        restricted likelihood)."""
+        observed = self._needs_data()
+        quadratic = float((observed.y - self.prior_mean(observed.X)) @ observed.a)
+        log_det, contrasts = observed.factor.log_det(), len(observed.y)
+        if observed.trend is not None:
+            log_det, contrasts = log_det + observed.trend.log_det(), contrasts - observed.trend.size
+        return -0.5 * (log_det + quadratic + contrasts * math.log(2 * math.pi))
+
     def condition(self, X, y, noise=0.0) -> "GP":
         """The posterior given y = f(X) + noise, a variance for all points or one each (PRML 6.66, 6.67).
 
@@ -205,7 +257,10 @@ class GP:
         y, noise = as_vector(y, n), _noise(noise, n)
         if n == 0:
             return self
-        L = self._extend(X, n, noise)
+        return self._with(X, y, noise, self._extend(X, n, noise))
+
+    def _with(self, X, y, noise, L) -> "GP":
+        """The posterior with further observations, from the factor ``L`` of all of them."""
         if self.observed is not None:
             X = stack_rows(self.observed.X, X, self._needs_all_columns)
             y = np.concatenate([self.observed.y, y])
@@ -213,8 +268,7 @@ class GP:
         posterior = object.__new__(GP)
         posterior.__dict__.update(self.__dict__)
         # Copies: what the caller does to the arrays later is not data.
-        X, y = copy.deepcopy(X), y.copy()
-        posterior.observed = Observed(X, y, noise, L, L.solve(y - self.prior_mean(X)))
+        posterior.observed = Observed.of(copy.deepcopy(X), y.copy(), noise, L, self.prior_mean)
         return posterior
 
     def _extend(self, X, n, noise) -> Cholesky:
@@ -237,15 +291,22 @@ class GP:
     # -- what the data say of it --------------------------------------------------------------------------------------
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of each observation given all the others, noise included (RW06 5.12): (n,), (n,)."""
+        """Mean and variance of each observation given all the others, noise included (RW06 5.12): (n,), (n,).
+
+        An unknown constant is estimated anew without the row: P takes the place of C^-1. A row that alone determines
+        it (a single one, say) leaves nothing to estimate it from; there it stays.
+        """
         observed = self._needs_data()
         diagonal = observed.factor.inverse_diagonal()
+        if observed.trend is not None:
+            left = diagonal - np.einsum("ij,ij->i", observed.trend.half, observed.trend.half)
+            diagonal = np.where(left > len(left) * np.finfo(float).eps * diagonal, left, diagonal)
         return observed.y - observed.a / diagonal, 1 / diagonal
 
     def residual(self) -> float:
         """|C a - (y - m)| / |y - m|: what rounding has left of the equations that were solved."""
         observed = self._needs_data()
-        target = observed.y - self.prior_mean(observed.X)
+        target = observed.y - self._before(observed.X)
         left = -target
         for part in self._pieces(observed.X):
             rows = take_rows(observed.X, part)
@@ -273,7 +334,11 @@ class GP:
             for part in self._pieces(Z):
                 dmean[part] = gram.slope(kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
                 K = gram.between(kernel, Z[part], X)
-                dvariance[part] -= 2 * gram.slope(kernel, Z[part], X, self.observed.factor.solve(K.T).T)
+                weights = self.observed.factor.solve(K.T).T
+                if self.observed.trend is not None:
+                    doubt = self.observed.trend.doubt(self.prior_mean.columns(Z[part]), K)
+                    weights += (self.observed.trend.half @ doubt).T
+                dvariance[part] -= 2 * gram.slope(kernel, Z[part], X, weights)
         return dmean, dvariance
 
     def moments_of(self, part, Z) -> tuple[np.ndarray, np.ndarray]:
@@ -281,8 +346,9 @@ class GP:
         observed = self._needs_data()
         Z = self._aligned(Z)
         mean, variance = np.zeros(count_rows(Z)), gram.diagonal(part, Z)
-        for piece, V in self._whitened_pieces(part, observed, Z, mean):
-            variance[piece] -= np.einsum("ij,ij->j", V, V)
+        none = np.zeros_like(self.prior_mean.columns(Z))  # a term has no share in the unknown constant
+        for piece, V, doubt in self._whitened_pieces(part, observed, Z, none, mean):
+            variance[piece] += np.einsum("ij,ij->j", doubt, doubt) - np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
 
     def with_latent_kernel(self) -> "GP":
@@ -297,7 +363,8 @@ class GP:
 
     def _needs_data(self) -> Observed:
         if self.observed is None:
-            raise ParameterError("this process has not seen data yet; condition it first.")
+            unknown = " Its mean is unknown before that." if self.prior_mean.unknown else ""
+            raise ParameterError(f"this process has not seen data yet; condition it first.{unknown}")
         return self.observed
 
     @property

@@ -23,7 +23,10 @@ from mercer.linalg.cholesky import Cholesky, factor
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WeightPosterior:
-    """p(w | y) = N(mean, B^-1), B = I + Phi^T diag(noise)^-1 Phi, beside the data it came from."""
+    """p(w | y) = N(mean, B^-1), B = I + Phi^T diag(noise)^-1 Phi, beside the data it came from.
+
+    With an ``unknown`` constant, the last feature is one everywhere and its weight has a flat prior: no unit in B.
+    """
 
     kernel: Kernel
     X: Any
@@ -32,33 +35,34 @@ class WeightPosterior:
     B: np.ndarray
     factor: Cholesky
     weights: np.ndarray
+    unknown: bool = False
 
     @classmethod
-    def given(cls, kernel, X, y, noise) -> "WeightPosterior":
+    def given(cls, kernel, X, y, noise, unknown: bool = False) -> "WeightPosterior":
         n, X = count_rows(X), copy.deepcopy(X)  # what the caller does to it later is not data
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
-        Phi = gram.features(kernel, X)
-        return cls._from(kernel, X, y, noise, *_statistics(Phi, y, noise))
+        Phi = _features(kernel, X, unknown)
+        return cls._from(kernel, X, y, noise, *_statistics(Phi, y, noise, unknown), unknown)
 
     @classmethod
-    def _from(cls, kernel, X, y, noise, B, c):
+    def _from(cls, kernel, X, y, noise, B, c, unknown):
         L = factor(B.copy())
-        return cls(kernel, X, y, noise, B, L, L.solve(c))
+        return cls(kernel, X, y, noise, B, L, L.solve(c), unknown)
 
     def condition(self, X, y, noise) -> "WeightPosterior":
         """Given more data: the sufficient statistics add up."""
         X = align_columns(self.X, X, self.kernel.needs_all_columns)
-        more = WeightPosterior.given(self.kernel, X, y, noise)
-        B = self.B + more.B - np.eye(len(self.B))
+        more = WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
+        B = self.B + more.B - np.diag(_prior(len(self.B), self.unknown))
         c = self.B @ self.weights + more.B @ more.weights
         X = stack_rows(self.X, more.X, self.kernel.needs_all_columns)
         y, noise = np.concatenate([self.y, more.y]), np.concatenate([self.noise, more.noise])
-        return WeightPosterior._from(self.kernel, X, y, noise, B, c)
+        return WeightPosterior._from(self.kernel, X, y, noise, B, c, self.unknown)
 
     # -- moments -------------------------------------------------------------------------------------------------
 
     def _features(self, Z):
-        return gram.features(self.kernel, Z)
+        return _features(self.kernel, Z, self.unknown)
 
     def _aligned(self, Z):
         return align_columns(self.X, Z, self.kernel.needs_all_columns)
@@ -98,12 +102,17 @@ class WeightPosterior:
         names = column_names(Z)
         kernel = self.kernel if names is None else by_position(self.kernel, names)
         Phi, Z = self._features(Z), as_matrix(Z)
+        M = len(self.weights) - self.unknown  # a constant has no slope
         return (
-            gram.feature_slope(kernel, Z, np.broadcast_to(self.weights, Phi.shape)),
-            2 * gram.feature_slope(kernel, Z, self.factor.solve(Phi.T).T),
+            gram.feature_slope(kernel, Z, np.broadcast_to(self.weights, Phi.shape)[:, :M]),
+            2 * gram.feature_slope(kernel, Z, self.factor.solve(Phi.T).T[:, :M]),
         )
 
     # -- what the data say of it -----------------------------------------------------------------------------------
+
+    def constant(self) -> float:
+        """As `GP.constant`."""
+        return float(self.weights[-1]) if self.unknown else 0.0
 
     @property
     def a(self) -> np.ndarray:
@@ -114,12 +123,14 @@ class WeightPosterior:
     def jitter(self) -> float:
         return self.factor.jitter
 
-    def log_likelihood(self) -> float:
+    def log_evidence(self) -> float:
+        """As `GP.log_evidence`."""
         Phi, n = self._features(self.X), len(self.y)
         residual = self.y - Phi @ self.weights
-        quadratic = float(residual @ (residual / self.noise) + self.weights @ self.weights)
-        log_det = self.factor.log_det() + float(np.log(self.noise).sum())
-        return -0.5 * (log_det + quadratic + n * math.log(2 * math.pi))
+        prior = _prior(len(self.weights), self.unknown)
+        quadratic = float(residual @ (residual / self.noise) + self.weights @ (prior * self.weights))
+        log_det = self.factor.log_det() + float(np.log(self.noise).sum()) - (math.log(n) if self.unknown else 0.0)
+        return -0.5 * (log_det + quadratic + (n - self.unknown) * math.log(2 * math.pi))
 
     def leave_one_out(self):
         half = self.factor.half_solve(self._features(self.X).T)
@@ -128,11 +139,21 @@ class WeightPosterior:
 
     def residual(self) -> float:
         """|B w - Phi^T y / noise| relative to its right side: what rounding has left of the equations solved."""
-        c = _statistics(self._features(self.X), self.y, self.noise)[1]
+        c = _statistics(self._features(self.X), self.y, self.noise, self.unknown)[1]
         return float(np.linalg.norm(self.B @ self.weights - c) / (np.linalg.norm(c) or 1.0))
 
 
-def _statistics(Phi, y, noise):
+def _features(kernel, X, unknown: bool):
+    Phi = gram.features(kernel, X)
+    return np.column_stack([Phi, np.ones(len(Phi))]) if unknown else Phi
+
+
+def _prior(size: int, unknown: bool) -> np.ndarray:
+    """Prior precisions of the weights."""
+    return np.append(np.ones(size - unknown), np.zeros(int(unknown)))
+
+
+def _statistics(Phi, y, noise, unknown: bool):
     """B and Phi^T y / noise."""
     scaled = Phi / np.sqrt(noise)[:, None]
-    return np.eye(Phi.shape[1]) + scaled.T @ scaled, scaled.T @ (y / np.sqrt(noise))
+    return np.diag(_prior(Phi.shape[1], unknown)) + scaled.T @ scaled, scaled.T @ (y / np.sqrt(noise))

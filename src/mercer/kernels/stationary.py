@@ -20,6 +20,8 @@ from mercer.kernels.dot import Linear
 from mercer.kernels.geometry import Geometry, gaussian_of, unit_lengths
 from mercer.kernels.validity import Validity, derive, gaussian_proof, proved
 
+SMOOTHNESSES = (0.5, 1.5, 2.5, math.inf)  # orders of Matern functions with a closed form that are in common use
+
 
 class Stationary(Kernel):
     """A function of x - x' with k(x, x) = 1."""
@@ -132,6 +134,7 @@ class Standard(Kernel):
     With one theta1 per input (the book's eta) it is the ARD kernel (PRML 6.72). theta2 = 0 and theta3 = 0 switch the
     constant and the linear term off for good. With ``shift`` and ``scale`` (one number, or one per input) it looks at
     (x - shift) / scale instead of x, which makes the thetas of unlike inputs comparable; both stay as they are given.
+    ``nu`` puts a rougher Matern function (1/2, 3/2 or 5/2) of theta1^1/2 |x - x'| in the place of the Gaussian.
     """
 
     theta0: Positive = 1.0
@@ -140,9 +143,14 @@ class Standard(Kernel):
     theta3: NonNegative = 1.0
     shift: Any = eqx.field(default=None, kw_only=True)
     scale: Any = eqx.field(default=None, kw_only=True)
+    nu: Any = eqx.field(default=None, kw_only=True)  # a leaf: one compiled program serves every smoothness
 
     def __post_init__(self):
         super().__post_init__()
+        if self.nu is not None and not is_traced(self.nu):
+            if not isinstance(self.nu, int | float | np.number | np.ndarray) or self.nu not in SMOOTHNESSES:
+                raise ParameterError(f"Standard.nu must be one of {SMOOTHNESSES}, or None for inf; got {self.nu!r}.")
+            object.__setattr__(self, "nu", as_float(self.nu))
         for field in ("shift", "scale"):
             value = getattr(self, field)
             if value is not None and not is_traced(value):
@@ -168,9 +176,19 @@ class Standard(Kernel):
         X, Z = self._seen(X), self._seen(Z)
         return X, Z, squared_distance(X, Z, 1 / jnp.sqrt(jnp.asarray(self.theta1)), what="theta1")
 
+    def _radial(self, r2):
+        """exp(-r2 / 2), or the Matern function of this order: (1 + a s + b s^2) exp(-s), s = (2 nu r2)^1/2."""
+        if self.nu is None:
+            return jnp.exp(-0.5 * r2)
+        nu = jnp.asarray(self.nu)
+        smooth = jnp.isinf(nu)
+        s = jnp.where(smooth, 0.5 * r2, jnp.sqrt(2 * jnp.where(smooth, 0.5, nu)) * safe_sqrt(r2))
+        a, b = jnp.where(smooth | (nu < 1), 0.0, 1.0), jnp.where(nu == 2.5, 1 / 3, 0.0)
+        return (1 + s * (a + b * s)) * jnp.exp(-s)
+
     def block(self, X, Z):
         X, Z, r2 = self._parts(X, Z)
-        value = self.theta0 * jnp.exp(-0.5 * r2) + self.theta2
+        value = self.theta0 * self._radial(r2) + self.theta2
         return value if is_zero(self.theta3) else value + self.theta3 * (X @ Z.T)
 
     def block_diag(self, X):
@@ -179,14 +197,16 @@ class Standard(Kernel):
 
     def geometry(self, X, Z):
         X, Z, r2 = self._parts(X, Z)
-        return (
-            gaussian_of(r2).scaled(self.theta0).plus(Linear().geometry(X, Z).scaled(self.theta3)).shifted(self.theta2)
-        )
+        radial = gaussian_of(r2) if self.nu is None else unit_lengths(self._radial(r2))
+        return radial.scaled(self.theta0).plus(Linear().geometry(X, Z).scaled(self.theta3)).shifted(self.theta2)
 
     @property
     def validity(self) -> Validity:
-        gaussian = gaussian_proof("exp(-theta1/2 |x-x'|^2)")
-        parts = [derive("6.13", "a positive multiple", "theta0 exp(-theta1/2 |x-x'|^2)", [gaussian])]
+        says, radial = "exp(-theta1/2 |x-x'|^2)", gaussian_proof("exp(-theta1/2 |x-x'|^2)")
+        if self.nu is not None and (is_traced(self.nu) or not np.isinf(self.nu)):
+            says = "the Matern function of theta1^1/2 |x-x'|"
+            radial = proved("RW06 4.14", "Matern: its spectral density is positive (Bochner)", says)
+        parts = [derive("6.13", "a positive multiple", f"theta0 {says}", [radial])]
         if not is_zero(self.theta2):
             parts.append(proved("6.1", "one constant feature", "theta2"))
         if not is_zero(self.theta3):

@@ -12,12 +12,14 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.lapack import blas, lapack
+from mercer.core.scores import crps
+from mercer.linalg.trend import Trend
 
 LOG_2PI = math.log(2 * math.pi)
 
 
 class Evaluation(NamedTuple):
-    """The evidence at one theta, its gradient, and y^T C^-1 y / n, by which C would best be scaled."""
+    """The evidence at one theta, its gradient, and by what C would best be multiplied, y^T C^-1 y / n."""
 
     value: float
     gradient: np.ndarray | None
@@ -27,15 +29,19 @@ class Evaluation(NamedTuple):
 class Evidence:
     """ln p(y | theta) = -1/2 ln|C| - 1/2 y^T C^-1 y - n/2 ln 2 pi (PRML 6.69), with C(theta) = K + diag(noise).
 
-    ``noise`` is one variance for each row, or None to learn a common one. A call answers with an `Evaluation`, or None
-    where C is not positive definite in double precision or not finite: a step to be rejected. With ``profiled=True``
-    the evidence is that of the best multiple of C, which costs nothing extra (PRML 6.69 maximised over a common
-    factor: C is multiplied by `scale`).
+    ``noise`` is one variance for each row, or None to learn a common one. ``H`` (n, q) has columns whose coefficients
+    are unknown, with a flat prior: then it is the evidence of the n - q contrasts they do not reach, the restricted
+    likelihood (`Trend`), and P takes the place of C^-1. A call answers with an `Evaluation`, or None where C is not
+    positive definite in double precision or not finite: a step to be rejected. With ``profiled=True`` the evidence is
+    that of the best multiple of C, which costs nothing extra (PRML 6.69 maximised over a common factor: C is multiplied
+    by `scale`).
     """
 
-    def __init__(self, kernel, X, y, noise=None):
+    def __init__(self, kernel, X, y, noise=None, H=None):
         self.y, self.n = np.asarray(y, dtype=float), len(y)
         self.noise = noise
+        self.H = np.zeros((self.n, 0)) if H is None else H
+        self.contrasts = self.n - self.H.shape[1]
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
         self.K: Any = self._representation(kernel, X)
@@ -45,6 +51,11 @@ class Evidence:
         raise NotImplementedError
 
     def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+        raise NotImplementedError
+
+    def left_out(self, theta) -> tuple[np.ndarray, np.ndarray] | None:
+        """Residual and variance of each row predicted from all the others (RW06 5.12), unknown coefficients estimated
+        anew without it: (n,), (n,). None where there is no value."""
         raise NotImplementedError
 
     def __enter__(self):
@@ -64,8 +75,8 @@ class Evidence:
 
     def _answer(self, log_det, a, quadratic, profiled):
         """The value, a (rescaled if profiled) and the scale."""
-        n = self.n
-        scale = quadratic / n
+        n = self.contrasts
+        scale = quadratic / max(n, 1)
         if profiled:
             if not scale > 0:
                 return None
@@ -79,12 +90,12 @@ class Evidence:
 class FunctionSpace(Evidence):
     """One potrf, one potri and the contraction in tiles: n^3 + O(n^2) flops, one matrix of memory."""
 
-    def __init__(self, kernel, X, y, noise=None):
-        super().__init__(kernel, X, y, noise)
+    def __init__(self, kernel, X, y, noise=None, H=None):
+        super().__init__(kernel, X, y, noise, H)
         self._matrix = np.empty((self.n, self.n))
 
     def _representation(self, kernel, X):
-        return gram.Triangle(kernel, X)
+        return gram.triangle(kernel, X)
 
     def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         answer = self._evaluate(theta, gradient, profiled, careful=False)
@@ -101,16 +112,31 @@ class FunctionSpace(Evidence):
         diagonal = np.diag(L)
         if failed or not (diagonal > 0).all():  # NaN may pass through potrf, but not through this
             return None
-        a = lapack.dpotrs(L, self.y, lower=1)[0]
-        answer = self._answer(2 * np.log(diagonal).sum(), a, float(self.y @ a), profiled)
+        a, trend = lapack.dpotrs(L, self.y, lower=1)[0], None
+        log_det = 2 * np.log(diagonal).sum()
+        if self.H.shape[1]:
+            try:
+                trend = Trend.of(self.H, lapack.dpotrs(L, self.H, lower=1)[0])
+            except np.linalg.LinAlgError:
+                return None
+            a, log_det = trend.contrasted(a, self.y), log_det + trend.log_det()
+        answer = self._answer(log_det, a, float(self.y @ a), profiled)
         if answer is None or not gradient:
             return answer and Evaluation(answer[0], None, answer[2])
         value, a, scale = answer
         lapack.dpotri(L, lower=1, overwrite_c=1)
+        if trend is not None:
+            trend.project(M.T)
+        self._weights = a
         slope = 0.5 * self.K.contract(theta, M, a)
         if self.noise is None:
             slope = np.append(slope, 0.5 * (a @ a - np.trace(M)) * (noise[0] - self.jitter))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
+
+    def left_out(self, theta):
+        if self(theta) is None:
+            return None
+        return _left_out(self._weights, np.diag(self._matrix))
 
 
 class WeightSpace(Evidence):
@@ -118,6 +144,7 @@ class WeightSpace(Evidence):
 
     With Phi and y divided by the noise's standard deviation, B = I + Phi^T Phi, w = B^-1 Phi^T y:
     ln|C| = ln|B| + sum ln noise, y^T C^-1 y = |y - Phi w|^2 + |w|^2, and a = C^-1 y is (y - Phi w) over the deviation.
+    Columns with unknown coefficients are features without a prior: B has no unit on their diagonal.
     """
 
     def _representation(self, kernel, X):
@@ -126,19 +153,20 @@ class WeightSpace(Evidence):
     def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         theta, noise = self._split(theta)
         deviation = np.sqrt(noise)
-        Phi = self.K.fill(theta) / deviation[:, None]
-        y = self.y / deviation
+        q = self.H.shape[1]
+        Phi = np.column_stack([self.K.fill(theta), self.H]) / deviation[:, None]
+        y, prior = self.y / deviation, np.repeat([1.0, 0.0], [Phi.shape[1] - q, q])
         if not np.isfinite(Phi).all():
             return None
         B = blas.dsyrk(1.0, Phi, trans=1, lower=1)
-        B[np.diag_indices_from(B)] += 1.0
+        B[np.diag_indices_from(B)] += prior
         L, failed = lapack.dpotrf(B, lower=1, clean=1, overwrite_a=1)
         if failed:
             return None
         w = lapack.dpotrs(L, Phi.T @ y, lower=1)[0]
         residual = y - Phi @ w
-        log_det = 2 * np.log(np.diag(L)).sum() + np.log(noise).sum()
-        answer = self._answer(log_det, residual / deviation, float(residual @ residual + w @ w), profiled)
+        log_det = 2 * np.log(np.diag(L)).sum() + np.log(noise).sum() - np.linalg.slogdet(self.H.T @ self.H)[1]
+        answer = self._answer(log_det, residual / deviation, float(residual @ residual + w @ (prior * w)), profiled)
         if answer is None or not gradient:
             return answer and Evaluation(answer[0], None, answer[2])
         value, a, scale = answer
@@ -146,13 +174,33 @@ class WeightSpace(Evidence):
         half = lapack.dtrtrs(L, Phi.T, lower=1)[0]
         C_inv_Phi = lapack.dtrtrs(L, half, lower=1, trans=1)[0].T / deviation[:, None]
         w = w / math.sqrt(scale) if profiled else w
-        slope = self.K.contract(theta, a[:, None] * w[None, :] - C_inv_Phi)
+        M = len(w) - q
+        slope = self.K.contract(theta, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])
+        diagonal = (1 - np.einsum("ij,ij->j", half, half)) / noise  # of C^-1, or of P
+        self._left_out = _left_out(a, diagonal)
         if self.noise is None:
-            trace = np.sum((1 - np.einsum("ij,ij->j", half, half)) / noise)
-            slope = np.append(slope, 0.5 * (a @ a - trace) * (noise[0] - self.jitter))
+            slope = np.append(slope, 0.5 * (a @ a - diagonal.sum()) * (noise[0] - self.jitter))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
+    def left_out(self, theta):
+        return None if self(theta) is None else self._left_out
 
-def evidence(kernel, X, y, noise=None, method: str = "dense") -> Evidence:
+
+def _left_out(a, diagonal):
+    told = diagonal > 0
+    diagonal = np.where(told, diagonal, 1.0)
+    return np.where(told, a / diagonal, 0.0), np.where(told, 1 / diagonal, np.inf)
+
+
+def left_out_score(evidence: Evidence, theta) -> float:
+    """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better."""
+    found = evidence.left_out(theta)
+    if found is None or not (found[1] > 0).all():
+        return -math.inf
+    score = -float(np.mean(crps(found[0], 0.0, np.sqrt(found[1]))))
+    return score if math.isfinite(score) else -math.inf
+
+
+def evidence(kernel, X, y, noise=None, method: str = "dense", H=None) -> Evidence:
     """The evidence by the route named: "dense" (function space) or "weights" (weight space)."""
-    return (WeightSpace if method == "weights" else FunctionSpace)(kernel, X, y, noise)
+    return (WeightSpace if method == "weights" else FunctionSpace)(kernel, X, y, noise, H)

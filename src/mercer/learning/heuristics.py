@@ -5,7 +5,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
-from mercer.core.inputs import as_matrix, select_columns
+from mercer.core.inputs import as_matrix, count_rows, select_columns, take_rows
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Standard, White
 from mercer.kernels.algebra import Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
@@ -14,16 +14,17 @@ from mercer.kernels.substitution import Modulate, On, Warp
 NOISES = (0.1, 0.003)  # shares of the variance of y where the noise may begin
 CANCELLING = (1e4, 1e8, 1e12)
 STRETCHES = (1.0, 1 / 3, 3.0, 0.1)  # of the lengthscales
+ENOUGH_ROWS = 200  # to tell how much a function varies
 
 
-def standard_kernel(X, one_each: bool = True) -> Standard:
+def standard_kernel(X, one_each: bool = True, constant: bool = True) -> Standard:
     """The standard kernel (PRML 6.72) on inputs centred and scaled to unit spread, so that its thetas compare; with one
-    lengthscale for each input (ARD), or one for all."""
+    lengthscale for each input (ARD), or one for all; with its constant, or without."""
     X = as_matrix(X)
     shift, scale = centre_and_spread(X)
     d = X.shape[1]
     theta1 = np.full(d, 1.0 / d) if one_each else 1.0 / d
-    return Standard(1.0, theta1, 0.1, 0.1 / d, shift=shift, scale=scale)
+    return Standard(1.0, theta1, 0.1 if constant else 0.0, 0.1 / d, shift=shift, scale=scale)
 
 
 def radial_kernel(X, stretch: float = 1.0, weights=None) -> RBF:
@@ -49,13 +50,14 @@ def middle_spread(X, spread) -> np.ndarray:
     return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)
 
 
-def starts(kernel: Kernel, X, variance: float = 1.0) -> list[Kernel]:
+def starts(kernel: Kernel, X, variance: float = 1.0, centred: bool = False) -> list[Kernel]:
     """Kernels to begin from: as it came, and with lengthscales left at their default, or amplitudes, brought to the
-    scale of the data; ``variance`` is the target's."""
+    scale of the data; ``variance`` is the target's. ``centred``: whether the mean is unknown, so that of every term
+    only what varies over the rows counts."""
     stretched = [_scaled(kernel, X, stretch) for stretch in STRETCHES]
     unique: list[Kernel] = []
-    in_size = [sized(candidate, X, variance) for candidate in (kernel, stretched[0])]
-    if not kernel.stationary and getattr(kernel, "shift", None) is None:
+    in_size = [sized(candidate, X, variance, centred) for candidate in (kernel, *(stretched if centred else stretched[:1]))]
+    if not kernel.stationary and getattr(kernel, "shift", None) is None and not centred:
         # Terms that grow with the inputs cancel each other far from zero: y = w0 + w1 x with x in the thousands.
         in_size += [sized(kernel, X, variance * factor) for factor in CANCELLING]
     for candidate in [kernel, *stretched, *in_size]:
@@ -88,8 +90,9 @@ def _scaled(node, X, stretch):
     return node
 
 
-def sized(kernel, X, variance):
-    """A copy in which every term of a sum has the target's variance, as far as its amplitude may move."""
+def sized(kernel, X, variance, centred: bool = False):
+    """A copy in which every term of a sum has the target's variance, as far as its amplitude may move; ``centred``, the
+    variance around its mean over the rows."""
     parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     found = []
     for part in parts:
@@ -99,7 +102,7 @@ def sized(kernel, X, variance):
             found.append(part)
             continue
         try:
-            size = float(np.mean(gram.diagonal(part, X))) / variance
+            size = (_variation(part, X) if centred else float(np.mean(gram.diagonal(part, X)))) / variance
         except DataError:
             return kernel
         if not np.isfinite(size) or size <= 0:
@@ -113,6 +116,17 @@ def sized(kernel, X, variance):
             part = part._evolve_at(path, **{field: getattr(node, field) / size})
         found.append(part)
     return kernel._evolve(parts=tuple(found)) if isinstance(kernel, Sum) else found[0]
+
+
+def _variation(kernel, X) -> float:
+    """The expected variance, over the rows, of a function drawn from the process: (tr K - 1^T K 1 / n) / n. On some of
+    the rows, if there are many; a constant, which does not vary, counts by its size."""
+    n = count_rows(X)
+    X = X if n <= ENOUGH_ROWS else take_rows(X, np.linspace(0, n - 1, ENOUGH_ROWS).astype(int))
+    K = gram.within(kernel, X)
+    size = float(np.mean(np.diag(K)))
+    varies = size - float(K.mean())
+    return varies if varies > 1e-9 * size else size
 
 
 def largest(kernel, X, variance):

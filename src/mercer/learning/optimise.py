@@ -1,8 +1,9 @@
 """Climbing the evidence: SciPy's L-BFGS or conjugate gradients, fewer steps, and no exceptions on the way.
 
 Fewer evaluations on all n rows come from three things. A common amplitude is never searched for: it has a closed form
-(`Evidence`, profiled). Most of the way is gone on a random subset of the rows, a quarter of them at a time, where an
-evaluation costs a sixty-fourth. And the curvature there, times the ratio of rows, tells the next stage how to step.
+(`Evidence`, profiled). Most of the way is gone on a random subset of the rows, where an evaluation costs little: there
+several starts run a heat against each other, and the best go on. And the curvature there, times the ratio of rows, tells
+the next stage how to step.
 """
 
 import dataclasses
@@ -22,6 +23,13 @@ METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 REACH = 14.0  # how far a logarithm may move from where it began: a factor of a million either way
 FLAT = 0.3  # second derivatives below this are taken for it
 MOST_FOR_CURVATURE = 64  # parameters up to which the curvature is measured on the subset
+MOST_FOR_DECREMENT = 1000  # parameters up to which the inverse curvature is kept as a matrix
+LEFT = 0.01  # nats: a climb has converged when Newton's step would gain less
+HEAT = 6  # iterations after which starts are compared
+RIVALS = 2  # optima of a subset that are climbed on more rows
+BEHIND = 4.0  # nats on the subset: those further behind the best are not
+NEGLIGIBLE = math.log(1e-8)  # floors below this do not interfere with a common amplitude
+TIE = 0.5  # nats: evidence this close does not tell two optima apart
 
 
 class Step(NamedTuple):
@@ -34,13 +42,14 @@ class Step(NamedTuple):
 
 @dataclasses.dataclass
 class Optimum:
-    """Where one climb ended."""
+    """Where one climb ended, and the steps that led there."""
 
     value: float
     theta: np.ndarray
     start: str
     converged: bool
     times_found: int = 1
+    path: list[Step] = dataclasses.field(default_factory=list)
 
 
 class Prior:
@@ -58,9 +67,9 @@ class Prior:
 
 
 class Objective:
-    """The negative of what is maximised, as SciPy wants it, in coordinates u with theta = origin + metric u.
+    """The negative of what is maximised, as SciPy wants it, in coordinates u with theta = origin + axes u.
 
-    Beyond ``box`` it is flat. Where the evidence has no value, it answers with a parabola rising from the best point
+    Axes may be fewer than parameters: then some of these move together, or not at all. Beyond ``box`` it is flat. Where the evidence has no value, it answers with a parabola rising from the best point
     so far, so that line searches step back.
     """
 
@@ -69,9 +78,9 @@ class Objective:
         self.watch = watch
         self.evaluations = self.rejected = 0
         self.best: tuple[float, np.ndarray] | None = None
-        self.origin, self.metric = np.zeros(evidence.size), np.eye(evidence.size)
+        self.origin, self.axes = np.zeros(evidence.size), np.eye(evidence.size)
         self._anchor: tuple[float, np.ndarray] | None = None
-        self._recent: dict[bytes, tuple[float, np.ndarray]] = {}
+        self._recent: dict[bytes, tuple[float, np.ndarray, np.ndarray]] = {}
         self._kept: dict[bytes, tuple] = {}
 
     def at(self, theta, gradient: bool = True):
@@ -106,12 +115,12 @@ class Objective:
         self._kept[key] = value, slope, reached
         return value, slope, reached
 
-    def begin(self, origin, metric=None):
-        self.origin, self.metric = origin, np.eye(len(origin)) if metric is None else metric
+    def begin(self, origin, axes):
+        self.origin, self.axes = origin, axes
         self._anchor = None
 
     def __call__(self, u):
-        found = self.at(self.origin + self.metric @ u)
+        found = self.at(self.origin + self.axes @ u)
         if found is None:
             assert self._anchor is not None  # a climb begins where there is a value
             value, centre = self._anchor
@@ -122,57 +131,104 @@ class Objective:
             self._anchor = (-value, u.copy())
         if len(self._recent) > 64:
             self._recent.clear()
-        self._recent[u.tobytes()] = (value, reached)
-        return -value, -(self.metric.T @ slope)
+        down = -(self.axes.T @ slope)
+        self._recent[u.tobytes()] = (value, reached, down)
+        return -value, down
 
     def seen(self, u):
         return self._recent.get(np.asarray(u).tobytes())
 
 
-def climb(objective, theta, start: str, method: str, metric, history: list[Step], max_iterations: int, enough: float):
-    """From theta to a maximum: an `Optimum`. Steps are added to ``history``.
+class Curvature:
+    """The inverse of the matrix of second derivatives, from gradients along the way (BFGS): (k, k).
 
-    It ends where the gradient vanishes, or after two steps that each gained less than ``enough``: the evidence is in
-    nats, and a model that gains a thousandth of one is no better.
+    From it comes Newton's decrement, 1/2 g^T H^-1 g: what is left to gain, were the objective quadratic.
+    """
+
+    def __init__(self, k: int, first: float | None):
+        self.inverse = None if k > MOST_FOR_DECREMENT else np.eye(k) * (first or 1.0)
+        self.known = first is not None
+        self.last: tuple[np.ndarray, np.ndarray] | None = None
+
+    def left(self, u, g) -> float:
+        """The decrement at u, where the gradient is g; learns from the step that led there."""
+        if self.inverse is None:
+            return 0.5 * float(g @ g) / FLAT
+        if self.last is not None:
+            s, y = u - self.last[0], g - self.last[1]
+            sy = float(s @ y)
+            if sy > 1e-10 * float(np.linalg.norm(s) * np.linalg.norm(y)):
+                if not self.known:
+                    self.inverse *= sy / float(y @ y)
+                    self.known = True
+                Hy = self.inverse @ y
+                self.inverse += (1 + float(y @ Hy) / sy) / sy * np.outer(s, s)
+                self.inverse -= (np.outer(Hy, s) + np.outer(s, Hy)) / sy
+        self.last = u.copy(), g.copy()
+        return 0.5 * float(g @ (self.inverse @ g)) if self.known else np.inf
+
+
+def climb(
+    objective, theta, start: str, method: str, span, metric, max_iterations: int, enough: float, path=()
+) -> Optimum:
+    """From theta to a maximum, along the columns of ``span`` (p, k); ``metric`` (k, k) has steps of the size of
+    Newton's, None if they are not known. ``path``: steps made before.
+
+    It ends where less than ``enough`` is left to gain, by Newton's decrement, and the last step gained no more. Where
+    SciPy gives up before that, it begins anew from there.
     """
     from scipy.optimize import minimize  # takes a while to import
 
     rows = objective.evidence.n
-    values: list[float] = []
+    steps: list[Step] = []
+    left = np.inf
+    while objective.at(theta) is not None:
+        objective.begin(theta, span if metric is None else span @ metric)
+        u = np.zeros(objective.axes.shape[1])
+        slope, first = float(np.linalg.norm(objective(u)[1])), None
+        if metric is not None:
+            first = 1.0
+            if slope > 1:
+                # SciPy's first step has length one at most; in these coordinates that is Newton's step.
+                objective.begin(theta, objective.axes * slope)
+                objective(u)
+                first = 1 / slope**2
+        curved, values, before = Curvature(len(u), first), [], len(steps)
 
-    def note(u):
-        if (seen := objective.seen(u)) is not None:
-            history.append(Step(seen[0], seen[1], rows))
-            values.append(seen[0])
-        if len(values) > 2 and values[-1] - values[-3] < enough and values[-1] - values[-2] < enough:
-            raise StopIteration
+        def note(u, curved=curved, values=values):
+            nonlocal left
+            seen = objective.seen(u)
+            if seen is None:
+                return
+            value, reached, down = seen
+            left = curved.left(u, down)
+            values.append(value)
+            steps.append(Step(value, reached, rows))
+            if left < enough and len(values) > 1 and value - values[-2] < enough:
+                raise StopIteration
 
-    objective.begin(theta, metric)
-    u = np.zeros(len(theta))
-    slope = float(np.linalg.norm(objective(u)[1]))
-    if metric is not None and slope > 1:
-        # SciPy's first step has length one at most; in these coordinates that is Newton's step.
-        objective.begin(theta, metric * slope)
-        objective(u)
-        slope = slope**2
-    note(u)
-    options: dict[str, float] = {"maxiter": max_iterations}
-    options["gtol"] = 1e-4 * max(slope, 1.0) if metric is not None else 1e-3
-    if method == "lbfgs":
-        options |= {"ftol": 1e-12, "maxcor": 20}
-    with np.errstate(all="ignore"):
-        result = minimize(objective, u, jac=True, method=METHODS[method], callback=note, options=options)
-    value, reached = objective.seen(result.x) or (history[-1].value, history[-1].theta)
-    # Not converged is only who ran out of iterations: a line search that finds nothing more to gain has arrived.
-    return Optimum(value, reached, start, converged=result.status != 1)
+        note(u)
+        options: dict[str, float] = {"maxiter": max(1, max_iterations - len(steps)), "gtol": 1e-7 * max(slope, 1.0)}
+        if method == "lbfgs":
+            options |= {"ftol": 1e-14, "maxcor": 20}
+        with np.errstate(all="ignore"):
+            minimize(objective, u, jac=True, method=METHODS[method], callback=note, options=options)
+        gained = steps[-1].value - steps[before].value
+        if left < LEFT or len(steps) >= max_iterations or gained < 0.5 * LEFT:
+            break
+        theta, metric = steps[-1].theta, None
+    # At the edge of where there is a value, a best amplitude may step over it: then what was reached before stands.
+    value = steps[-1].value if steps else path[-1].value if path and path[-1].rows == rows else -math.inf
+    return Optimum(value, steps[-1].theta if steps else theta, start, bool(left < LEFT), path=[*path, *steps])
 
 
-def let_go(objective, optimum: Optimum, history: list[Step]) -> Optimum:
+def let_go(objective, optimum: Optimum, span) -> Optimum:
     """An irrelevant input is still on its way to an infinite lengthscale when climbing ends: let it go, at once."""
     found = objective.at(optimum.theta)
-    if found is None or len(history) < 3 or not np.isfinite(objective.box[0]).all():
+    if found is None or len(optimum.path) < 3 or not np.isfinite(objective.box[0]).all():
         return optimum
-    travelled = optimum.theta - history[-3].theta
+    travelled = np.where(np.count_nonzero(span, axis=0)[span.argmax(axis=1)] > 1, 0.0, 1.0)  # not what is tied
+    travelled *= optimum.theta - optimum.path[-3].theta
     travels = (np.abs(travelled) > 0.05) & (np.sign(travelled) == np.sign(found[1])) & (np.abs(found[1]) < 0.1)
     if not travels.any():
         return optimum
@@ -183,18 +239,18 @@ def let_go(objective, optimum: Optimum, history: list[Step]) -> Optimum:
     return dataclasses.replace(optimum, value=further[0], theta=further[2])
 
 
-def curvature(objective, theta, rows_ratio: float):
+def curvature(objective, theta, span, rows_ratio: float):
     """A metric from second derivatives at ``theta``, by differences of gradients: steps of the size of Newton's."""
-    p, step = len(theta), 0.03
+    k, step = span.shape[1], 0.03
     centre = objective.at(theta)
-    if centre is None or p > MOST_FOR_CURVATURE:
+    if centre is None or k > MOST_FOR_CURVATURE:
         return None
-    H = np.zeros((p, p))
-    for i in range(p):
-        shifted = objective.at(theta + step * np.eye(p)[i])
+    H = np.zeros((k, k))
+    for i in range(k):
+        shifted = objective.at(theta + step * span[:, i])
         if shifted is None:
             return None
-        H[i] = (centre[1] - shifted[1]) / step
+        H[i] = span.T @ (centre[1] - shifted[1]) / step
     values, vectors = np.linalg.eigh((H + H.T) / 2 * rows_ratio)
     # Flat and rising directions: no more than a unit step for a unit slope.
     return vectors / np.sqrt(np.maximum(np.abs(values), FLAT))
@@ -229,14 +285,17 @@ def learn(
     logarithmic=None, method: str = "lbfgs", n_restarts: int = 0, max_iterations: int = 200, rng=None,
     progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
     also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
-    ceiling: np.ndarray | float = np.inf,
+    ceiling: np.ndarray | float = np.inf, floor: np.ndarray | float = -np.inf, sizes: Sequence[int] | None = None,
+    heats: bool = False, span=None, judge: Callable | None = None,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
     It begins at the best of the candidates, (name, theta), at ``n_restarts`` places drawn around it, and at those in
-    ``also``. The next stage has ``ratio`` times the rows and begins at ``grown(theta, ratio)``. ``what`` is climbed, in
+    ``also``; with ``heats``, at all candidates, of which the best after a few iterations go on. The next stage has
+    ``ratio`` times the rows (``sizes`` of all stages) and begins at ``grown(theta, ratio)``. ``what`` is climbed, in
     words; ``tolerance`` multiplies the gain that is not worth another step. Logarithms go ``reach`` far at most, and no
-    theta above its ``ceiling``.
+    theta above its ``ceiling`` or below its ``floor``. Parameters move along the columns of ``span`` (p, k). Optima
+    whose values tie are ordered by ``judge(theta)``, the higher the better.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -244,56 +303,73 @@ def learn(
     progress = progress or Progress(shown=False)
     order = rng.permutation(n)
     centre = candidates[0][1]
+    span = np.eye(len(centre)) if span is None else span
     logarithmic = np.ones(len(centre), bool) if logarithmic is None else logarithmic
     spread = np.where(logarithmic, reach, np.inf)
-    history: list[Step] = []
+    floor = np.broadcast_to(np.asarray(floor, dtype=float), centre.shape)
+    if (floor > NEGLIGIBLE).any():
+        amplitude = None  # a common factor would move what is held up too
     objectives: list[Objective] = []
     interrupted, jitter = False, 0.0
     best: list[Optimum] = []
 
     def watch(objective):
         value = objective.best[0]
-        progress(f"fitting {objective.evidence.n:,} of {n:,} rows, {what} {value:.2f}, step {len(history)}")
+        steps = sum(o.evaluations for o in objectives)
+        progress(f"fitting {objective.evidence.n:,} of {n:,} rows, {what} {value:.2f}, evaluation {steps}")
 
-    sizes = stages(n)
+    sizes = list(sizes or stages(n))
     reached: list[tuple[str, np.ndarray]] = candidates
     metrics: list[np.ndarray | None] = []
     counts: list[int] = []  # of climbs that came this way
+    paths: list[list[Step]] = []
     objective = None
     try:
         for size in sizes:
-            final = size == n
+            first, final = size == sizes[0], size == n
             rows = None if final else np.sort(order[:size])
             with problem(rows) as evidence:
                 evidence.jitter = jitter
                 lowest = np.min([theta for _, theta in reached], axis=0) - spread
                 highest = np.minimum(np.max([theta for _, theta in reached], axis=0) + spread, ceiling)
+                lowest = lowest if amplitude is not None else np.maximum(lowest, floor)
                 objective = Objective(evidence, (lowest, highest), amplitude, prior, watch)
                 objectives.append(objective)
-                if size == sizes[0]:
-                    reached = _ranked(objective, reached)
-                    jitter = evidence.jitter
-                    amplitude = objective.amplitude
+                enough = (2e-2 if not final else 1e-3 if len(sizes) > 1 else 1e-4) * tolerance
+                if first:
+                    there = _with_values(objective, reached)
+                    jitter, amplitude = evidence.jitter, objective.amplitude
+                    if not there:
+                        break
+                    leader = max(there, key=lambda found: found[1])
+                    reached = [(start, theta) for start, _, theta in (there if heats else [leader])]
                     for i in range(n_restarts):
                         away = np.where(logarithmic, rng.normal(0, 1.5, len(centre)), 0.0)
-                        reached.append((f"restart {i + 1}", reached[0][1] + away))
+                        reached.append((f"restart {i + 1}", leader[2] + span @ (np.linalg.pinv(span) @ away)))
                     reached += also
-                    metrics, counts = [None] * len(reached), [1] * len(reached)
+                    metrics, counts, paths = [None] * len(reached), [1] * len(reached), [[] for _ in reached]
+                queue = list(zip(reached, metrics, counts, paths, strict=True))
+                queue = [item for item in queue if objective.at(item[0][1]) is not None]
+                if len(queue) > 1 and (heats or not first):
+                    queue = _after_a_heat(objective, queue, method, span, enough, keep=RIVALS + n_restarts)
                 found = []
-                for (start, theta), metric, count in zip(reached, metrics, counts, strict=True):
-                    if objective.at(theta) is None:
-                        continue
-                    enough = 2e-2 if not final else 2e-3 if len(sizes) > 1 else 2e-4
-                    enough *= tolerance
-                    optimum = climb(objective, theta, start, method, metric, history, max_iterations, enough)
-                    optimum = let_go(objective, optimum, history) if final else optimum
+                for (start, theta), metric, count, path in queue:
+                    optimum = climb(objective, theta, start, method, span, metric, max_iterations, enough, path)
+                    if final:
+                        optimum = let_go(objective, optimum, span)
+                        if amplitude is not None and (optimum.theta < floor).any():
+                            optimum = _held_up(objective, optimum, floor, method, span, max_iterations, enough)
                     found.append(dataclasses.replace(optimum, times_found=count))
                 best = _distinct(found) or best
                 if not final:
+                    if heats:
+                        best = [o for o in best[:RIVALS] if o.value > best[0].value - BEHIND] + best[RIVALS:][:n_restarts]
                     ratio = sizes[sizes.index(size) + 1] / size
-                    metrics = [curvature(objective, optimum.theta, ratio) for optimum in best]
+                    metrics = [curvature(objective, optimum.theta, span, ratio) for optimum in best]
                     reached = [(optimum.start, grown(optimum.theta, ratio)) for optimum in best]
                     counts = [optimum.times_found for optimum in best]
+                    paths = [optimum.path for optimum in best]
+        best = _judged(best, judge)
     except KeyboardInterrupt:
         if objective is None or objective.best is None:
             if not best:
@@ -304,29 +380,66 @@ def learn(
     finally:
         progress.close()
     evaluations, rejected = (sum(getattr(o, count) for o in objectives) for count in ("evaluations", "rejected"))
+    history = next((optimum.path for optimum in best if optimum.path), [])
     return Learned(best, history, evaluations, rejected, jitter, interrupted)
 
 
-def _ranked(objective, candidates):
-    """The best candidate alone. If none has a value, jitter grows until one does."""
+def _with_values(objective, candidates):
+    """Those (name, value, theta) that have one. If none has, jitter grows until one does."""
     evidence, relative = objective.evidence, 0.0
     while True:
         values = [objective.at(theta, gradient=len(candidates) == 1) for _, theta in candidates]  # one is climbed from
-        there = [i for i, found in enumerate(values) if found is not None]
-        if there:
-            place = max(there, key=lambda i: values[i][0])
-            return [(candidates[place][0], values[place][2])]
-        if relative >= 1e-5 or not np.isfinite(evidence.diagonal):
-            return [candidates[0]]
+        there = [(name, v[0], v[2]) for (name, _), v in zip(candidates, values, strict=True) if v is not None]
+        if there or relative >= 1e-5 or not np.isfinite(evidence.diagonal):
+            return there
         relative = max(1e-14 * evidence.n, 100 * relative)
         evidence.jitter = relative * evidence.diagonal
         objective.amplitude = None  # jitter is not multiplied along with it
 
 
+def _after_a_heat(objective, queue, method, span, enough, keep: int):
+    """The best of some climbs after a few iterations, at most ``keep`` of them and none twice."""
+    run = []
+    for (start, theta), metric, count, path in queue:
+        here = climb(objective, theta, start, method, span, metric, HEAT, enough, path)
+        run.append((here, count))
+    run.sort(key=lambda item: -item[0].value)
+    chosen: list = []
+    for here, count in run:
+        same = [i for i, (other, _) in enumerate(chosen) if np.abs(other.theta - here.theta).max() < 0.02]
+        if same:
+            chosen[same[0]] = chosen[same[0]][0], chosen[same[0]][1] + count
+        else:
+            chosen.append((here, count))
+    return [((o.start, o.theta), None, count, o.path) for o, count in chosen[:keep]]
+
+
+def _held_up(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:
+    """The best place not below the floor, from an optimum that is: a common amplitude had moved it there."""
+    alone = Objective(
+        objective.evidence, (np.maximum(objective.box[0], floor), objective.box[1]), None, objective.prior,
+        objective.watch,
+    )  # fmt: skip
+    theta = np.maximum(optimum.theta, floor)
+    if alone.at(theta) is None:
+        return optimum
+    found = climb(alone, theta, optimum.start, method, span, None, max_iterations, enough, optimum.path)
+    objective.evaluations += alone.evaluations
+    return found
+
+
+def _judged(found: list[Optimum], judge) -> list[Optimum]:
+    """Best first. The evidence does not tell those within `TIE` of the best apart: they are ordered by ``judge``."""
+    tied = [optimum for optimum in found if optimum.value > found[0].value - TIE]
+    if judge is None or len(tied) < 2:
+        return found
+    return sorted(tied, key=lambda optimum: -judge(optimum.theta)) + found[len(tied) :]
+
+
 def _distinct(found: list[Optimum]) -> list[Optimum]:
     """Best first, those of equal height counted once: they differ in directions the evidence does not feel."""
     kept: list[Optimum] = []
-    for optimum in sorted(found, key=lambda o: -o.value):
+    for optimum in sorted((o for o in found if o.value > -math.inf), key=lambda o: -o.value):
         if kept and kept[-1].value - optimum.value < 0.02:
             kept[-1].times_found += optimum.times_found
         else:

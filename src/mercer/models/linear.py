@@ -65,7 +65,7 @@ class BayesianLinearRegression(Regressor):
         self.coef_ = self.posterior_.weights / root
         self.coef_covariance_ = self.posterior_.factor.solve(np.eye(len(self.coef_))) / self.alpha_
         self.gamma_ = len(self.coef_) - self.alpha_ * float(np.trace(self.coef_covariance_))
-        self.log_marginal_likelihood_ = self.posterior_.log_likelihood()
+        self.log_marginal_likelihood_ = self.posterior_.log_evidence()
         return self
 
     def _kernel(self, alpha=None):

@@ -8,23 +8,46 @@ import numpy as np
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import take_rows
 from mercer.learning import heuristics
-from mercer.learning.evidence import evidence
+from mercer.learning.evidence import evidence, left_out_score
 
 
 class Problem:
-    """The evidence of one data set, on all rows or some, and where to begin: what learning asks of a model."""
+    """The evidence of one data set, on all rows or some, and where to begin: what learning asks of a model.
 
-    def __init__(self, kernel, X, target, noise, method):
+    ``noise``: one variance a row, or None to learn one, not below ``least_noise``. ``unknown``: whether the target has
+    an unknown mean, which is integrated out.
+    """
+
+    def __init__(self, kernel, X, target, noise, method, unknown: bool = False, least_noise: float = 0.0):
         self.kernel, self.X, self.target, self.noise, self.method = kernel, X, target, noise, method
+        self.unknown, self.least_noise = unknown, least_noise
         self.n = len(target)
         self.layout = Layout.of(kernel)
         self.size = self.layout.size + (noise is None)
 
     def __call__(self, rows):
-        if rows is None:
-            return evidence(self.kernel, self.X, self.target, self.noise, self.method)
-        noise = None if self.noise is None else self.noise[rows]
-        return evidence(self.kernel, take_rows(self.X, rows), self.target[rows], noise, self.method)
+        X, target, noise = self.X, self.target, self.noise
+        if rows is not None:
+            X, target, noise = take_rows(X, rows), target[rows], None if noise is None else noise[rows]
+        H = np.ones((len(target), 1)) if self.unknown else None
+        return evidence(self.kernel, X, target, noise, self.method, H)
+
+    def replaced(self, kernel) -> "Problem":
+        """The same with another kernel."""
+        return Problem(kernel, self.X, self.target, self.noise, self.method, self.unknown, self.least_noise)
+
+    def score(self, theta, jitter: float = 0.0) -> float:
+        """Minus the mean CRPS of rows left out, at these parameters: the higher the better."""
+        with self(None) as evidence:
+            evidence.jitter = jitter
+            return left_out_score(evidence, theta)
+
+    def floor(self) -> np.ndarray:
+        """Of theta: noise is not below the resolution of the target."""
+        floor = np.full(self.size, -np.inf)
+        if self.noise is None and self.least_noise > 0:
+            floor[-1] = math.log(self.least_noise)
+        return floor
 
     def _theta(self, kernel, noise):
         theta = np.asarray(to_free(kernel), dtype=float)
@@ -36,7 +59,7 @@ class Problem:
     def candidates(self):
         spread = float(np.mean(self.target**2)) or 1.0
         shares = heuristics.NOISES if self.noise is None else (0.1,)
-        starts = heuristics.starts(self.kernel, self.X, spread)
+        starts = heuristics.starts(self.kernel, self.X, spread, self.unknown)
         names = ["as given", *(f"scaled to the data ({i})" for i in range(1, len(starts)))]
         return [
             (f"{name}, noise {share:g}" if self.noise is None else name, self._theta(kernel, share * spread))

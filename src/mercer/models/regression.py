@@ -21,15 +21,17 @@ from mercer.core.inputs import as_vector, column_names, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator
 from mercer.core.text import number, rounded, table
+from mercer.gp.mean import UNKNOWN
 from mercer.gp.process import GP
 from mercer.gram import count_features
 from mercer.inference.weights import WeightPosterior
 from mercer.kernels.algebra import Sum, split_white
 from mercer.kernels.convert import as_covariance
-from mercer.learning import heuristics
+from mercer.learning import family, heuristics
 from mercer.learning.evidence import LOG_2PI
-from mercer.learning.optimise import METHODS, Prior, learn
+from mercer.learning.optimise import METHODS, Learned, Prior, learn
 from mercer.learning.progress import Progress
+from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
 from mercer.models.plan import Plan, plan
 from mercer.models.problem import Problem
@@ -40,7 +42,20 @@ SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
 FOLDED_ROWS = 500  # up to this, learning again without a fifth of the rows is no trouble
+LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95, NORMAL_80 = 1.959963984540054, 1.2815515655446004
+
+
+def stages(n: int) -> list[int]:
+    """Numbers of rows to climb on, one after the other: the kernel and the best starts are found on a few hundred.
+
+    >>> stages(400), stages(600), stages(2000), stages(20000)
+    ([400], [300, 600], [500, 2000], [312, 1250, 5000, 20000])
+    """
+    sizes = [n]
+    while sizes[0] > 500:
+        sizes.insert(0, max(sizes[0] // 4, 300))
+    return [300, n] if 400 < n <= 500 else sizes
 
 
 class LeaveOneOut(NamedTuple):
@@ -133,6 +148,14 @@ class GaussianProcessRegressor(Regressor):
         noise = self._noise_for(kernel, n)
         drawn = self._plan(kernel, X, noise)
         drawn.check()
+        learns = self.learning is not None
+        self.y_train_, step = y, resolution(y)
+        self.copy_of_ = np.arange(n)
+        if self.noise is None and learns:
+            kept, self.copy_of_ = originals(X, y)
+            if len(kept) < n:
+                X, y, n = take_rows(X, kept), y[kept], len(kept)
+                noise = None if noise is None else noise[kept]
         center, scale = _center_and_scale(y) if self.normalize else (0.0, 1.0)
         target = (y - center) / scale
         if self.normalize and not target.any():  # nothing to learn from: one row, or a constant
@@ -141,10 +164,11 @@ class GaussianProcessRegressor(Regressor):
             raise DataError(f"y has a spread of {scale:.2g}, whose square is no number here. Give it in other units.")
         noise = None if noise is None else noise / scale**2
 
-        problem = Problem(kernel, X, target, noise, drawn.method)
-        learned = None
-        if self.learning is not None and problem.size and target.any():
-            learned = self._learn(problem)
+        least = max(step**2 / 12 / scale**2, LEAST_NOISE * float(np.mean(target**2))) if learns else 0.0
+        problem = Problem(kernel, X, target, noise, drawn.method, bool(self.normalize), least)
+        learned, self.choice_ = None, None
+        if learns and problem.size and target.any():
+            problem, learned = self._learn_default(problem) if self.kernel is None else self._learn(problem)
             theta = learned.optima[0].theta
         else:
             theta = problem.start(0.1 if target.any() else 1e-2)
@@ -160,15 +184,14 @@ class GaussianProcessRegressor(Regressor):
         self.plan_ = drawn
         return self
 
-    def _learn(self, problem):
-        prior = None
-        if self.learning == "map":
-            prior = Prior(problem.kernel, problem.size)
+    def _learn(self, problem, candidates=None, **settings) -> tuple[Problem, Learned]:
+        prior = Prior(problem.kernel, problem.size) if self.learning == "map" else None
         learned = learn(
-            problem, problem.n, problem.candidates(), prior=prior,
+            problem, problem.n, candidates or problem.candidates(), prior=prior,
             amplitude=problem.amplitude() if prior is None else None, logarithmic=problem.logarithmic(),
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
-            rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)),
+            rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)), floor=problem.floor(),
+            sizes=stages(problem.n), heats=True, judge=problem.score if prior is None else None, **settings,
         )  # fmt: skip
         if not learned.optima:
             raise NotPositiveDefiniteError(
@@ -177,7 +200,24 @@ class GaussianProcessRegressor(Regressor):
             )
         if learned.interrupted:
             warn_of_interruption(learned.evaluations)
-        return learned
+        return problem, learned
+
+    def _learn_default(self, problem) -> tuple[Problem, Learned]:
+        """Choose a member of the default family on the rows where learning begins, then learn its parameters."""
+        first = stages(problem.n)[0]
+        rows = None if first == problem.n else np.sort(generator(self.random_state).permutation(problem.n)[:first])
+        choice = family.choose(problem, rows)
+        if not choice.tried:
+            return self._learn(problem)
+        best, coordinates = choice.tried[0], family.Coordinates(problem.names())
+        problem = problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu)))
+        candidates = [("the choice of the kernel", best.theta), *family.starts(problem)]
+        if not best.member.linear:
+            candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
+        problem, learned = self._learn(problem, candidates, span=coordinates.span(best.member))
+        learned.evaluations += choice.evaluations
+        self.choice_ = choice
+        return family.simplified(problem, best.member, learned)
 
     def _calibrates(self) -> bool:
         if self.calibrate is None:
@@ -230,14 +270,14 @@ class GaussianProcessRegressor(Regressor):
         self.parameter_names_ = problem.names()
         jitter = 0.0 if learned is None else learned.jitter
         self.posterior_: Any = self._posterior(kernel, problem.X, (y - center) / scale, noise + jitter)
-        self.y_train_ = y
         self._jitter = jitter
         self.numerics_ = {
             "jitter": jitter + self.posterior_.jitter,
             "condition": self._factor().condition(),
             "residual": self.posterior_.residual(),
         }
-        self.log_marginal_likelihood_ = self._evidence_here()
+        self.log_marginal_likelihood_ = self.posterior_.log_evidence()
+        self.mean_ = self.center_ + self.scale_ * self.posterior_.constant()
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
         natural = functools.partial(problem.parameters, scale=scale)
         self.history_ = [Iteration(float(s.value), natural(s.theta), s.rows) for s in steps]
@@ -247,10 +287,13 @@ class GaussianProcessRegressor(Regressor):
     def _posterior(self, kernel, X, target, noise) -> GP | WeightPosterior:
         features = None if self.solver == "dense" else count_features(kernel, X)
         if features is not None and np.all(noise > 0) and (features < count_rows(X) or self.solver == "weights"):
-            return WeightPosterior.given(kernel, copy.deepcopy(X), target, noise)
+            return WeightPosterior.given(kernel, copy.deepcopy(X), target, noise, bool(self.normalize))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)  # numerics_ has it
-            return GP(kernel, allow_invalid=self.allow_invalid).condition(X, target, noise)
+            return self._process(kernel).condition(X, target, noise)
+
+    def _process(self, kernel) -> GP:
+        return GP(kernel, UNKNOWN if self.normalize else 0.0, allow_invalid=self.allow_invalid)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -267,7 +310,8 @@ class GaussianProcessRegressor(Regressor):
 
     def _kernel_for(self, X):
         if self.kernel is None:
-            return heuristics.standard_kernel(self._check_vectors(X))
+            kernel = heuristics.standard_kernel(self._check_vectors(X), constant=not self.normalize)
+            return kernel if self.learning is None else kernel._evolve(nu=np.float64(family.FIRST))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid)
 
     def _noise_for(self, kernel, n):
@@ -367,7 +411,7 @@ class GaussianProcessRegressor(Regressor):
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The terms of a sum of kernels: for each, mean and standard deviation of its part of the function.
 
-        The means add up to the prediction less ``center_``. Deviations do not: where two terms can both take up a level
+        The means add up to the prediction less ``mean_``. Deviations do not: where two terms can both take up a level
         (a trend and a season, say), each is less certain than their sum. Terms go by their names, or by expressions.
         """
         self._check_fitted()
@@ -413,7 +457,7 @@ class GaussianProcessRegressor(Regressor):
         X, target, noise = self._data()
         given = None if len(self.theta_) > Layout.of(self.kernel_).size else noise - self._jitter
         method = "weights" if isinstance(self.posterior_, WeightPosterior) else "dense"
-        return Problem(self.kernel_, X, target, given, method)
+        return Problem(self.kernel_, X, target, given, method, bool(self.normalize))
 
     def _data(self):
         kept = self.posterior_ if isinstance(self.posterior_, WeightPosterior) else self.posterior_.observed
@@ -427,22 +471,18 @@ class GaussianProcessRegressor(Regressor):
         if isinstance(self.posterior_, GP):
             return self.posterior_
         X, target, noise = self._data()
-        return GP(self.kernel_, allow_invalid=self.allow_invalid).condition(X, target, noise)
-
-    def _evidence_here(self) -> float:
-        if isinstance(self.posterior_, WeightPosterior):
-            return self.posterior_.log_likelihood()
-        observed = self.posterior_.observed
-        n = len(observed.y)
-        return -0.5 * float(observed.y @ observed.a + observed.factor.log_det() + n * LOG_2PI)
+        return self._process(self.kernel_).condition(X, target, noise)
 
     # -- looking at it -----------------------------------------------------------------------------------------------
 
     def loo(self) -> LeaveOneOut:
-        """Each training row predicted from all the others at these parameters, in closed form (RW06 5.10-5.12)."""
+        """Each training row predicted from all the others at these parameters, in closed form (RW06 5.10-5.12).
+
+        An unknown mean is estimated anew without the row; copies of a row (``copy_of_``) are left out with it.
+        """
         self._check_fitted()
         mean, variance = self.posterior_.leave_one_out()
-        mean, variance = mean * self.scale_ + self.center_, variance * self.scale_**2
+        mean, variance = (mean * self.scale_ + self.center_)[self.copy_of_], (variance * self.scale_**2)[self.copy_of_]
         score = -0.5 * ((self.y_train_ - mean) ** 2 / variance + np.log(variance) + LOG_2PI)
         return LeaveOneOut(mean, variance, score)
 
@@ -509,8 +549,9 @@ class GaussianProcessRegressor(Regressor):
             )
         if np.ndim(self.noise_) > 0:
             self.noise_ = as_float(np.concatenate([self.noise_, noise]))
+        self.copy_of_ = np.concatenate([self.copy_of_, self.copy_of_.max() + 1 + np.arange(m)])
         self.y_train_ = np.concatenate([self.y_train_, y])
-        self.log_marginal_likelihood_ = self._evidence_here()
+        self.log_marginal_likelihood_ = self.posterior_.log_evidence()
         self.numerics_ = {
             "jitter": self._jitter + self.posterior_.jitter,
             "condition": self._factor().condition(),

@@ -7,7 +7,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from mercer.core.errors import DataError
-from mercer.core.inputs import as_matrix
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
 from mercer.report.page import Report, about_inputs, about_learning, entries, optima
@@ -125,9 +124,12 @@ def _numerics(model) -> str:
 
 def _suggestions(model, held, relevance, n) -> list[str]:
     found = []
-    repeated = _repeated(model)
+    repeated = n - len(np.unique(model.copy_of_))
     if repeated:
-        found.append(f"{repeated} rows repeat others exactly, target included: leave-one-out flatters them.")
+        found.append(
+            f"{repeated} rows repeat others exactly, target included: they are taken for copies, and count once. Where "
+            "they are measurements of their own, give noise."
+        )
     free = len(model.theta_)
     if model.optima_ and 5 * free > n >= 10:
         found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
@@ -154,15 +156,6 @@ def _suggestions(model, held, relevance, n) -> list[str]:
     if model.numerics_["residual"] > 1e-6:
         found.append("the equations were solved with few correct digits: more noise, or a rougher kernel, would help.")
     return found
-
-
-def _repeated(model) -> int:
-    """How many rows are exact copies of others, with their targets."""
-    try:
-        rows = np.column_stack([as_matrix(model._data()[0]), model.y_train_])
-    except DataError:
-        return 0
-    return len(rows) - len(np.unique(rows, axis=0))
 
 
 def interval(mean, deviation, level: float):

@@ -1,0 +1,192 @@
+"""Which kernel, where none is given: a member of a small family, the one that predicts rows left out best.
+
+The family is the standard kernel (PRML 6.72) with four smoothnesses, with and without the linear term, with one
+lengthscale for all inputs or one each. All members are compared on the rows where learning begins, each at its own
+maximum of the evidence, by the mean CRPS of rows left out. One compiled program serves all of them: the smoothness is a
+number in it, and lengthscales that are one are coordinates that move together.
+"""
+
+import contextlib
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from mercer.core.text import table
+from mercer.kernels.stationary import SMOOTHNESSES
+from mercer.learning.evidence import left_out_score
+from mercer.learning.optimise import HEAT, NEGLIGIBLE, REACH, Objective, climb
+
+FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
+STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # of lengthscales, where heats begin
+NOISE = 0.1  # of the target's variance, where climbs begin
+OFF = -35.0  # ln theta3 of a linear term that is not there
+ROWS_PER_LENGTHSCALE = 3  # with fewer rows than this for each input, all inputs share one lengthscale
+ENOUGH = 0.05  # nats left to gain that end a climb here
+MARGIN = 0.003  # of the score: a simpler kernel is taken if it is not worse by more
+
+
+class Member(NamedTuple):
+    """A kernel of the family."""
+
+    nu: float
+    linear: bool
+    each: bool
+
+    def __str__(self):
+        name = "Gaussian" if math.isinf(self.nu) else f"Matern {int(2 * self.nu)}/2"
+        lengths = "one lengthscale for each input" if self.each else "one lengthscale"
+        return f"{name}{' + linear' if self.linear else ''}, {lengths}"
+
+
+class Tried(NamedTuple):
+    """A member at its maximum of the evidence on the rows where the choice was made."""
+
+    member: Member
+    log_evidence: float
+    score: float
+    theta: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Choice:
+    """What was chosen, and what else was tried: best first. ``rows``: how many rows decided."""
+
+    tried: list[Tried]
+    rows: int
+    evaluations: int
+
+    @property
+    def member(self) -> Member:
+        return self.tried[0].member
+
+    def __str__(self):
+        best = self.tried[0].score
+        rows = [
+            [str(t.member), f"{-t.score:.4f}", f"{t.score / best - 1:+.1%}" if t.score != best else "", f"{t.log_evidence:.1f}"]
+            for t in self.tried
+        ]
+        return table(["kernel", "CRPS left out", "", "log evidence"], rows)
+
+    __repr__ = __str__
+
+
+class Coordinates:
+    """Which entries of theta are what, for a standard kernel with one theta1 for each of d inputs."""
+
+    def __init__(self, names: list[str]):
+        self.size = len(names)
+        self.lengths = np.array([i for i, name in enumerate(names) if name.startswith("theta1")])
+        self.linear = names.index("theta3") if "theta3" in names else None
+
+    def span(self, member: Member) -> np.ndarray:
+        """Directions along which the member's parameters move: (p, k)."""
+        axes = np.eye(self.size)
+        tied = [] if member.each else [axes[self.lengths].sum(axis=0)]
+        left_out = set() if member.each else set(self.lengths.tolist())
+        if not member.linear and self.linear is not None:
+            left_out.add(self.linear)
+        return np.stack([*tied, *(axis for i, axis in enumerate(axes) if i not in left_out)], axis=1)
+
+    def stretched(self, theta, stretch: float) -> np.ndarray:
+        """``theta`` with other lengthscales: theta1 is one over their square."""
+        theta = theta.copy()
+        theta[self.lengths] -= 2 * math.log(stretch)
+        return theta
+
+    def without_linear(self, theta) -> np.ndarray:
+        theta = theta.copy()
+        if self.linear is not None:
+            theta[self.linear] = OFF
+        return theta
+
+
+def starts(problem) -> list[tuple[str, np.ndarray]]:
+    """Where heats begin: lengthscales on the scale of the data and several times shorter and longer."""
+    coordinates, theta = Coordinates(problem.names()), problem.start(NOISE)
+    return [(f"lengthscales x {stretch:.2g}", coordinates.stretched(theta, stretch)) for stretch in STRETCHES]
+
+
+def choose(problem, rows, watch=lambda *_: None) -> Choice:
+    """The member for a ``problem`` whose kernel is standard with one theta1 for each input, by these rows (None: all).
+
+    One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term and, once
+    more, the lengthscales, at the two best of these. About 150 evaluations.
+    """
+    coordinates, begin = Coordinates(problem.names()), starts(problem)
+    thetas = np.stack([theta for _, theta in begin])
+    box = thetas.min(axis=0) - REACH, thetas.max(axis=0) + REACH
+    if coordinates.linear is not None:
+        box[0][coordinates.linear] = OFF - REACH
+    floor, amplitude = problem.floor(), problem.amplitude()
+    if (floor > NEGLIGIBLE).any():
+        box, amplitude = (np.maximum(box[0], floor), box[1]), None
+    tried: dict[Member, Tried] = {}
+    with contextlib.ExitStack() as stack:
+        objectives = {
+            nu: Objective(
+                stack.enter_context(problem.replaced(problem.kernel._evolve(nu=np.float64(nu)))(rows)), box, amplitude,
+                None, watch,
+            )
+            for nu in SMOOTHNESSES
+        }  # fmt: skip
+        m = objectives[FIRST].evidence.n
+
+        def settle(member: Member, origins, iterations: int = 100) -> Tried | None:
+            """At the maximum reached from the best of these places after a few iterations."""
+            objective, span = objectives[member.nu], coordinates.span(member)
+            origins = [theta if member.linear else coordinates.without_linear(theta) for theta in origins]
+            origins = [theta for theta in origins if objective.at(theta) is not None]
+            if not origins:
+                return None
+            if len(origins) > 1:
+                run = [climb(objective, theta, "", "lbfgs", span, None, HEAT, ENOUGH) for theta in origins]
+                origins = [max(run, key=lambda optimum: optimum.value).theta]
+            found = climb(objective, origins[0], "", "lbfgs", span, None, iterations, ENOUGH)
+            score = left_out_score(objective.evidence, np.clip(found.theta, *objective.box))
+            tried[member] = Tried(member, found.value, score * (1 + span.shape[1] / m), found.theta)
+            return tried[member]
+
+        def best_of(members):
+            return max((tried[m] for m in members if m in tried), key=lambda t: t.score)
+
+        linear = coordinates.linear is not None
+        one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
+        values = [objectives[FIRST].at(theta, gradient=False) for theta in thetas]
+        order = np.argsort([math.inf if value is None else -value[0] for value in values])
+        settle(one, [thetas[order[0]]])
+        if len(coordinates.lengths) > 1 and m >= ROWS_PER_LENGTHSCALE * len(coordinates.lengths):
+            settle(each, [*thetas[:3], *([tried[one].theta] if one in tried else [])])
+        if not tried:
+            return Choice([], m, sum(o.evaluations for o in objectives.values()))
+        first = best_of([one, each])
+        for nu in SMOOTHNESSES:
+            if nu != FIRST:
+                settle(first.member._replace(nu=nu), [first.theta])
+        ranked = sorted((tried[m] for m in list(tried) if m.each == first.member.each), key=lambda t: -t.score)
+        for found in ranked[:2]:
+            if linear:
+                settle(found.member._replace(linear=False), [found.theta])
+            other = found.member._replace(each=not found.member.each)
+            if other not in tried and (one if first.member.each else each) in tried:
+                settle(other, [tried[one if first.member.each else each].theta])
+        evaluations = sum(o.evaluations for o in objectives.values())
+    return Choice(sorted(tried.values(), key=lambda t: -t.score), m, evaluations)
+
+
+def simplified(problem, member: Member, learned):
+    """The problem with the member's own kernel, one theta1 where lengthscales are one and no theta3 where there is no
+    linear term, and what was learned in its coordinates."""
+    coordinates, kernel = Coordinates(problem.names()), problem.kernel
+    kept = np.ones(coordinates.size, bool)
+    if not member.each:
+        kept[coordinates.lengths[1:]] = False
+        kernel = kernel._evolve(theta1=kernel.theta1[0])
+    if not member.linear and coordinates.linear is not None:
+        kept[coordinates.linear] = False
+        kernel = kernel._evolve(theta3=np.float64(0.0))
+    for step_or_optimum in learned.optima:
+        step_or_optimum.theta = step_or_optimum.theta[kept]
+    learned.history = [step._replace(theta=step.theta[kept]) for step in learned.history]
+    return problem.replaced(kernel), learned

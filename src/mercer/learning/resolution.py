@@ -1,0 +1,75 @@
+"""What a target can tell of its noise: to what it was rounded, and which rows are copies of others."""
+
+import math
+
+import numpy as np
+
+from mercer.core.errors import DataError
+from mercer.core.inputs import as_matrix
+from mercer.learning.heuristics import centre_and_spread
+
+MOST_DECIMALS = 12
+NEARLY = 1e-6  # of an input's spread: rows no further apart may be copies
+AGREEING = 0.75  # of pairs: readings of the smallest noise that a lattice allows agree less often
+
+
+def resolution(y) -> float:
+    """The step of the lattice that the values lie on (ratings, counts, rounded readings); 0 where none is seen.
+
+    Values of a lattice repeat. Without a repetition nothing tells whether they were rounded, so none is claimed.
+
+    >>> resolution([1.0, 2.5, 2.5, 4.0]), resolution([0.1234, 5.678, 9.1011]), resolution([10.0, 30.0, 30.0, 20.0])
+    (0.5, 0.0, 10.0)
+    """
+    y = np.asarray(y, dtype=float)
+    values = np.unique(y)
+    if len(values) == len(y) or len(values) < 2:
+        return 0.0
+    size = float(np.abs(values).max())
+    for decimals in range(-15, MOST_DECIMALS + 1):
+        if not 0 < size * 10.0**decimals < 2**52:
+            continue
+        scaled = values * 10.0**decimals
+        whole = np.rint(scaled)
+        if np.abs(scaled - whole).max() <= 1e-9 * max(1.0, np.abs(scaled).max() * 1e-3):
+            steps = np.diff(whole).astype(np.int64)
+            if (steps > 0).all():
+                return float(math.gcd(*steps.tolist())) / 10.0**decimals
+    # No lattice of decimals, a logarithm of counts, say: where half of the values repeat, their least step.
+    return float(np.diff(values).min()) if len(values) <= len(y) / 2 else 0.0
+
+
+def originals(X, y) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows to keep so that none is there twice, (m,), in order; and which of these each row is, (n,).
+
+    Two rows with the same inputs and the same target are one measurement written down twice (a bootstrap sample, a
+    merged table): their agreement says nothing of the noise. Readings on a lattice agree by themselves, so there they
+    are copies only if nearly all rows with the same inputs agree.
+    """
+    n, keys = len(y), _keys(X)
+    every = np.arange(n), np.arange(n)
+    if keys is None:
+        return every
+    places: dict[bytes, list[int]] = {}
+    for i, key in enumerate(keys):
+        places.setdefault(key, []).append(i)
+    groups = [y[rows] for rows in places.values() if len(rows) > 1]
+    if not groups:
+        return every
+    first: dict[tuple[bytes, float], int] = {}
+    of = np.array([first.setdefault((key, float(value)), i) for i, (key, value) in enumerate(zip(keys, y, strict=True))])
+    kept, copy_of = np.unique(of, return_inverse=True)
+    counts = [np.unique(group, return_counts=True)[1] for group in groups]
+    agreeing = sum(int((c * (c - 1) // 2).sum()) for c in counts)
+    pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
+    return every if agreeing < AGREEING * pairs and resolution(y[kept]) > 0 else (kept, copy_of)
+
+
+def _keys(X) -> list[bytes] | None:
+    """Something equal for rows with the same inputs, to a millionth of their spread; None where rows are not numbers."""
+    try:
+        X = as_matrix(X)
+    except DataError:
+        return None
+    shift, spread = centre_and_spread(X)
+    return [row.tobytes() for row in np.rint((X - shift) / (NEARLY * spread)) + 0.0]

@@ -1,0 +1,58 @@
+"""Columns whose coefficients have a flat prior, beside a covariance: generalised least squares. Knows no kernels."""
+
+import dataclasses
+
+import numpy as np
+
+from mercer.core.lapack import blas
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trend:
+    """y = H beta + e with a flat prior on beta (q,) and e ~ N(0, C) (RW06 2.7).
+
+    Whatever the data say is in the n - q contrasts of y that H does not reach: P = C^-1 - C^-1 H A^-1 H^T C^-1 with
+    A = H^T C^-1 H takes the place of C^-1. ``half`` is C^-1 H root^-T, so that P = C^-1 - half half^T; ``root`` is the
+    lower Cholesky factor of A.
+    """
+
+    H: np.ndarray
+    half: np.ndarray
+    root: np.ndarray
+
+    @classmethod
+    def of(cls, H, C_inv_H) -> "Trend":
+        root = np.linalg.cholesky(H.T @ C_inv_H)
+        return cls(H, np.linalg.solve(root, C_inv_H.T).T, root)
+
+    @property
+    def size(self) -> int:
+        return self.H.shape[1]
+
+    def coefficients(self, y) -> np.ndarray:
+        """beta = A^-1 H^T C^-1 y, the generalised least squares estimate, which is the mean of its posterior."""
+        return np.linalg.solve(self.root.T, self.half.T @ y)
+
+    def contrasted(self, C_inv_y, y) -> np.ndarray:
+        """P y, from C^-1 y."""
+        return C_inv_y - self.half @ (self.half.T @ y)
+
+    def log_det(self) -> float:
+        """ln |H^T C^-1 H| - ln |H^T H|: what the density of the contrasts (restricted likelihood) has beside ln |C|.
+
+        Contrasts are taken along orthonormal directions, so that their density does not depend on which.
+        """
+        return 2 * float(np.log(np.diag(self.root)).sum()) - float(np.linalg.slogdet(self.H.T @ self.H)[1])
+
+    def project(self, inverse):
+        """P in the lower triangle of a Fortran-ordered ``inverse`` that holds C^-1."""
+        for column in self.half.T:
+            blas.dsyr(-1.0, column, a=inverse, lower=1, overwrite_a=1)
+
+    def doubt(self, h, K) -> np.ndarray:
+        """root^-1 (h - k C^-1 H)^T: (q, s), whose squares are what not knowing beta adds to a predictive variance.
+
+        ``h`` (s, q) are the columns at new rows and ``K`` (s, n) the covariances of these with the data.
+        """
+        return np.linalg.solve(self.root, h.T) - self.half.T @ K.T
+
