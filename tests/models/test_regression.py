@@ -294,7 +294,7 @@ def test_theta_speaks_of_what_was_learned(learned):
     for i in range(len(gradient)):
         step = 1e-5 * np.eye(len(gradient))[i]
         up, down = (learned.log_marginal_likelihood(learned.theta_ + 0.1 + sign * step) for sign in (1, -1))
-        assert gradient[i] == pytest.approx((up - down) / 2e-5, abs=1e-5)
+        assert gradient[i] == pytest.approx((up - down) / 2e-5, abs=1e-4)
     assert learned.log_marginal_likelihood() == learned.log_marginal_likelihood_
     with pytest.raises(mc.ParameterError, match="theta must have"):
         learned.log_marginal_likelihood(np.zeros(2))
@@ -309,7 +309,7 @@ def test_terms_of_a_sum_add_up():
     np.testing.assert_allclose(sum(mean for mean, _ in parts.values()) + found.mean_, found.predict(Z), atol=1e-9)
     K = k.RBF(1.0)(Z, X)
     C = kernel(X)
-    expected = K @ np.linalg.solve(C, (y - y.mean()) / y.std()) * y.std()
+    expected = K @ np.linalg.solve(C, y - found.mean_)
     np.testing.assert_allclose(parts["wiggle"][0], expected, atol=1e-9)
 
 

@@ -43,3 +43,7 @@ class NumericalWarning(UserWarning):
 
 class InterruptedFitWarning(UserWarning):
     """A fit was interrupted; the model holds the best parameters found until then."""
+
+
+class ModelWarning(UserWarning):
+    """A model that is allowed, but hardly what was meant."""

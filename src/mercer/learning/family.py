@@ -22,9 +22,12 @@ FIRST = 1.5  # the smoothness that is tried first; the others begin where it end
 STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # of lengthscales, where heats begin
 NOISE = 0.1  # of the target's variance, where climbs begin
 OFF = -35.0  # ln theta3 of a linear term that is not there
-ROWS_PER_LENGTHSCALE = 3  # with fewer rows than this for each input, all inputs share one lengthscale
+ROWS_PER_LENGTHSCALE = 8  # with fewer rows than this for each input, all inputs share one lengthscale
+FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
+MANY_ROWS, FADES = 100, 20.0  # rows from which on there is no prior, and up to which it has its whole weight
+LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
 ENOUGH = 0.05  # nats left to gain that end a climb here
-MARGIN = 0.003  # of the score: a simpler kernel is taken if it is not worse by more
+PRICE = 2.0  # shares of the rows that a parameter costs in the score: rows left out took part in learning it
 
 
 class Member(NamedTuple):
@@ -102,6 +105,32 @@ class Coordinates:
         return theta
 
 
+class WeakPrior:
+    """What is thought of a table before it is seen, for few rows: ln p(theta), up to a constant, and its gradient.
+
+    Logarithms are normal: of lengthscales around the spread of the inputs, of the function's variance around the
+    target's, of the linear term's and the noise's around a tenth of it. A handful of rows would else be joined by
+    whatever function goes through all of them. It fades with the square of the number of rows, and is gone at a hundred.
+    """
+
+    def __init__(self, problem):
+        coordinates, self.centre = Coordinates(problem.names()), problem.start(NOISE)
+        deviation = np.full(coordinates.size, AMPLITUDE_DEVIATION)
+        deviation[coordinates.lengths] = 2 * LENGTH_DEVIATION * math.sqrt(len(coordinates.lengths))  # in ln theta1
+        self.precision = (FADES / problem.n) ** 2 / deviation**2
+        self.linear = coordinates.linear
+
+    @classmethod
+    def of(cls, problem) -> "WeakPrior | None":
+        return cls(problem) if problem.n < MANY_ROWS else None
+
+    def __call__(self, theta):
+        away = theta - self.centre
+        if self.linear is not None and theta[self.linear] < 0.5 * OFF:
+            away[self.linear] = 0.0
+        return -0.5 * float(self.precision @ away**2), -self.precision * away
+
+
 def starts(problem) -> list[tuple[str, np.ndarray]]:
     """Where heats begin: lengthscales on the scale of the data and several times shorter and longer."""
     coordinates, theta = Coordinates(problem.names()), problem.start(NOISE)
@@ -119,15 +148,16 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
     box = thetas.min(axis=0) - REACH, thetas.max(axis=0) + REACH
     if coordinates.linear is not None:
         box[0][coordinates.linear] = OFF - REACH
-    floor, amplitude = problem.floor(), problem.amplitude()
-    if (floor > NEGLIGIBLE).any():
+    floor, prior = problem.floor(), WeakPrior.of(problem)
+    amplitude = problem.amplitude() if prior is None else None
+    if (floor > NEGLIGIBLE).any() or prior is not None:
         box, amplitude = (np.maximum(box[0], floor), box[1]), None
     tried: dict[Member, Tried] = {}
     with contextlib.ExitStack() as stack:
         objectives = {
             nu: Objective(
                 stack.enter_context(problem.replaced(problem.kernel._evolve(nu=np.float64(nu)))(rows)), box, amplitude,
-                None, watch,
+                prior, watch,
             )
             for nu in SMOOTHNESSES
         }  # fmt: skip
@@ -145,13 +175,13 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
                 origins = [max(run, key=lambda optimum: optimum.value).theta]
             found = climb(objective, origins[0], "", "lbfgs", span, None, iterations, ENOUGH)
             score = left_out_score(objective.evidence, np.clip(found.theta, *objective.box))
-            tried[member] = Tried(member, found.value, score * (1 + span.shape[1] / m), found.theta)
+            tried[member] = Tried(member, found.value, score * (1 + PRICE * span.shape[1] / m), found.theta)
             return tried[member]
 
         def best_of(members):
             return max((tried[m] for m in members if m in tried), key=lambda t: t.score)
 
-        linear = coordinates.linear is not None
+        linear = coordinates.linear is not None and m >= FEW_ROWS
         one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
         values = [objectives[FIRST].at(theta, gradient=False) for theta in thetas]
         order = np.argsort([math.inf if value is None else -value[0] for value in values])

@@ -6,7 +6,7 @@ from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix, count_rows, select_columns, take_rows
-from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Standard, White
+from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Linear, Polynomial, Standard, White
 from mercer.kernels.algebra import Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import Modulate, On, Warp
@@ -14,6 +14,7 @@ from mercer.kernels.substitution import Modulate, On, Warp
 NOISES = (0.1, 0.003)  # shares of the variance of y where the noise may begin
 CANCELLING = (1e4, 1e8, 1e12)
 STRETCHES = (1.0, 1 / 3, 3.0, 0.1)  # of the lengthscales
+FAR = 5.0  # spreads of an input from zero, beyond which a line through zero is hardly a line
 ENOUGH_ROWS = 200  # to tell how much a function varies
 
 
@@ -151,6 +152,36 @@ def _lengths(X, shape, stretch):
     if shape == ():
         return np.float64(np.sqrt(np.mean((spread / spread.max()) ** 2)) * spread.max())
     return spread if shape == (d,) else None
+
+
+def through_zero(kernel: Kernel, X, unknown: bool) -> list[Kernel]:
+    """Dot products without a constant beside them, on inputs many spreads from zero: lines through a far away x = 0.
+
+    ``unknown``: whether the mean of the target is unknown, which is a constant beside every term.
+    """
+    if isinstance(kernel, Sum):
+        unknown = unknown or any(isinstance(_unscaled(part), Constant) for part in kernel.parts)
+        return [found for part in kernel.parts for found in through_zero(part, X, unknown)]
+    if isinstance(kernel, Product):  # what multiplies it takes no constant along
+        return [found for part in kernel.parts for found in through_zero(part, X, False)]
+    if isinstance(kernel, Scale):
+        return through_zero(kernel.inner, X, unknown)
+    try:
+        if isinstance(kernel, On):
+            return through_zero(kernel.inner, select_columns(X, kernel._selection), unknown)
+        straight = isinstance(kernel, Linear) and not unknown
+        if straight or (isinstance(kernel, Polynomial) and np.asarray(kernel.offset) == 0):
+            X = as_matrix(X)
+            shift, spread = centre_and_spread(X)
+            varies = np.ptp(X, axis=0) > 0
+            return [kernel] if np.any(varies & (np.abs(shift) > FAR * spread)) else []
+    except DataError:
+        pass
+    return []
+
+
+def _unscaled(kernel: Kernel) -> Kernel:
+    return _unscaled(kernel.inner) if isinstance(kernel, Scale) else kernel
 
 
 def amplitude(kernel: Kernel, layout: Layout) -> np.ndarray | None:

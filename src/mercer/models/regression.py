@@ -13,6 +13,7 @@ from mercer.core.coordinates import Layout, free_names
 from mercer.core.errors import (
     DataError,
     InterruptedFitWarning,
+    ModelWarning,
     NotPositiveDefiniteError,
     NumericalWarning,
     ParameterError,
@@ -41,9 +42,8 @@ from mercer.report.regression import log_density, report
 SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
-FOLDED_ROWS = 500  # up to this, learning again without a fifth of the rows is no trouble
 LEAST_NOISE = 1e-10  # of the variance of y
-NORMAL_95, NORMAL_80 = 1.959963984540054, 1.2815515655446004
+NORMAL_95 = 1.959963984540054
 
 
 def stages(n: int) -> list[int]:
@@ -148,6 +148,7 @@ class GaussianProcessRegressor(Regressor):
         noise = self._noise_for(kernel, n)
         drawn = self._plan(kernel, X, noise)
         drawn.check()
+        warn_of_model(self, [kernel], X, bool(self.normalize))
         learns = self.learning is not None
         self.y_train_, step = y, resolution(y)
         self.copy_of_ = np.arange(n)
@@ -184,8 +185,9 @@ class GaussianProcessRegressor(Regressor):
         self.plan_ = drawn
         return self
 
-    def _learn(self, problem, candidates=None, **settings) -> tuple[Problem, Learned]:
-        prior = Prior(problem.kernel, problem.size) if self.learning == "map" else None
+    def _learn(self, problem, candidates=None, prior=None, **settings) -> tuple[Problem, Learned]:
+        if self.learning == "map" and prior is None:
+            prior = Prior(problem.kernel, problem.size)
         learned = learn(
             problem, problem.n, candidates or problem.candidates(), prior=prior,
             amplitude=problem.amplitude() if prior is None else None, logarithmic=problem.logarithmic(),
@@ -214,7 +216,8 @@ class GaussianProcessRegressor(Regressor):
         candidates = [("the choice of the kernel", best.theta), *family.starts(problem)]
         if not best.member.linear:
             candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
-        problem, learned = self._learn(problem, candidates, span=coordinates.span(best.member))
+        prior = family.WeakPrior.of(problem)
+        problem, learned = self._learn(problem, candidates, prior, span=coordinates.span(best.member))
         learned.evaluations += choice.evaluations
         self.choice_ = choice
         return family.simplified(problem, best.member, learned)
@@ -225,33 +228,24 @@ class GaussianProcessRegressor(Regressor):
         return bool(self.calibrate)
 
     def _needed_factor(self, problem, theta, jitter) -> float:
-        """By what the covariance must be multiplied for 95% intervals of rows left out to hold 95% of them."""
+        """Factor of the covariance that makes 95% intervals cover 95%: of rows left out, and of new ones.
+
+        Parameters were learned from the rows left out too. With k of them learned from n rows, squared errors of new
+        rows are larger by about (n + k) / (n - k) (Akaike's final prediction error).
+        """
         if problem.amplitude() is None:
             raise ParameterError(
                 "calibrate=True multiplies the whole covariance, noise included, so every term of the kernel needs a "
                 "free amplitude, and noise must be learned. Try 1.0 * kernel, and noise=None."
             )
-        if problem.n < FEW_ROWS:
-            return 1.0
-        if problem.n <= FOLDED_ROWS and problem.n < 2.5 * problem.size:
-            # A fold that learned badly has wild outliers; the middle of the residuals tells how wide they mostly are.
-            return max(1.0, (_quantile(np.abs(self._folded(problem)), 0.8) / NORMAL_80) ** 2)
+        n, k = problem.n, min(problem.size + 1, problem.n // 2)  # and one for the choice of the kernel
+        unseen = (n + k) / (n - k)
+        if n < FEW_ROWS:
+            return unseen
         kernel, noise = problem.at(theta)
         mean, variance = self._posterior(kernel, problem.X, problem.target, noise + jitter).leave_one_out()
-        return max(1.0, (_quantile(np.abs(problem.target - mean) / np.sqrt(variance), 0.95) / NORMAL_95) ** 2)
-
-    def _folded(self, problem) -> np.ndarray:
-        """Standardised residuals of rows left out of learning too, a fifth at a time: with few rows for the parameters,
-        leaving a row out of the data alone is too kind."""
-        fold, z = np.arange(problem.n) % 5, np.empty(problem.n)
-        np.random.default_rng(0).shuffle(fold)
-        settings = {**self.get_params(deep=False), "calibrate": False, "progress": False, "n_restarts": 0}
-        for i in range(5):
-            out = fold == i
-            part = type(self)(**settings).fit(take_rows(problem.X, np.flatnonzero(~out)), problem.target[~out])
-            mean, deviation = part.predict(take_rows(problem.X, np.flatnonzero(out)), return_std=True)
-            z[out] = (problem.target[out] - mean) / deviation
-        return z
+        z = np.abs(problem.target - mean) / np.sqrt(variance)
+        return max(1.0, (_quantile(z, 0.95) / NORMAL_95) ** 2) * unseen
 
     def _keep(self, problem, theta, center, scale, y, learned):
         """Everything a fitted model has, from the optimum."""
@@ -590,6 +584,25 @@ def _quantile(values, share: float) -> float:
     """What the next of such values will not exceed, with at least this probability."""
     n = len(values)
     return float(np.sort(values)[min(n - 1, math.ceil(share * (n + 1)) - 1)])
+
+
+def warn_of_model(model, kernels, X, unknown_mean: bool):
+    """Say what is allowed, but hardly meant: priors that are not used, lines through a zero far away."""
+    if model.learning == "mle" and any(slot.prior is not None for kernel in kernels for slot in kernel._slots()):
+        warnings.warn(
+            "the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.",
+            ModelWarning,
+            stacklevel=4,
+        )
+    lines = [found for kernel in kernels for found in heuristics.through_zero(kernel, X, unknown_mean)]
+    if lines:
+        warnings.warn(
+            f"{lines[0]!r} is a function of x.x', which goes through x = 0, and these inputs are many times their spread "
+            "away from zero, where it is hardly more than a constant. Put a constant beside it, (Linear() + 1.0) or "
+            "Polynomial(2, offset=1.0), or shift the inputs, x - x.mean().",
+            ModelWarning,
+            stacklevel=4,
+        )
 
 
 def warn_of_interruption(evaluations: int):
