@@ -457,10 +457,11 @@ class GaussianProcessRegressor(Regressor):
 
         return relevance(X, target[:, None], fitted_to, self.kernel_)
 
-    def report(self):
-        """A short summary to read: fit, noise, relevance, calibration, optima found, suggestions."""
+    def report(self, X=None, y=None):
+        """A short summary to read: fit, noise, relevance, calibration, optima found, and what looks wrong with rows
+        left out. Rows that were held out from the fit, ``X`` and ``y``, are judged beside them."""
         self._check_fitted()
-        return report(self)
+        return report(self, X, y)
 
     # -- more data ---------------------------------------------------------------------------------------------------
 
