@@ -391,10 +391,11 @@ class GaussianProcessClassifier(Classifier):
         kernel = kernels[0] if len(kernels) == 1 else None
         return relevance(X, np.eye(C)[self.codes_], fitted_to, kernel, groups=self.codes_, least=FAINT)
 
-    def report(self):
-        """A page to read: fit, classes, relevance, calibration of rows left out, optima found, suggestions."""
+    def report(self, X=None, y=None):
+        """A page to read: fit, classes, relevance, calibration of rows left out, optima found, and what looks wrong.
+        Rows that were held out from the fit, ``X`` and ``y``, are judged beside them."""
         self._check_fitted()
-        return report(self)
+        return report(self, X, y)
 
     def __str__(self):
         if not self.__sklearn_is_fitted__():

@@ -86,5 +86,10 @@ def about_inputs(relevance, but=()) -> list[str]:
     return [f"predictions gain nothing sure from {listed(names)}: without {without}, little should change."]
 
 
+def about_copies(count: int, target: str) -> str:
+    rows = "1 row repeats another" if count == 1 else f"{count} rows repeat others"
+    return f"{rows} exactly, {target} included: leave-one-out flatters {'it' if count == 1 else 'them'}."
+
+
 def listed(names, most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -12,7 +12,7 @@ from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
 from mercer.report import diagnostics
-from mercer.report.page import Report, about_inputs, about_learning, entries, in_order, optima
+from mercer.report.page import Report, about_copies, about_inputs, about_learning, entries, in_order, optima
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 DENSE_ROWS = 5000  # up to this, one more factorisation is no trouble
@@ -68,7 +68,7 @@ def calibration(y, mean, deviation) -> Calibration:
 
 
 def report(model, X=None, y=None) -> Report:
-    """The report of a fitted `GaussianProcessRegressor`; with rows it was not fitted to, how well it predicts those."""
+    """The report of a fitted `GaussianProcessRegressor`; given rows it was not fitted to, these are judged too."""
     loo = model.loo()
     seen, n = model.y_train_, len(model.y_train_)
     left_out = calibration(seen, loo.mean, np.sqrt(loo.variance))
@@ -203,7 +203,7 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
     found = []
     repeated = _repeated(model)
     if repeated:
-        found.append(f"{repeated} rows repeat others exactly, target included: leave-one-out flatters them.")
+        found.append(about_copies(repeated, "target"))
     free = len(model.theta_)
     if model.optima_ and 5 * free > n >= 10:
         found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
