@@ -60,8 +60,8 @@ def of_residuals(z, mean, y, X=None, names=(), independent=None) -> list[Finding
     order = [found for found in order if found.kind == "season" or found.name not in explained]
     changing, level = spread(w, mean, y, X, names)
     apart = outliers(z / level)  # where the noise is large, a large residual is no outlier
-    why = "the change of the noise" if changing else "the outliers" if apart else ""
-    return [*calibration(z, independent, because=why), *apart, *order, *bent, *changing, *skew(w, y)]
+    causes = [*order, *bent, *changing, *apart]
+    return [*causes, *calibration(z, independent, explained=bool(causes)), *skew(w, y)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Along(Finding):
 # -- intervals -----------------------------------------------------------------------------------------------------
 
 
-def calibration(z, independent=None, of: str = "left out", because: str = "") -> list[Finding]:
-    """Coverage of central intervals at three levels; ``because`` names another finding that explains it."""
+def calibration(z, independent=None, of: str = "left out", explained: bool = False) -> list[Finding]:
+    """Coverage of central intervals at three levels; ``explained`` says that a reason was found before."""
     size = np.abs(z)
     off = {}
     for level, margin in zip(LEVELS, MARGINS, strict=True):
@@ -103,7 +103,7 @@ def calibration(z, independent=None, of: str = "left out", because: str = "") ->
     else:
         told += f"95% ones {np.mean(size <= ndtri(0.975)):.0%}; residuals have heavier tails than a Gaussian"
         remedy = "another scale of y, or a variance for each row (noise=...), may help"
-    return [Finding("calibration", "warning", told, f"likely because of {because} below" if because else remedy)]
+    return [Finding("calibration", "warning", told, "likely a consequence of the above" if explained else remedy)]
 
 
 def _binomial(k: float, n: int, p: float) -> float:
