@@ -136,6 +136,9 @@ def test_noise_that_grows():
     assert "np.log(y)" in found.remedy
     (found,), _ = diagnostics.spread(z[::-1], X[:, 1], np.ones(150), X[::-1] * [1, -1], ["a", "b"])
     assert "shrinks" in found.text
+    in_between = rng.normal(size=150) * np.where(np.abs(X[:, 0] - 0.5) < 0.2, 2.0, 0.5)
+    (found,), _ = diagnostics.spread(in_between, mean, mean, X, ["a", "b"])
+    assert "largest in the middle of a" in found.text
     none, level = diagnostics.spread(rng.normal(size=150), mean, mean, X, ["a", "b"])
     assert none == []
     assert (level == 1).all()

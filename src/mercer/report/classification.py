@@ -180,7 +180,8 @@ def report(model, X=None, y=None) -> Report:
         held_codes, P, scores = _held_out(model, X, y)
         sections["Held-out rows"] = _beside(reliability(held_codes, P), left_out)
         findings += diagnostics.disagreement(loo.log_score, scores)
-        findings += probabilities.reliability_curve(held_codes, P, _remedy(model), of="held out")
+        if not any(finding.kind == "calibration" for finding in findings):  # the same of others is no news
+            findings += probabilities.reliability_curve(held_codes, P, _remedy(model), of="held out")
     try:
         relevance = model.relevance()
     except DataError:

@@ -8,7 +8,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy.special import betainc, log_ndtr, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import betainc, fdtrc, log_ndtr, ndtr, ndtri, stdtr, stdtrit
 
 ALPHA = 0.005  # of false alarms, for each kind of check
 LEVELS, MARGINS = (0.5, 0.8, 0.95), (0.05, 0.04, 0.015)  # of intervals, and how far off coverage is no matter
@@ -250,36 +250,54 @@ def curvature(w, X, names) -> list[Along]:
             shape = "low in the middle and high at both ends" if t > 0 else "high in the middle and low at both ends"
             text = f"y bends along {names[j]} in a way the model does not: residuals are {shape}"
             term = f"k.RBF({np.std(X[:, j]):.2g}).on({_which(names[j], j)})"
-            found.append((share, Along("curvature", "warning", text, f"add a term that bends, 1.0 * {term}", names[j])))
+            remedy = f"add a term that bends, 1.0 * {term}"
+            if X[:, j].min() > 0 and X[:, j].max() > 4 * np.median(X[:, j]):
+                remedy += f", or give the logarithm of {names[j]}"
+            found.append((share, Along("curvature", "warning", text, remedy, names[j])))
     return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])[:MOST_NAMED]]
 
 
 def spread(w, mean, y, X, names) -> tuple[list[Along], np.ndarray]:
-    """Whether the size of residuals changes with the prediction or with an input, by the t of |w| against ranks; and
-    that size at each row, relative to its mean: (n,), ones if it does not change."""
-    columns = [("the prediction", mean), *((names[j], X[:, j]) for j in range(X.shape[1]))]
+    """Whether the size of residuals changes with the prediction or with an input, by the F of |w| against ranks; and
+    that size at each row, relative to its mean: (n,), ones if it does not change.
+
+    Against inputs by a parabola: noise may be largest in between. Against the prediction by a line: where neighbours
+    nearly determine each other, large residuals and predictions far from the mean go together by chance.
+    """
+    columns = [("the prediction", mean, 1), *((names[j], X[:, j], 2) for j in range(X.shape[1]))]
     size, strongest = np.abs(w), None
-    for name, values in columns:
+    for name, values, degree in columns:
         r = _ranks(values)
-        t, _ = _last_coefficient(size, np.column_stack([np.ones(len(w)), r]))
-        low, high = (float(np.mean(size[part])) if part.any() else 1.0 for part in (r < -1 / 3, r > 1 / 3))
-        ratio = max(low, high) / max(min(low, high), 1e-9)
-        if ratio < MIN_RATIO or _two_sided(t, len(w) - 2) > ALPHA / len(columns):
+        degree = min(degree, len(np.unique(r)) - 1)
+        if degree < 1:
             continue
-        if strongest is None or abs(t) > 1.2 * abs(strongest[1]):  # the prediction, unless an input tells it better
-            strongest = name, t, ratio, r
+        fit = np.polynomial.Polynomial.fit(r, size, degree)(r)
+        rest = float(np.sum((size - fit) ** 2)) / (len(w) - 1 - degree)
+        F = float(np.sum((fit - size.mean()) ** 2)) / degree / max(rest, 1e-12)
+        ratio = _ratio(size, r, degree)
+        if ratio < MIN_RATIO or fdtrc(degree, len(w) - 1 - degree, F) > ALPHA / len(columns):
+            continue
+        if strongest is None or 1.5 * strongest[0] < F:  # the prediction, unless an input tells it better
+            strongest = F, name, ratio, fit, r
     if strongest is None:
         return [], np.ones(len(w))
-    name, t, ratio, r = strongest
-    text = (
-        f"the noise {'grows' if t > 0 else 'shrinks'} with {name}, by a factor of {ratio:.1f} between the lowest third "
-        "and the highest"
-    )
-    remedy = "intervals are too wide at one end and too narrow at the other; give a variance for each row (noise=...)"
-    if t > 0 and name == "the prediction" and np.min(y) > 0:
+    _, name, ratio, fit, r = strongest
+    low, high, middle = (fit[np.argmin(np.abs(r - place))] for place in (-1, 1, 0))
+    how = f"grows with {name}" if high > low else f"shrinks with {name}"
+    if middle > max(low, high) or middle < min(low, high):
+        how = f"is {'largest' if middle > high else 'smallest'} in the middle of {name}"
+    text = f"the noise {how}, by a factor of {ratio:.1f} between thirds of the rows"
+    remedy = "intervals are too wide for some rows and too narrow for others; give a variance for each row (noise=...)"
+    if how == "grows with the prediction" and np.min(y) > 0:
         remedy = "learn np.log(y), or give a variance for each row (noise=...)"
-    slope = float(r @ (size - size.mean()) / (r @ r))
-    return [Along("spread", "warning", text, remedy, name)], np.maximum(1 + slope / size.mean() * r, 0.1)
+    return [Along("spread", "warning", text, remedy, name)], np.maximum(fit / size.mean(), 0.1)
+
+
+def _ratio(size, r, degree: int) -> float:
+    """Of mean sizes in the lowest and highest third; for a parabola also in the middle one."""
+    parts = (r < -1 / 3, r > 1 / 3) if degree == 1 else (r < -1 / 3, abs(r) <= 1 / 3, r > 1 / 3)
+    means = [float(np.mean(size[part])) for part in parts if part.any()]
+    return max(means) / max(min(means), 1e-9)
 
 
 # -- held-out rows -------------------------------------------------------------------------------------------------

@@ -82,7 +82,8 @@ def report(model, X=None, y=None) -> Report:
         held, densities = _held_out(model, X, y)
         sections["Held-out rows"] = _beside(held, left_out)
         findings += diagnostics.disagreement(loo.log_score, densities)
-        findings += diagnostics.calibration(held.z, of="held out")
+        if not any(finding.kind == "calibration" for finding in findings):  # the same of others is no news
+            findings += diagnostics.calibration(held.z, of="held out")
     try:
         relevance = model.relevance()
     except DataError:
