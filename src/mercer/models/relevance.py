@@ -16,7 +16,7 @@ from mercer.learning.heuristics import centre_and_spread
 FOLDS = 5
 FOLDED_ROWS = 2000  # up to this, each fold is left out in turn; beyond it one set of rows, for one factorisation
 MAX_ROWS, MIN_ROWS = 500, 50  # rows judged
-PREDICTIONS = 20_000  # over all rows judged, inputs and permutations
+PREDICTIONS = 20_000  # over all rows judged, inputs, permutations and classes
 MAX_PERMUTATIONS = 5
 BATCH = 4000  # rows predicted together
 CHANCE = 2.0  # standard errors
@@ -79,15 +79,15 @@ def relevance(X, target, fitted_to: Callable[[np.ndarray], Predict], kernel=None
     """
     names = _names(X)
     n, d = count_rows(X), len(names)
-    judged = min(n, MAX_ROWS, max(MIN_ROWS, PREDICTIONS // d))
-    permutations = min(MAX_PERMUTATIONS, max(1, PREDICTIONS // (judged * d)))
+    affordable = PREDICTIONS // target.shape[1]
+    judged = min(n, MAX_ROWS, max(MIN_ROWS, affordable // d))
+    permutations = min(MAX_PERMUTATIONS, max(1, affordable // (judged * d)))
     rng = np.random.default_rng(0)
     losses = []
     folds = _folds(n, judged, groups, rng)
     for held in folds:
         predict = fitted_to(np.setdiff1d(np.arange(n), held))
-        rows = held[: -(-judged // len(folds))]
-        losses.append(_losses(X, target, predict, rows, held, d, permutations, rng))
+        losses.append(_losses(X, target, predict, held, -(-judged // len(folds)), permutations, rng))
     effect, error = np.zeros(d), np.full(d, np.inf)
     variance = 2 * float(np.sum(np.var(target, axis=0)))
     if losses and variance > 0:
@@ -127,24 +127,23 @@ def _folds(n: int, judged: int, groups, rng) -> list[np.ndarray]:
     which lend each other their values."""
     order = rng.permutation(n)
     if groups is not None:
-        # Folds are dealt out along the groups, of which none has all its rows in one fold but those with one row alone.
+        # Dealt out along the groups, none has all its rows in one fold; one that has a single row keeps it.
         order = order[np.bincount(groups)[groups[order]] > 1]
         order = order[np.argsort(groups[order], kind="stable")]
-    count = FOLDS if len(order) >= 2 * FOLDS else 2
     if len(order) < 4:
         return []
     if n > FOLDED_ROWS:
-        count, step = 1, len(order) / judged
-        return [rng.permutation(order[(np.arange(judged) * step).astype(int)])] if step > 2 else [order[::2]]
+        return [rng.permutation(order[:: max(2, len(order) // judged)])]
+    count = FOLDS if len(order) >= 2 * FOLDS else 2
     return [rng.permutation(order[i::count]) for i in range(count)]
 
 
-def _losses(X, target, predict: Predict, rows, held, d: int, permutations: int, rng) -> np.ndarray:
-    """What squared errors of these rows grow by when inputs take the values of other rows held out: (s, d), a mean over
-    permutations. Not of rows seen: a model that follows their noise would be told by their values where to."""
-    place = {int(row): i for i, row in enumerate(held)}
+def _losses(X, target, predict: Predict, held, most: int, permutations: int, rng) -> np.ndarray:
+    """What squared errors of rows held out, ``most`` of them, grow by when inputs take the values of others of them: a
+    mean over permutations, (s, d). Not the values of rows seen, around which a model may follow the noise."""
+    rows, d = held[:most], len(_names(X))
     shift = rng.integers(1, len(held), size=(permutations, d, len(rows)))
-    donors = held[(np.array([place[int(row)] for row in rows]) + shift) % len(held)]
+    donors = held[(np.arange(len(rows)) + shift) % len(held)]
     missed = np.sum((target[rows] - predict(take_rows(X, rows))) ** 2, axis=1)
     together = max(1, BATCH // (permutations * len(rows)))
     lost = np.empty((len(rows), d))
