@@ -28,13 +28,14 @@ class Finding:
     """Something that looks wrong, and what to do about it.
 
     ``kind`` is the check; ``severity`` is "warning" where predictions or intervals mislead, "note" where a look is
-    worth the while.
+    worth the while; ``name`` the input it is about, if it is about one.
     """
 
     kind: str
     severity: str
     text: str
     remedy: str
+    name: str | None = None
 
     def __str__(self):
         return f"{self.text}: {self.remedy}."
@@ -62,15 +63,6 @@ def of_residuals(z, mean, y, X=None, names=(), independent=None) -> list[Finding
     apart = outliers(z / level)  # where the noise is large, a large residual is no outlier
     causes = [*order, *bent, *changing, *apart]
     return [*causes, *calibration(z, independent, explained=bool(causes)), *skew(w, y)]
-
-
-@dataclasses.dataclass(frozen=True)
-class Along(Finding):
-    """A finding along an input, or None for the order of the rows."""
-
-    name: str | None = None
-
-    __str__ = Finding.__str__
 
 
 # -- intervals -----------------------------------------------------------------------------------------------------
@@ -115,8 +107,8 @@ def _binomial(k: float, n: int, p: float) -> float:
 
 def chance_range(n: int, level: float, share: float = 0.95) -> tuple[float, float]:
     """Between what shares of n rows honest intervals of this level hold, in ``share`` of all cases."""
-    counts = np.arange(n + 1)
-    below = np.array([1.0 if k >= n else betainc(n - k, k + 1, 1 - level) for k in counts])
+    k = np.arange(n)
+    below = betainc(n - k, k + 1, 1 - level)  # P(a count of at most k)
     edges = np.searchsorted(below, [(1 - share) / 2, (1 + share) / 2])
     return float(edges[0]) / n, float(edges[1]) / n
 
@@ -162,7 +154,7 @@ def skew(w, y) -> list[Finding]:
 # -- patterns ------------------------------------------------------------------------------------------------------
 
 
-def serial(w, X, names, y=None) -> list[Along]:
+def serial(w, X, names, y=None) -> list[Finding]:
     """Whether rows next to each other, along an input or in the table, have alike residuals; and seasons."""
     along = [j for j in range(X.shape[1]) if len(np.unique(X[:, j])) > len(w) / 2]
     found = []
@@ -176,7 +168,7 @@ def serial(w, X, names, y=None) -> list[Along]:
             )
             term = f"k.Periodic({period:.3g})" + (f".on({_which(names[j], j)})" if X.shape[1] > 1 else "")
             remedy = f"add a term for it, 1.0 * {term}, times an RBF if it changes over time"
-            found.append(Along("season", "warning", text, remedy, names[j]))
+            found.append(Finding("season", "warning", text, remedy, names[j]))
             continue
         r = _neighbours(w[order])
         if r > MIN_CORRELATION and _one_sided(r * math.sqrt(len(w))) < ALPHA / len(along):
@@ -185,14 +177,14 @@ def serial(w, X, names, y=None) -> list[Along]:
                 "something of the function is missed; a rougher kernel (k.Matern(nu=1.5)), one more term of a shorter "
                 "lengthscale, or n_restarts=5, may find it"
             )
-            found.append(Along("serial", "warning", text, remedy, names[j]))
+            found.append(Finding("serial", "warning", text, remedy, names[j]))
     if found or (y is not None and _sorted(y)) or any(_sorted(X[:, j]) for j in along):
         return found
     r = _neighbours(w)
     if r > MIN_CORRELATION and _one_sided(r * math.sqrt(len(w))) < ALPHA:
         text = f"residuals of rows next to each other in the table are alike (correlation {r:.2f})"
         remedy = "if rows are in the order of time, or in groups, give the time, or the group, as an input"
-        found.append(Along("serial", "warning", text, remedy))
+        found.append(Finding("serial", "warning", text, remedy))
     return found
 
 
@@ -238,7 +230,7 @@ def _periodogram(x, w, frequencies) -> np.ndarray:
     return ((np.cos(angle) @ w) ** 2 + (np.sin(angle) @ w) ** 2) / len(w)
 
 
-def curvature(w, X, names) -> list[Along]:
+def curvature(w, X, names) -> list[Finding]:
     """Whether residuals bend along an input: the t of a quadratic term in its ranks."""
     found = []
     for j in range(X.shape[1]):
@@ -253,11 +245,11 @@ def curvature(w, X, names) -> list[Along]:
             remedy = f"add a term that bends, 1.0 * {term}"
             if X[:, j].min() > 0 and X[:, j].max() > 4 * np.median(X[:, j]):
                 remedy += f", or give the logarithm of {names[j]}"
-            found.append((share, Along("curvature", "warning", text, remedy, names[j])))
+            found.append((share, Finding("curvature", "warning", text, remedy, names[j])))
     return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])[:MOST_NAMED]]
 
 
-def spread(w, mean, y, X, names) -> tuple[list[Along], np.ndarray]:
+def spread(w, mean, y, X, names) -> tuple[list[Finding], np.ndarray]:
     """Whether the size of residuals changes with the prediction or with an input, by the F of |w| against ranks; and
     that size at each row, relative to its mean: (n,), ones if it does not change.
 
@@ -290,7 +282,7 @@ def spread(w, mean, y, X, names) -> tuple[list[Along], np.ndarray]:
     remedy = "intervals are too wide for some rows and too narrow for others; give a variance for each row (noise=...)"
     if how == "grows with the prediction" and np.min(y) > 0:
         remedy = "learn np.log(y), or give a variance for each row (noise=...)"
-    return [Along("spread", "warning", text, remedy, name)], np.maximum(fit / size.mean(), 0.1)
+    return [Finding("spread", "warning", text, remedy, name)], np.maximum(fit / size.mean(), 0.1)
 
 
 def _ratio(size, r, degree: int) -> float:

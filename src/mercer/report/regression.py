@@ -210,7 +210,7 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
         found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
     if n < 10:
         found.append(f"{n} rows hardly determine the parameters; a kernel with priors would help (learning='map').")
-    found += about_inputs(relevance, but={getattr(finding, "name", None) for finding in findings})
+    found += about_inputs(relevance, but={finding.name for finding in findings})
     found += about_learning(model)
     if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
         found.append("little of y is explained: try n_restarts=5, another kernel, or inputs scaled to order one.")
