@@ -72,6 +72,19 @@ def test_intervals_that_hold_too_much_or_too_little(drawn):
     assert {"calibration", "outliers"} <= set(found(heavy))
 
 
+def test_noise_that_grows_and_gross_outliers(drawn):
+    X, kernel, draws = drawn
+    rng = np.random.default_rng(5)
+    grows = fitted(kernel, X, draws[1] + np.exp(3 * X[:, 1]) * 0.1 * rng.normal(size=100), learning="mle")
+    assert [finding.name for finding in grows.report().findings if finding.kind == "spread"] == ["x1"]
+    y = draws[2].copy()
+    y[[7, 40, 91]] += [4.0, -5.0, 6.0]
+    (finding,) = [finding for finding in fitted(kernel, X, y, learning="mle").report().findings
+                  if finding.kind == "outliers"]  # fmt: skip
+    assert "3 rows are outliers" in finding.text
+    assert all(f"{row} (" in finding.text for row in (7, 40, 91))
+
+
 def test_a_straight_kernel_on_a_bend():
     rng = np.random.default_rng(4)
     X = rng.uniform(-1, 1, (100, 2))
