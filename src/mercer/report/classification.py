@@ -17,8 +17,8 @@ RARE = 10  # times fewer rows than the largest class
 SHOWN = 8  # classes whose confusions are written out
 NATS = 2.0  # of evidence: less is no difference
 BASIS = (
-    "calibration, frequencies and errors of classes, and improbable labels were looked at, on rows left out one at a "
-    "time at parameters learned from all rows."
+    "Looked at: calibration, frequencies and errors of classes, and improbable labels, of rows left out one at a time "
+    "at parameters learned from all rows."
 )
 
 

@@ -17,7 +17,7 @@ from mercer.report.page import Report, about_copies, about_inputs, about_learnin
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 DENSE_ROWS = 5000  # up to this, one more factorisation is no trouble
 BASIS = (
-    "calibration, outliers, seasons, order, curvature and spread were looked at, on rows left out one at a time at "
+    "Looked at: calibration, outliers, seasons, order, curvature, spread and skew of rows left out one at a time at "
     "parameters learned from all rows."
 )
 
