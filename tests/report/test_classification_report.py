@@ -9,6 +9,7 @@ from mercer import kernels as k
 from mercer.core.errors import DataError, ParameterError
 from mercer.models.classification import GaussianProcessClassifier
 from mercer.models.regression import Found
+from mercer.report import probabilities
 from mercer.report.classification import binned, reliability, report
 
 KERNEL = 2.0 * k.RBF(0.7)
@@ -226,3 +227,72 @@ def test_many_classes_and_a_kernel_for_each():
     assert lines[0].split() == ["class", "rows", "error", "most", "often", "taken", "for"]
     assert lines[4].split() == ["c3", "10", "100.0%", "c7", "(10)"]
     assert "c11: lengthscale  12.0" in page.sections["Parameters"]
+
+
+# -- what looks wrong ----------------------------------------------------------------------------------------------
+
+
+def kinds(codes, P):
+    return [f.kind for f in probabilities.of_labels(codes, P, [f"c{c}" for c in range(P.shape[1])], "try")]
+
+
+@pytest.mark.parametrize(("n", "C"), [(30, 2), (100, 3), (300, 2), (500, 4)])
+def test_honest_probabilities_raise_no_alarm(n, C):
+    assert sum("class" not in kinds(*draw(n, C, seed)) and bool(kinds(*draw(n, C, seed))) for seed in range(40)) <= 2
+
+
+def sharpened(P, power):
+    return P**power / (P**power).sum(axis=1, keepdims=True)
+
+
+def test_the_whole_reliability_curve_is_judged():
+    codes, P = draw(300, 3)
+    (found,) = probabilities.reliability_curve(codes, sharpened(P, 3), "try")
+    assert "too sure" in found.text
+    assert str(found).endswith(": try.")
+    (found,) = probabilities.reliability_curve(codes, sharpened(P, 0.3), "try")
+    assert "not sure enough" in found.text
+    # Right on average: said 75% everywhere, where half the rows are certain and the others a coin.
+    rng = np.random.default_rng(0)
+    confidence = np.where(np.arange(300) % 2, 0.80, 0.70)
+    right = rng.random(300) < np.where(np.arange(300) % 2, 0.5, 1.0)
+    P = np.column_stack([confidence, 1 - confidence])
+    (found,) = probabilities.reliability_curve(np.where(right, 0, 1), P, "try")
+    assert "for some rows" in found.text
+
+
+def test_frequencies_of_classes_are_judged():
+    codes, P = draw(200, 3)
+    tilted = P * [3.0, 1.0, 1.0]
+    (found,) = probabilities.frequencies(codes, tilted / tilted.sum(axis=1, keepdims=True), ["a", "b", "c"])
+    assert found.text.startswith("a has a probability of")
+    assert probabilities.frequencies(codes, P, ["a", "b", "c"]) == []
+
+
+def test_a_class_that_is_mostly_missed():
+    codes = np.repeat([0, 1], [180, 20])
+    P = np.where((codes == 0)[:, None], [0.95, 0.05], [0.8, 0.2])
+    P[-3:] = [0.3, 0.7]
+    (found,) = probabilities.errors(codes, P, ["common", "rare"])
+    assert "85% of rare" in found.text
+    assert "most often common" in found.text
+    assert found.severity == "note"
+
+
+def test_rows_held_out_are_judged_beside_those_left_out():
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-2, 2, (120, 1))
+    y = np.where(np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=120) > 0, "up", "down")
+    model = GaussianProcessClassifier(KERNEL, learning=None).fit(X[:60], y[:60])
+    page = model.report(X[60:], y[60:])
+    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:]}
+    assert lines["rows"] == ["60", "60"]
+    assert lines["error"][0] == f"{np.mean(model.predict(X[60:]) != y[60:]):.1%}"
+    assert lines["log score a row"][0] == f"{model.log_predictive_density(X[60:], y[60:]).mean():.4f}"
+    assert page.findings == ()
+    other = np.where(y[60:] == "up", "down", "up")
+    assert {"held out", "calibration"} <= {finding.kind for finding in model.report(X[60:], other).findings}
+    with pytest.raises(DataError, match="give both"):
+        model.report(X[60:])
+    with pytest.raises(DataError, match="not one of the classes"):
+        model.report(X[60:], ["sideways"] * 60)

@@ -7,15 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mercer import gram
 from mercer.core.errors import (
-    DataError,
     InterruptedFitWarning,
     NotPositiveDefiniteError,
     NumericalWarning,
     ParameterError,
 )
-from mercer.core.inputs import column_names, count_rows
+from mercer.core.inputs import count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
@@ -374,22 +372,30 @@ class GaussianProcessClassifier(Classifier):
         return LeftOutLabels(p, log_scores(p, self.codes_))
 
     def relevance(self) -> Relevance:
-        """How much each input matters: its lengthscale, and how far the latent mean moves with it."""
+        """How much each input matters: the share of the variance of the labels explained through it, on rows left out.
+
+        Samples would have to be drawn again without those rows; "mcmc" is judged by the approximation it starts from.
+        """
         self._check_fitted()
-        if hasattr(self, "kernels_"):
-            raise DataError("each class has a kernel of its own here; the relevance of inputs is told of one kernel.")
-        X = self.X_fit_
+        X, C = self.X_fit_, len(self.classes_)
+        inference = ("ep" if C == 2 else "variational") if self.inference == "mcmc" else self.inference
+        kernels = self._fitted_kernels()
+        settings = {**self.get_params(deep=False), "inference": inference, "learning": None, "progress": False}
+        settings["kernel"] = kernels[0] if len(kernels) == 1 else kernels
 
-        def slopes(Z):  # of all latent functions, one below the other
-            shape = count_rows(Z), len(self.codes_)
-            return np.concatenate([gram.slope(self.kernel_, Z, X, np.broadcast_to(a, shape)) for a in self.weights_])
+        def fitted_to(rows):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NumericalWarning)  # numerics_ tells how inference went
+                return type(self)(**settings).fit(take_rows(X, rows), self.codes_[rows]).predict_proba
 
-        return relevance(self.kernel_, X, slopes, column_names(X), noise=0.0, least=FAINT)
+        kernel = kernels[0] if len(kernels) == 1 else None
+        return relevance(X, np.eye(C)[self.codes_], fitted_to, kernel, groups=self.codes_, least=FAINT)
 
-    def report(self):
-        """A page to read: fit, classes, relevance, calibration of rows left out, optima found, suggestions."""
+    def report(self, X=None, y=None):
+        """A page to read: fit, classes, relevance, calibration of rows left out, optima found, and what looks wrong.
+        Rows that were held out from the fit, ``X`` and ``y``, are judged beside them."""
         self._check_fitted()
-        return report(self)
+        return report(self, X, y)
 
     def __str__(self):
         if not self.__sklearn_is_fitted__():

@@ -18,7 +18,7 @@ from mercer.core.errors import (
     NumericalWarning,
     ParameterError,
 )
-from mercer.core.inputs import as_vector, column_names, count_rows, take_rows
+from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator
 from mercer.core.text import number, rounded, table
@@ -36,7 +36,7 @@ from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
 from mercer.models.plan import Plan, plan
 from mercer.models.problem import Problem
-from mercer.models.relevance import Relevance, lengthscales, relevance
+from mercer.models.relevance import Relevance, relevance
 from mercer.report.regression import log_density, report
 
 SOLVERS = ("auto", "dense", "weights")
@@ -481,41 +481,21 @@ class GaussianProcessRegressor(Regressor):
         return LeaveOneOut(mean, variance, score)
 
     def relevance(self) -> Relevance:
-        """How much each input matters: its lengthscale, and how far the prediction moves with it."""
+        """How much each input matters: the share of the variance of y explained through it, on rows left out."""
         self._check_fitted()
-        X, _, _ = self._data()
-        noise = float(np.mean(self.noise_)) / self.scale_**2 + split_white(self.kernel_)[1]
-        slope = lambda Z: self.posterior_.gradients(Z)[0]
-        return relevance(self.kernel_, X, slope, column_names(X), noise, self._cost_of_bending())
+        X, target, noise = self._data()
 
-    def _cost_of_bending(self) -> np.ndarray | None:
-        """What the evidence loses if the function may not bend along an input, for each; None if that takes long.
+        def fitted_to(rows):
+            mean = self._posterior(self.kernel_, take_rows(X, rows), target[rows], noise[rows]).mean
+            return lambda Z: mean(Z)[:, None]
 
-        One factorisation for each input; only where each has one lengthscale, and rows and inputs are not many.
-        """
-        d = getattr(self, "n_features_in_", 0)
-        vectors = [name.partition("[")[0] for name in self.parameter_names_ if name.endswith("]")]
-        # One vector, an entry for each column of X in its order: no selection or map of columns in the kernel.
-        one = len(set(vectors)) == 1 and len(vectors) == d and np.isfinite(lengthscales(self.kernel_, d)).all()
-        if not one or len(self.y_train_) > 2000 or d > 100 or isinstance(self.posterior_, WeightPosterior):
-            return None
-        places = [i for i, name in enumerate(self.parameter_names_) if name.endswith("]")]
-        step = {"theta1": -18.0, "lengthscale": 9.0}.get(vectors[0].rpartition("_")[2])  # a factor of eight thousand
-        if step is None:
-            return None
-        with self._problem()(None) as value:
-            value.jitter = self._jitter
-            theta = self.theta_ - self._units
-            here = value(theta, gradient=False)
-            there = [value(theta + step * np.eye(len(theta))[i], gradient=False) for i in places]
-        if here is None:
-            return None
-        return np.array([np.inf if found is None else here.value - found.value for found in there])
+        return relevance(X, target[:, None], fitted_to, self.kernel_)
 
-    def report(self):
-        """A short summary to read: fit, noise, relevance, calibration, optima found, suggestions."""
+    def report(self, X=None, y=None):
+        """A short summary to read: fit, noise, relevance, calibration, optima found, and what looks wrong with rows
+        left out. Rows that were held out from the fit, ``X`` and ``y``, are judged beside them."""
         self._check_fitted()
-        return report(self)
+        return report(self, X, y)
 
     # -- more data ---------------------------------------------------------------------------------------------------
 

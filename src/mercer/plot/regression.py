@@ -64,20 +64,24 @@ def predictions(y, mean=None, deviation=None, ax=None, level: float = 0.95, colo
 
 
 def relevance(model, ax=None, most: int = 15, color="tab:blue"):
-    """How far the prediction moves with each input, the largest on top; grey where it hardly moves at all.
+    """Share of the variance explained through each input, the largest on top, with two standard errors; grey where it
+    is no more than chance gives.
 
-    ``model`` is a fitted regressor, or the table that its ``relevance()`` gives. Only the ``most`` relevant are drawn.
+    ``model`` is a fitted model, or the table that its ``relevance()`` gives. Only the ``most`` relevant are drawn.
     """
     table = model.relevance() if hasattr(model, "relevance") else model
     order = np.argsort(-table.effect, kind="stable")[:most][::-1]
     ax = new_axes(ax)
-    names = [_short(table.names[i]) for i in order]
-    bars = ax.barh(
-        range(len(order)), table.effect[order], color=[("0.75" if table.irrelevant[i] else color) for i in order]
-    )
-    ax.bar_label(bars, [f"{table.effect[i]:.2f}" for i in order], padding=3, fontsize="small")
-    ax.set_yticks(range(len(order)), names)
-    ax.set(xlim=(0, 1.12 * max(float(table.effect.max()), 1e-9)), xlabel="effect on the prediction")
+    share, error = table.effect[order], np.where(np.isfinite(table.error), 2 * table.error, 0.0)[order]
+    ax.barh(range(len(order)), share, color=[("0.75" if table.irrelevant[i] else color) for i in order])
+    ax.hlines(range(len(order)), np.maximum(share - error, 0.0), share + error, color="0.25", lw=1.2)
+    for place, i in enumerate(order):
+        ax.annotate(
+            f"{table.effect[i]:.2f}", (share[place] + error[place], place), (4, 0), textcoords="offset points",
+            va="center", fontsize="small",
+        )  # fmt: skip
+    ax.set_yticks(range(len(order)), [_short(table.names[i]) for i in order])
+    ax.set(xlim=(0, 1.12 * max(float((share + error).max()), 1e-9)), xlabel="share of variance explained through it")
     ax.spines[["top", "right"]].set_visible(False)
     if len(order) < len(table.names):
         ax.set_title(f"the {len(order)} most relevant of {len(table.names)} inputs", fontsize="medium")

@@ -9,13 +9,17 @@ import numpy as np
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
 from mercer.core.text import number, rounded, table
-from mercer.report.page import Report, about_inputs, about_learning, entries, listed, optima
+from mercer.report import diagnostics, probabilities
+from mercer.report.page import Report, about_copies, about_inputs, about_learning, entries, in_order, listed, optima
 
 FEW = 5  # rows: a class with fewer is hardly learned
 RARE = 10  # times fewer rows than the largest class
 SHOWN = 8  # classes whose confusions are written out
 NATS = 2.0  # of evidence: less is no difference
-SURPRISE = 0.01  # a label less probable than this is worth a look
+BASIS = (
+    "Looked at: calibration, frequencies and errors of classes, and improbable labels, of rows left out one at a time "
+    "at parameters learned from all rows."
+)
 
 
 class Bins(NamedTuple):
@@ -156,31 +160,71 @@ def binned(p, happened, bins=10) -> Bins:
 # -- the page ------------------------------------------------------------------------------------------------------
 
 
-def report(model) -> Report:
-    """The report of a fitted `GaussianProcessClassifier`."""
+def report(model, X=None, y=None) -> Report:
+    """The report of a fitted `GaussianProcessClassifier`; given rows it was not fitted to, these are judged too."""
     loo = model.loo()
     codes, n = model.codes_, len(model.codes_)
     counts = np.bincount(codes, minlength=len(model.classes_))
     called = loo.probability.argmax(axis=1)
     confusion = np.zeros((len(counts), len(counts)), dtype=int)
     np.add.at(confusion, (codes, called), 1)
-    held = reliability(codes, loo.probability)
+    left_out = reliability(codes, loo.probability)
+    names = [str(label) for label in model.classes_]
+    findings = probabilities.of_labels(codes, loo.probability, names, _remedy(model))
+    sections = {
+        "Fit": _fit(model, left_out, counts),
+        "Classes, left out one row at a time": _classes(model, confusion),
+        "Parameters": table(["parameter", "value"], _parameters(model)),
+    }
+    if X is not None or y is not None:
+        held_codes, P, scores = _held_out(model, X, y)
+        sections["Held-out rows"] = _beside(reliability(held_codes, P), left_out)
+        findings += diagnostics.disagreement(loo.log_score, scores)
+        if not any(finding.kind == "calibration" for finding in findings):  # the same of others is no news
+            findings += probabilities.reliability_curve(held_codes, P, _remedy(model), of="held out")
     try:
         relevance = model.relevance()
     except DataError:
         relevance = None
-    sections = {
-        "Fit": _fit(model, held, counts),
-        "Classes, left out one row at a time": _classes(model, confusion),
-        "Parameters": table(["parameter", "value"], _parameters(model)),
-    }
     if relevance is not None:
         sections["Relevance of inputs"] = str(relevance)
-    sections["Calibration of leave-one-out probabilities"] = str(held)
+    sections["Calibration of leave-one-out probabilities"] = str(left_out)
     sections["Optima found"] = optima(model)
     sections["Numerics"] = _numerics(model)
     title = f"Gaussian process classification, {n:,} rows, {len(counts)} classes"
-    return Report(title, sections, _suggestions(model, loo, held, confusion, relevance), held, relevance)
+    findings = in_order(findings)
+    suggestions = [*map(str, findings), *_suggestions(model, left_out, confusion, relevance)]
+    return Report(title, sections, suggestions, left_out, relevance, tuple(findings), BASIS)
+
+
+def _remedy(model) -> str:
+    if model.inference != "laplace":
+        return "another kernel may help"
+    better = "ep" if len(model.classes_) == 2 else "variational"
+    return f"inference={better!r} is more accurate than 'laplace'"
+
+
+def _held_out(model, X, y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of rows not fitted to: their classes by number, the probabilities of all, and ln p of theirs."""
+    if X is None or y is None:
+        raise DataError("held-out rows are inputs X and labels y; give both, or neither.")
+    P = model.predict_proba(X)
+    codes = model._codes_of(y, len(P))
+    with np.errstate(divide="ignore"):
+        return codes, P, np.log(P[np.arange(len(P)), codes])
+
+
+def _beside(held: Reliability, left_out: Reliability) -> str:
+    both = (held, left_out)
+    rows = [
+        ["rows", *(f"{found.counts.sum():,}" for found in both)],
+        ["error", *(f"{found.error_rate:.1%}" for found in both)],
+        ["log score a row", *(f"{-found.log_loss:.4f}" for found in both)],
+        ["Brier score", *(f"{found.brier:.4f}" for found in both)],
+        ["calibration error", *(f"{found.calibration_error:.1%}" for found in both)],
+        ["of that by chance", *(f"{found.by_chance:.1%}" for found in both)],
+    ]
+    return table(["", "held out", "left out one at a time"], rows)
 
 
 def _from_frequencies(counts) -> float:
@@ -245,9 +289,9 @@ def _numerics(model) -> str:
     return ", ".join(told)
 
 
-def _suggestions(model, loo, held, confusion, relevance) -> list[str]:
+def _suggestions(model, held, confusion, relevance) -> list[str]:
     counts, n = confusion.sum(axis=1), int(confusion.sum())
-    found = [*_about_classes(model.classes_, counts, confusion), *_about_rows(model, loo)]
+    found = [*_about_classes(model.classes_, counts, confusion), *_about_rows(model)]
     free = len(model.theta_)
     if model.optima_ and 5 * free > n:
         found.append(
@@ -260,7 +304,7 @@ def _suggestions(model, loo, held, confusion, relevance) -> list[str]:
             "the inputs tell little more than the frequencies of the classes do: try another kernel, n_restarts=5, or "
             "other inputs."
         )
-    found += [*about_inputs(relevance), *_about_calibration(model, held), *about_learning(model)]
+    found += [*about_inputs(relevance), *about_learning(model)]
     carried = any(slot.prior is not None for kernel in _kernels(model).values() for slot in kernel._slots())
     if model.learning == "mle" and carried:
         found.append("the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.")
@@ -292,21 +336,13 @@ def _about_classes(classes, counts, confusion) -> list[str]:
     return found
 
 
-def _about_rows(model, loo) -> list[str]:
+def _about_rows(model) -> list[str]:
     found = []
     disputed, copies = _repeated(model)
     if disputed:
         found.append(f"{disputed} rows have the same inputs as others and another label: no model can tell them apart.")
     if copies:
-        found.append(f"{copies} rows repeat others exactly, label included: leave-one-out flatters them.")
-    P = loo.probability
-    surprising = int(np.sum(loo.log_score < math.log(SURPRISE)))
-    expected = float(np.sum(P[P < SURPRISE]))
-    if surprising > expected + 3 * math.sqrt(expected) + 0.5:
-        found.append(
-            f"{surprising} labels are given less than {SURPRISE:.0%} by the other rows: mistakes, perhaps. "
-            "np.argsort(model.loo().log_score) has them first."
-        )
+        found.append(about_copies(copies, "label"))
     return found
 
 
@@ -320,16 +356,3 @@ def _repeated(model) -> tuple[int, int]:
     pairs = np.unique(np.column_stack([group, model.codes_]), axis=0)
     disputed = np.bincount(pairs[:, 0]) > 1
     return int(disputed[group].sum()), len(X) - len(pairs)
-
-
-def _about_calibration(model, held) -> list[str]:
-    if held.calibration_error <= held.by_chance + 3 * held.chance_deviation + 0.01:
-        return []
-    sure = float(held.counts @ (held.confidence - held.accuracy)) > 0
-    text = f"the probabilities of rows left out are {'too' if sure else 'not'} sure"
-    text += "" if sure else " enough"
-    remedy = "another kernel may help"
-    if model.inference == "laplace":
-        better = "ep" if len(model.classes_) == 2 else "variational"
-        remedy = f"inference={better!r} is more accurate than 'laplace'"
-    return [f"{text}, off by {held.calibration_error:.1%} on average: {remedy}."]

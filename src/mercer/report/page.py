@@ -4,27 +4,40 @@ import dataclasses
 from typing import Any
 
 from mercer.core.text import table
+from mercer.report.diagnostics import Finding
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Sections with a heading each; prints as text. ``calibration`` is of the leave-one-out predictions."""
+    """Sections with a heading each; prints as text.
+
+    ``suggestions`` are sentences, the most important first; ``findings`` those of them that come from predictions of
+    rows left out or held out, in parts. ``calibration`` is of the leave-one-out predictions. ``basis`` says what was
+    looked at where nothing looks wrong.
+    """
 
     title: str
     sections: dict[str, str]
     suggestions: list[str]
     calibration: Any
     relevance: Any
+    findings: tuple[Finding, ...] = ()
+    basis: str = ""
 
     def __str__(self):
         parts = [self.title, "=" * len(self.title)]
         for heading, text in self.sections.items():
             parts += ["", heading, "-" * len(heading), text]
         parts += ["", "Suggestions", "-----------"]
-        parts += [f"- {text}" for text in self.suggestions] or ["none: nothing looks wrong."]
+        parts += [f"- {text}" for text in self.suggestions] or [f"none: nothing looks wrong. {self.basis}".strip()]
         return "\n".join(parts)
 
     __repr__ = __str__
+
+
+def in_order(findings) -> list[Finding]:
+    """Warnings before notes."""
+    return sorted(findings, key=lambda finding: finding.severity != "warning")
 
 
 def entries(rows) -> str:
@@ -61,13 +74,21 @@ def about_learning(model) -> list[str]:
     return found
 
 
-def about_inputs(relevance) -> list[str]:
-    """Suggestions from what the inputs matter."""
-    if relevance is None or not relevance.irrelevant.any() or relevance.irrelevant.all():
+def about_inputs(relevance, but=()) -> list[str]:
+    """Suggestions from what the inputs matter, ``but`` those of which something else is told."""
+    if relevance is None or relevance.irrelevant.all():
         return []
-    names = [name for name, out in zip(relevance.names, relevance.irrelevant, strict=True) if out]
+    told = zip(relevance.names, relevance.irrelevant, strict=True)
+    names = [name for name, out in told if out and name not in but]
+    if not names:
+        return []
     without = "it" if len(names) == 1 else "them"
-    return [f"the prediction hardly depends on {listed(names)}: without {without}, little should change."]
+    return [f"predictions gain nothing sure from {listed(names)}: without {without}, little should change."]
+
+
+def about_copies(count: int, target: str) -> str:
+    rows = "1 row repeats another" if count == 1 else f"{count} rows repeat others"
+    return f"{rows} exactly, {target} included: leave-one-out flatters {'it' if count == 1 else 'them'}."
 
 
 def listed(names, most: int = 6) -> str:

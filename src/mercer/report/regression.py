@@ -6,12 +6,20 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from mercer.core.errors import DataError
+from mercer import gram
+from mercer.core.errors import DataError, MercerError
+from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric, take_rows
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
-from mercer.report.page import Report, about_inputs, about_learning, entries, optima
+from mercer.report import diagnostics
+from mercer.report.page import Report, about_copies, about_inputs, about_learning, entries, in_order, optima
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+DENSE_ROWS = 5000  # up to this, one more factorisation is no trouble
+BASIS = (
+    "Looked at: calibration, outliers, seasons, order, curvature, spread and skew of rows left out one at a time at "
+    "parameters learned from all rows."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +35,11 @@ class Calibration:
     z: np.ndarray
 
     def __str__(self):
-        rows = [[f"{level:.0%}", f"{found:.1%}"] for level, found in zip(self.levels, self.coverage, strict=True)]
-        return table(["interval", "held"], rows)
+        rows = []
+        for level, found in zip(self.levels, self.coverage, strict=True):
+            low, high = diagnostics.chance_range(len(self.z), level)
+            rows.append([f"{level:.0%}", f"{found:.1%}", f"{low:.1%} to {high:.1%}"])
+        return table(["interval", "held", "by chance"], rows)
 
 
 def standardised(y, mean, deviation) -> np.ndarray:
@@ -56,28 +67,97 @@ def calibration(y, mean, deviation) -> Calibration:
     return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(log_density(y, mean, deviation))), z)
 
 
-def report(model) -> Report:
-    """The report of a fitted `GaussianProcessRegressor`."""
-    loo = model.loo()
-    y, n = model.y_train_, len(model.y_train_)
-    held = calibration(y, loo.mean, np.sqrt(loo.variance))
+def report(model, X=None, y=None) -> Report:
+    """The report of a fitted `GaussianProcessRegressor`; given rows it was not fitted to, these are judged too."""
+    n, kept = len(model.y_train_), np.unique(model.copy_of_, return_index=True)[1]  # copies are judged once
+    loo, seen = type(model.loo())(*(part[kept] for part in model.loo())), model.y_train_[kept]
+    left_out = calibration(seen, loo.mean, np.sqrt(loo.variance))
+    findings = _findings(model, left_out, loo, seen)
+    sections = {
+        "Fit": _fit(model, left_out, n),
+        "Noise": _noise(model, seen),
+        "Parameters": str(table(["parameter", "value"], _parameters(model))),
+    }
+    if X is not None or y is not None:
+        held, densities = _held_out(model, X, y)
+        sections["Held-out rows"] = _beside(held, left_out)
+        findings += diagnostics.disagreement(loo.log_score, densities)
+        if not any(finding.kind == "calibration" for finding in findings):  # the same of others is no news
+            findings += diagnostics.calibration(held.z, of="held out")
     try:
         relevance = model.relevance()
     except DataError:
         relevance = None
-    sections = {
-        "Fit": _fit(model, held, n),
-        "Noise": _noise(model, y),
-        "Parameters": str(table(["parameter", "value"], _parameters(model))),
-    }
     if relevance is not None:
         sections["Relevance of inputs"] = str(relevance)
-    sections["Calibration of leave-one-out intervals"] = str(held)
+    sections["Calibration of leave-one-out intervals"] = str(left_out)
+    if model.choice_ is not None:
+        sections[f"Kernels tried, on {model.choice_.rows:,} rows"] = str(model.choice_)
     sections["Optima found"] = optima(model)
     sections["Numerics"] = _numerics(model)
-    return Report(
-        f"Gaussian process regression, {n:,} rows", sections, _suggestions(model, held, relevance, n), held, relevance
-    )
+    findings = in_order(findings)
+    suggestions = [*map(str, findings), *_suggestions(model, left_out, relevance, n, findings)]
+    title = f"Gaussian process regression, {n:,} rows"
+    return Report(title, sections, suggestions, left_out, relevance, tuple(findings), BASIS)
+
+
+def _findings(model, left_out, loo, y) -> list[diagnostics.Finding]:
+    X, names = _columns(model, len(y))
+    return diagnostics.of_residuals(left_out.z, loo.mean, y, X, names, _independent(model))
+
+
+def _columns(model, n) -> tuple[np.ndarray, list[str]]:
+    """The inputs that are numbers, and their names: (n, d)."""
+    X = model._data()[0]
+    frame = as_frame(X)
+    if frame is None:
+        matrix = as_matrix(X) if holds_numbers(X) else np.zeros((n, 0))
+        return matrix, [f"x{j}" for j in range(matrix.shape[1])]
+    numbers = [j for j, dtype in enumerate(frame.schema.values()) if is_numeric(dtype)]
+    names = [str(frame.columns[j]) for j in numbers]
+    return as_matrix(frame[:, numbers].to_native()) if numbers else np.zeros((len(frame), 0)), names
+
+
+def _independent(model) -> np.ndarray | None:
+    """L^-1 (y - m) for rows in random order: each predicted from those before it, in standard deviations. Independent
+    if the model is right, which leave-one-out residuals are not. None where that would take long."""
+    X, target, noise = model._data()
+    n = len(target)
+    if n > DENSE_ROWS:
+        return None
+    order = np.random.default_rng(0).permutation(n)
+    try:
+        L = gram.factored(model.kernel_, take_rows(X, order), noise[order])
+    except MercerError:
+        return None
+    a, b = L.half_solve(target[order]), L.half_solve(np.ones(n))
+    out = np.empty(n)
+    out[order] = a - b * (b @ a) / (b @ b)  # a level of their own, as it is not known
+    return out
+
+
+def _held_out(model, X, y) -> tuple[Calibration, np.ndarray]:
+    """Of rows not fitted to: how well they are predicted, and their log densities."""
+    if X is None or y is None:
+        raise DataError("held-out rows are inputs X and targets y; give both, or neither.")
+    mean, deviation = model.predict(X, return_std=True)
+    y = as_vector(y, len(mean))
+    return calibration(y, mean, deviation), log_density(y, mean, deviation)
+
+
+def _beside(held: Calibration, left_out: Calibration) -> str:
+    both = (held, left_out)
+    measures = [
+        ["rows", *(f"{len(found.z):,}" for found in both)],
+        ["R^2", *("undefined" if np.isnan(found.r2) else f"{found.r2:.4f}" for found in both)],
+        ["RMSE", *(f"{found.rmse:.4g}" for found in both)],
+        ["log density a row", *(f"{found.log_density:.4f}" for found in both)],
+        *(
+            [f"held by {level:.0%} intervals", *(f"{found.coverage[i]:.1%}" for found in both)]
+            for i, level in enumerate(LEVELS)
+        ),
+    ]
+    return table(["", "held out", "left out one at a time"], measures)
 
 
 def _fit(model, held, n) -> str:
@@ -101,9 +181,9 @@ def _noise(model, y) -> str:
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
     if model.calibration_ > 1:
         text += (
-            f"\nwidened: the covariance was multiplied by {model.calibration_:.3g}, for 95% intervals of rows left out "
+            f"\nwidened: the covariance was multiplied by {model.calibration_:.3g}, for 95% intervals of rows left out, "
         )
-        text += "to hold 95%"
+        text += "and of new ones, to hold 95%"
     return text
 
 
@@ -122,30 +202,20 @@ def _numerics(model) -> str:
     )
 
 
-def _suggestions(model, held, relevance, n) -> list[str]:
+def _suggestions(model, held, relevance, n, findings) -> list[str]:
     found = []
     repeated = n - len(np.unique(model.copy_of_))
     if repeated:
         found.append(
-            f"{repeated} rows repeat others exactly, target included: they are taken for copies, and count once. Where "
-            "they are measurements of their own, give noise."
+            f"{repeated:,} rows repeat others exactly, target included: they are taken for copies, and count once. Where "
+            "they are measurements of their own, give noise=..."
         )
     free = len(model.theta_)
     if model.optima_ and 5 * free > n >= 10:
         found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
     if n < 10:
         found.append(f"{n} rows hardly determine the parameters; a kernel with priors would help (learning='map').")
-    found += about_inputs(relevance)
-    coverage = dict(zip(held.levels, held.coverage, strict=True))[0.95]
-    # What 95% intervals hold of n rows varies by chance, by two standard deviations of this:
-    slack = 2 * np.sqrt(0.95 * 0.05 / n) + 0.01
-    if coverage < 0.95 - slack:
-        found.append(
-            f"95% intervals hold only {coverage:.1%} of the rows left out: the noise may vary, or have heavy tails. "
-            "Look at the rows with the largest |z| in report().calibration.z."
-        )
-    elif coverage > 0.95 + slack:
-        found.append(f"95% intervals hold {coverage:.1%} of the rows left out: a few outliers may set the noise.")
+    found += about_inputs(relevance, but={finding.name for finding in findings})
     found += about_learning(model)
     if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
         found.append("little of y is explained: try n_restarts=5, another kernel, or inputs scaled to order one.")
