@@ -86,7 +86,8 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, WeightPosterior, plan.Plan,
-        family.Member, family.Tried, family.Choice, regression.Iteration, regression.Found, RidgePath, centers.CenterPath, LatentPosterior,
+        family.Member, family.Tried, family.Choice, regression.Iteration, regression.Found, RidgePath,
+        centers.CenterPath, LatentPosterior,
         SampledPosterior, SoftmaxPosterior,
     ],
     "models": [

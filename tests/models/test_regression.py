@@ -78,7 +78,9 @@ def test_an_unknown_mean_is_integrated_out():
             assert found.loo().variance[i] == pytest.approx(variance[0, 0], abs=1e-9)
             assert refit.predict(X[i : i + 1])[0] == pytest.approx(mean[0], abs=1e-9)
         more = found.update(Z[:5], np.zeros(5), noise=np.full(5, 0.1))
-        whole = model(kernel, (np.r_[X, Z[:5]], np.r_[y, np.zeros(5)]), noise=np.r_[noise, np.full(5, 0.1)], learning=None)
+        whole = model(
+            kernel, (np.r_[X, Z[:5]], np.r_[y, np.zeros(5)]), noise=np.r_[noise, np.full(5, 0.1)], learning=None
+        )
         ratio = (whole.scale_ / more.scale_) ** 2
         kernel_all = model(ratio**-1 * kernel, (np.r_[X, Z[:5]], np.r_[y, np.zeros(5)]),
                            noise=np.r_[noise, np.full(5, 0.1)], learning=None)  # fmt: skip

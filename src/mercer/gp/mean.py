@@ -36,8 +36,8 @@ class MeanFunction:
             value = np.nan
         if not np.isfinite(value):
             raise ParameterError(
-                f"mean must be a finite number, a function of one input, or {UNKNOWN!r} for a constant that the data are "
-                f"to tell; got {reprlib.repr(mean)}."
+                f"mean must be a finite number, a function of one input, or {UNKNOWN!r} for a constant that the data "
+                f"are to tell; got {reprlib.repr(mean)}."
             )
         return cls(constant=value)
 

@@ -27,7 +27,7 @@ FEW_ROWS = 8  # below this there is no linear term: two or three rows would make
 MANY_ROWS, FADES = 100, 20.0  # rows from which on there is no prior, and up to which it has its whole weight
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
 ENOUGH = 0.05  # nats left to gain that end a climb here
-PRICE = 2.0  # shares of the rows that a parameter costs in the score: rows left out took part in learning it
+PRICE = 1.0  # share of the rows that a parameter costs in the score: rows left out took part in learning it
 
 
 class Member(NamedTuple):
@@ -67,7 +67,12 @@ class Choice:
     def __str__(self):
         best = self.tried[0].score
         rows = [
-            [str(t.member), f"{-t.score:.4f}", f"{t.score / best - 1:+.1%}" if t.score != best else "", f"{t.log_evidence:.1f}"]
+            [
+                str(t.member),
+                f"{-t.score:.4f}",
+                f"{t.score / best - 1:+.1%}" if t.score != best else "",
+                f"{t.log_evidence:.1f}",
+            ]
             for t in self.tried
         ]
         return table(["kernel", "CRPS left out", "", "log evidence"], rows)
@@ -110,7 +115,8 @@ class WeakPrior:
 
     Logarithms are normal: of lengthscales around the spread of the inputs, of the function's variance around the
     target's, of the linear term's and the noise's around a tenth of it. A handful of rows would else be joined by
-    whatever function goes through all of them. It fades with the square of the number of rows, and is gone at a hundred.
+    whatever function goes through all of them. It fades with the square of the number of rows, and is gone at a
+    hundred.
     """
 
     def __init__(self, problem):

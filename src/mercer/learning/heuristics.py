@@ -57,7 +57,9 @@ def starts(kernel: Kernel, X, variance: float = 1.0, centred: bool = False) -> l
     only what varies over the rows counts."""
     stretched = [_scaled(kernel, X, stretch) for stretch in STRETCHES]
     unique: list[Kernel] = []
-    in_size = [sized(candidate, X, variance, centred) for candidate in (kernel, *(stretched if centred else stretched[:1]))]
+    in_size = [
+        sized(candidate, X, variance, centred) for candidate in (kernel, *(stretched if centred else stretched[:1]))
+    ]
     if not kernel.stationary and getattr(kernel, "shift", None) is None and not centred:
         # Terms that grow with the inputs cancel each other far from zero: y = w0 + w1 x with x in the thousands.
         in_size += [sized(kernel, X, variance * factor) for factor in CANCELLING]

@@ -2,8 +2,8 @@
 
 Fewer evaluations on all n rows come from three things. A common amplitude is never searched for: it has a closed form
 (`Evidence`, profiled). Most of the way is gone on a random subset of the rows, where an evaluation costs little: there
-several starts run a heat against each other, and the best go on. And the curvature there, times the ratio of rows, tells
-the next stage how to step.
+several starts run a heat against each other, and the best go on. And the curvature there, times the ratio of rows,
+tells the next stage how to step.
 """
 
 import dataclasses
@@ -69,8 +69,9 @@ class Prior:
 class Objective:
     """The negative of what is maximised, as SciPy wants it, in coordinates u with theta = origin + axes u.
 
-    Axes may be fewer than parameters: then some of these move together, or not at all. Beyond ``box`` it is flat. Where the evidence has no value, it answers with a parabola rising from the best point
-    so far, so that line searches step back.
+    Axes may be fewer than parameters: then some of these move together, or not at all. Beyond ``box`` it is flat. Where
+    the evidence has no value, it answers with a parabola rising from the best point so far, so that line searches step
+    back.
     """
 
     def __init__(self, evidence, box, amplitude=None, prior=None, watch: Callable = lambda *_: None):
@@ -363,7 +364,9 @@ def learn(
                 best = _distinct(found) or best
                 if not final:
                     if heats:
-                        best = [o for o in best[:RIVALS] if o.value > best[0].value - BEHIND] + best[RIVALS:][:n_restarts]
+                        best = [o for o in best[:RIVALS] if o.value > best[0].value - BEHIND] + best[RIVALS:][
+                            :n_restarts
+                        ]
                     ratio = sizes[sizes.index(size) + 1] / size
                     metrics = [curvature(objective, optimum.theta, span, ratio) for optimum in best]
                     reached = [(optimum.start, grown(optimum.theta, ratio)) for optimum in best]

@@ -57,7 +57,9 @@ def originals(X, y) -> tuple[np.ndarray, np.ndarray]:
     if not groups:
         return every
     first: dict[tuple[bytes, float], int] = {}
-    of = np.array([first.setdefault((key, float(value)), i) for i, (key, value) in enumerate(zip(keys, y, strict=True))])
+    of = np.array(
+        [first.setdefault((key, float(value)), i) for i, (key, value) in enumerate(zip(keys, y, strict=True))]
+    )
     kept, copy_of = np.unique(of, return_inverse=True)
     counts = [np.unique(group, return_counts=True)[1] for group in groups]
     agreeing = sum(int((c * (c - 1) // 2).sum()) for c in counts)
@@ -66,7 +68,7 @@ def originals(X, y) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _keys(X) -> list[bytes] | None:
-    """Something equal for rows with the same inputs, to a millionth of their spread; None where rows are not numbers."""
+    """Something equal for rows with the same inputs, to a millionth of their spread; None if rows are not numbers."""
     try:
         X = as_matrix(X)
     except DataError:

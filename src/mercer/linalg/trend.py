@@ -55,4 +55,3 @@ class Trend:
         ``h`` (s, q) are the columns at new rows and ``K`` (s, n) the covariances of these with the data.
         """
         return np.linalg.solve(self.root, h.T) - self.half.T @ K.T
-

@@ -12,7 +12,7 @@ from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
 from mercer.report import diagnostics
-from mercer.report.page import Report, about_copies, about_inputs, about_learning, entries, in_order, optima
+from mercer.report.page import Report, about_inputs, about_learning, entries, in_order, optima
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 DENSE_ROWS = 5000  # up to this, one more factorisation is no trouble
@@ -181,9 +181,9 @@ def _noise(model, y) -> str:
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
     if model.calibration_ > 1:
         text += (
-            f"\nwidened: the covariance was multiplied by {model.calibration_:.3g}, for 95% intervals of rows left out, "
+            f"\nwidened: the covariance was multiplied by {model.calibration_:.3g}, for 95% intervals to hold 95% of "
         )
-        text += "and of new ones, to hold 95%"
+        text += "rows left out, and of new ones"
     return text
 
 
@@ -207,8 +207,8 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
     repeated = n - len(np.unique(model.copy_of_))
     if repeated:
         found.append(
-            f"{repeated:,} rows repeat others exactly, target included: they are taken for copies, and count once. Where "
-            "they are measurements of their own, give noise=..."
+            f"{repeated:,} rows repeat others exactly, target included: they are taken for copies, and count once. "
+            "Where they are measurements of their own, give noise=..."
         )
     free = len(model.theta_)
     if model.optima_ and 5 * free > n >= 10:

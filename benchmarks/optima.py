@@ -1,0 +1,105 @@
+"""Does the default fit end at the best optimum there is? Beside the best of twenty climbs from random starts.
+
+100 problems: subsets of the regression sets, of 60 to 600 rows. The kernel is the one that the default chose; its
+evidence is climbed by SciPy's L-BFGS-B from twenty places with lengthscales log-uniform in 0.1-10 times the spread
+times sqrt(d) and noise in 1e-4-1 times the variance. Counts how often the default is within 0.5 nats of the best.
+
+    python benchmarks/optima.py [--problems 100] [--write]
+"""
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+from machine import keep, table
+from scipy.optimize import minimize
+from tables import regression
+
+import mercer as mc
+from mercer.models.problem import Problem
+
+SIZES = (60, 100, 200, 300, 450, 600)
+CLIMBS = 20
+CLOSE = 0.5  # nats
+
+
+def problem_of(model, X, y):
+    """The evidence that the default climbed, of the kernel it chose."""
+    rows = np.unique(model.copy_of_, return_index=True)[1]
+    target = (y[rows] - model.center_) / model.scale_
+    return Problem(model.kernel_, X[rows], target, None, "dense", True)
+
+
+def best_of_random(model, X, y, rng):
+    """The highest of twenty climbs."""
+    problem = problem_of(model, X, y)
+    names, found = problem.names(), []
+    lengths = [i for i, name in enumerate(names) if name.startswith("theta1")]
+    d = X.shape[1]
+    floor = np.log(max(model.noise_ / model.calibration_ / model.scale_**2 * 1e-6, 1e-10))
+    bounds = [(-30.0, 30.0)] * (len(names) - 1) + [(floor, 5.0)]
+    with problem(None) as evidence:
+
+        def down(theta):
+            answer = evidence(theta)
+            return (1e10, np.zeros(len(theta))) if answer is None else (-answer.value, -answer.gradient)
+
+        for _ in range(CLIMBS):
+            theta = problem.start(np.exp(rng.uniform(np.log(1e-4), 0.0)))
+            theta[lengths] = -2 * (rng.uniform(np.log(0.1), np.log(10.0), len(lengths)) + 0.5 * np.log(d))
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                result = minimize(down, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 200})
+            found.append(-result.fun)
+    return max(found)
+
+
+def main(problems: int, write: bool):
+    sets, rng = regression(), np.random.default_rng(7)
+    names, rows, close, done = list(sets), [], [], 0
+    while done < problems:
+        name, n = names[done % len(names)], int(rng.choice(SIZES))
+        X, y = sets[name]
+        order = rng.permutation(len(y))[: min(n, len(y))]
+        X, y = X[order], y[order]
+        start = time.perf_counter()
+        model = mc.GaussianProcessRegressor(progress=False).fit(X, y)
+        seconds = time.perf_counter() - start
+        best = best_of_random(model, X, y, rng)
+        evidence = model.log_marginal_likelihood(model.theta_ - np.log(model.calibration_) * amplitude(model))
+        gap = best - evidence
+        close.append(gap <= CLOSE)
+        rows.append([name, len(y), X.shape[1], model.choice_.member, f"{evidence:.2f}", f"{best:.2f}", f"{gap:+.2f}",
+                     "yes" if model.optima_[0].converged else "no", f"{seconds:.2f}"])  # fmt: skip
+        print(*rows[-1], sep=" | ", flush=True)
+        done += 1
+    summary = f"Within {CLOSE} nats of the best of {CLIMBS} random climbs: {np.sum(close)} of {len(close)}."
+    print(summary)
+    if write:
+        header = [
+            "set",
+            "rows",
+            "inputs",
+            "kernel chosen",
+            "log evidence",
+            "best of 20",
+            "short by",
+            "converged",
+            "seconds",
+        ]
+        keep("optima", "Does the default fit end at the best optimum there is?", "python benchmarks/optima.py --write",
+             [summary, "", *table(header, rows)])  # fmt: skip
+
+
+def amplitude(model):
+    """Which coordinates the calibration moved."""
+    return np.array([name in ("theta0", "theta2", "theta3", "noise") for name in model.parameter_names_], dtype=float)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--problems", type=int, default=100)
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    main(arguments.problems, arguments.write)
