@@ -578,8 +578,8 @@ def warn_of_model(model, kernels, X, unknown_mean: bool):
     if lines:
         warnings.warn(
             f"{lines[0]!r} is a function of x.x', which goes through x = 0, and these inputs are many times their "
-            "spread away from zero, where it is hardly more than a constant. Put a constant beside it, (Linear() + 1.0) or "
-            "Polynomial(2, offset=1.0), or shift the inputs, x - x.mean().",
+            "spread away from zero, where it is hardly more than a constant. Put a constant beside it, (Linear() + 1.0) "
+            "or Polynomial(2, offset=1.0), or shift the inputs, x - x.mean().",
             ModelWarning,
             stacklevel=4,
         )
