@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from mercer.core.errors import DataError, MercerError, ParameterError
-from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, holds_numbers
+from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, foreign_kind, holds_numbers
 from mercer.kernels.base import Kernel
 
 
@@ -373,7 +373,7 @@ def _not_fitted():
 
 def _plain(X):
     try:
-        return np.asarray(X) if not hasattr(X, "shape") else X
+        return X if hasattr(X, "shape") else np.asarray(X if foreign_kind(X) is None else as_objects(X))
     except ValueError:  # ragged
         return [0]
 
@@ -385,4 +385,5 @@ def _objects(X) -> bool:
     array = _plain(X)
     if isinstance(array, list):
         return True
-    return array.ndim == 1 and array.dtype.kind in "OUS"
+    # Lists of words are rows too, also where all are of one length; an array of words is a matrix of the wrong kind.
+    return array.dtype.kind in "OUS" and (array.ndim == 1 or isinstance(X, list | tuple))
