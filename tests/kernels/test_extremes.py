@@ -87,7 +87,7 @@ def _values_and_rates(make):
     return jax.jit(found)
 
 
-REPEATING = {"points": _values_and_rates(k.Periodic), "radial": _values_and_rates(lambda p, l: k.RadialPeriodic(l, p))}
+REPEATING = {"points": _values_and_rates(k.Periodic), "radial": _values_and_rates(lambda p, s: k.RadialPeriodic(s, p))}
 
 
 @pytest.mark.parametrize("lengthscale", [2e-2, 9e-4, 1e-8, 1e-10])
@@ -100,13 +100,15 @@ def test_periodic_kernels_of_short_lengthscale(kind, lengthscale):
     with double():
         got, rates, back = REPEATING[kind](x, z, period, lengthscale)
     with mp.workdps(60):
-        p, l = mp.mpf(period), mp.mpf(lengthscale)
+        p, scale = mp.mpf(period), mp.mpf(lengthscale)
         exact = []
         for a, b in zip(x, z, strict=True):
             apart = mp.mpf(a) - mp.mpf(b)
             s, c = mp.sin(mp.pi * apart / p), mp.cos(mp.pi * apart / p)
-            v = mp.exp(-2 * (s / l) ** 2)
-            exact.append([float(v), float(v * 4 * s * c / l**2 * mp.pi * apart / p**2), float(v * 4 * s * s / l**3)])
+            v = mp.exp(-2 * (s / scale) ** 2)
+            exact.append(
+                [float(v), float(v * 4 * s * c / scale**2 * mp.pi * apart / p**2), float(v * 4 * s * s / scale**3)]
+            )
     exact = np.array(exact)
     assert exact[:, 0].min() > 0.1
     # A distance is a rounded number before a period is taken off it.
@@ -124,7 +126,7 @@ def test_learning_sees_the_same_gradient_at_a_short_lengthscale():
     with Triangle(kernel, x) as triangle:
         got = triangle.contract(np.asarray(to_free(kernel)), np.zeros((20, 20)), np.ones(20))  # in logarithms
     with double():
-        exact = jax.grad(lambda p, l: k.Periodic(p, l).block(x, x).sum(), (0, 1))(1.0, 1e-8)
+        exact = jax.grad(lambda p, s: k.Periodic(p, s).block(x, x).sum(), (0, 1))(1.0, 1e-8)
     assert abs(exact[0]) > 1e6
     np.testing.assert_allclose(got, [exact[0], 1e-8 * exact[1]], rtol=1e-12)
 

@@ -80,8 +80,8 @@ def _log_bessel(nu: float, t):
 
     The trapezoidal rule converges geometrically here. The integrand peaks at sinh u = nu/s and is cut on both sides
     where it has fallen by exp(-DROP): on the right by the double exponential, on the left by that too or by exp(nu u),
-    whichever comes first. NODES points reach 12 digits for s > 1e-10, and for
-    orders that are not small everywhere; orders in the thousands lose some to the size of the logarithms, 1e-16 nu ln nu.
+    whichever comes first. NODES points reach 12 digits for s > 1e-10, and everywhere for orders that are not small;
+    orders in the thousands lose some to the size of the logarithms, 1e-16 nu ln nu.
     """
     s = jnp.sqrt(jnp.where(t == 0, 1.0, t))
     width = jnp.sqrt(s * s + nu * nu)  # minus the second derivative of the exponent at its peak
