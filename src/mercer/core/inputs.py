@@ -176,7 +176,7 @@ def foreign_kind(X) -> str | None:
 def _is_foreign(kind: type) -> bool:
     known = ("__array__", "__array_interface__", "__array_struct__", "__dlpack__")
     parts = hasattr(kind, "__len__") and hasattr(kind, "__getitem__")
-    return parts and not issubclass(kind, Sequence) and not any(hasattr(kind, name) for name in known)
+    return parts and not issubclass(kind, Sequence | dict) and not any(hasattr(kind, name) for name in known)
 
 
 def as_objects(X) -> np.ndarray:

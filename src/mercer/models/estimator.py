@@ -113,10 +113,12 @@ class Estimator(_Anything):
         if frame is not None or hasattr(self, "feature_names_in_"):
             from sklearn.utils.validation import validate_data
 
+            if frame is not None and not reset:
+                X = self._in_order_of_fit(X, frame)
             try:
                 validate_data(self, X, reset=reset, skip_check_array=True)
             except (TypeError, ValueError) as error:
-                raise DataError(str(error)) from None
+                raise DataError(f"{error}{self._columns_wanted(frame)}") from None
         if frame is not None:
             if not len(frame):
                 raise DataError(f"X has no rows; {name} needs at least one.")
@@ -138,6 +140,17 @@ class Estimator(_Anything):
         if not count_rows(X):
             raise DataError(f"Found array with 0 sample(s) while a minimum of 1 is required by {name}.")
         return X
+
+    def _in_order_of_fit(self, X, frame):
+        """The same columns in the order of the fit; a frame that has other ones stays as it is."""
+        names = list(getattr(self, "feature_names_in_", frame.columns))
+        if frame.columns == names or sorted(frame.columns) != sorted(names):
+            return X
+        return frame[:, [frame.columns.index(name) for name in names]].to_native()
+
+    def _columns_wanted(self, frame) -> str:
+        names = list(getattr(self, "feature_names_in_", ()))
+        return f"Their order does not matter. Take those of the fit: X[{names}]." if frame is not None and names else ""
 
     @staticmethod
     def _check_numbers(X, name):
