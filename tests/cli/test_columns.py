@@ -145,6 +145,11 @@ def test_mixed_units_and_wishes_that_cannot_be():
         settled(["1", "red"], kinds=["c=number"])
     with pytest.raises(mc.DataError, match="as a date, but it holds text such as 'red'"):
         settled(["red"], kinds=["c=date"])
+    with pytest.raises(mc.DataError, match="as a date, but it holds text such as 'soon'"):
+        settled(["2020-01-02", "soon"], kinds=["c=date"])
+    with pytest.raises(mc.DataError, match=r"no one order.*'01/13/2020' is none with the day first, '13/01/2020' none"):
+        settled(["13/01/2020", "01/13/2020", "02/02/2020"])
+    assert settled([1, 2], kinds=["c=text"])[0].to_list() == ["1", "2"]
     for bad in ("c", "c=colour", "c=text:x", "c=number:;"):
         with pytest.raises(mc.ParameterError, match="--kind takes COLUMN=number"):
             Wishes.of([bad])

@@ -93,7 +93,7 @@ def test_frames_say_what_arrays_say_in_any_order_of_columns(name, library):
         same(found, of_arrays, f"{name} of {names}")
     other = pl if library is pd else pd
     same(answers(model, frame_of(other, ELSEWHERE, slice(270)), None if y is None else y[:270]), of_arrays, "another")
-    with pytest.raises(mc.DataError, match=r"missing:\n- c\n.*X\[\['a', 'b', 'c'\]\]"):
+    with pytest.raises(mc.DataError, match=r"missing:\n- c\n.*X\[list\(model.feature_names_in_\)\]"):
         getattr(model, "predict", getattr(model, "transform", getattr(model, "score_samples", None)))(
             frame_of(library, ["a", "b"])
         )
@@ -107,7 +107,7 @@ def test_frames_say_what_arrays_say_in_any_order_of_columns(name, library):
 def test_columns_that_nobody_knows_are_refused_with_the_remedy():
     model = mc.KernelRidge(KERNEL).fit(frame_of(pd), NUMBERS)
     frame = frame_of(pd).assign(target=NUMBERS)
-    with pytest.raises(mc.DataError, match=r"unseen at fit time:\n- target\n.*X\[\['a', 'b', 'c'\]\]"):
+    with pytest.raises(mc.DataError, match=r"unseen at fit time:\n- target\n.*X\[list\(model.feature_names_in_\)\]"):
         model.predict(frame)
     np.testing.assert_array_equal(model.predict(frame[["a", "b", "c"]]), model.predict(frame_of(pd)))
 

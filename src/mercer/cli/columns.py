@@ -31,6 +31,7 @@ CLEAR = (
     *MONTH_NAMES, *(form.replace("%b", "%B") for form in MONTH_NAMES),
 )  # fmt: skip
 NUMERIC_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}")
+EXAMPLE = datetime.datetime(2020, 1, 31)
 TIME = re.compile(r"(?:T|\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?\s*([AaPp][Mm])?\s*(Z|[+-]\d{2}:?\d{2})?$")
 
 
@@ -78,10 +79,12 @@ def settle(
     comma = _decimal_mark_of_the_rest(frame, names) or decimal
     readings: dict[str, Reading] = {}
     for name in names:
-        column, kind = frame[name], wishes.kinds.get(name, "")
-        if column.null_count() == len(column) or kind == "text":
+        column = frame[name]
+        word, _, more = wishes.kinds.get(name, "").partition(":")
+        if word == "text":
+            frame = frame.with_columns(column.cast(pl.String))
+        if column.null_count() == len(column) or word == "text":
             continue
-        word, _, more = kind.partition(":")
         if column.dtype == pl.String:
             reading = _of_text(column, word, more, wishes.day_first, comma, say)
         elif column.dtype.is_integer() and (word == "date" or (not word and name != target)):
@@ -113,7 +116,7 @@ def _mapped(column, function, dtype, reading):
     if bad and "format" in reading and all(moment(text, "%Y-%m-%d") for text in values):  # no two ways to read these
         values, bad = {text: moment(text, "%Y-%m-%d") for text in values}, []
     if bad:
-        wanted = f"dates such as {reading['format']}" if "format" in reading else "numbers"
+        wanted = f"dates such as {EXAMPLE.strftime(reading['format'])!r}" if "format" in reading else "numbers"
         raise DataError(
             f"column {column.name!r} holds {bad[0]!r}" + (f" and {len(bad) - 1} more like it" if len(bad) > 1 else "")
             + f"; {wanted} were expected, as in the fit."
@@ -135,7 +138,9 @@ def _of_text(column, word, more, day_first, comma, say) -> Reading | None:
     if reading is None and word in ("", "date"):
         reading = _date_reading(column.name, texts, more, day_first, say)
     if reading is None and word:
-        unread = next((text for text in texts if word == "date" or _digits(text) is None), texts[0])
+        known = (more,) if more else (*CLEAR, *_orders("/"), *_orders("-"), *_orders("."))
+        is_read = {"number": _digits, "date": lambda text: any(moment(text, form) for form in known)}[word]
+        unread = next((text for text in texts if not is_read(text)), texts[0])
         raise DataError(f"--kind asks for column {column.name!r} as a {word}, but it holds text such as {unread!r}.")
     return reading
 
@@ -185,7 +190,7 @@ def _date_reading(name, texts, form, day_first, say) -> Reading | None:
     if len(marks) != 1:
         return None
     (mark,) = marks
-    orders = {f"%d{mark}%m{mark}%Y": "day first", f"%m{mark}%d{mark}%Y": "month first"}
+    orders = _orders(mark)
     fits = [order for order in orders if _all(texts, order)]
     if len(fits) == 2 and day_first is None and mark != "." and any(_days(texts, order) for order in fits):
         raise DataError(
@@ -199,6 +204,12 @@ def _date_reading(name, texts, form, day_first, say) -> Reading | None:
         shown = next(iter(_days(texts, form)), texts[0])
         say(f"column {name!r} is read as dates, {orders[form]}: {shown!r} is {_in_words(moment(shown, form))}")
         return {"format": form}
+    if all(any(moment(text, order) for order in orders) for text in texts):
+        stray = [next(text for text in texts if moment(text, order) is None) for order in orders]
+        raise DataError(
+            f"column {name!r} holds dates of which no one order reads all: {stray[0]!r} is none with the day first, "
+            f"{stray[1]!r} none with the month first. Write them alike, or give --kind {shlex.quote(f'{name}=text')}."
+        )
     short = [f"%d{mark}%m{mark}%y", f"%m{mark}%d{mark}%y", f"%y{mark}%m{mark}%d"]
     fits = [order for order in short if _all(texts, order)]
     if fits:
@@ -208,6 +219,10 @@ def _date_reading(name, texts, form, day_first, say) -> Reading | None:
             f"them: {options}, or --kind {shlex.quote(f'{name}=text')}."
         )
     return None
+
+
+def _orders(mark: str) -> dict[str, str]:
+    return {f"%d{mark}%m{mark}%Y": "day first", f"%m{mark}%d{mark}%Y": "month first"}
 
 
 def _days(texts, form) -> list[str]:
@@ -281,8 +296,8 @@ def _styles(texts) -> dict[tuple[str, str], list[float]]:
     """Every style that all the numbers can be read in, and what they are then."""
     found = {}
     for style in STYLES:
-        values = [_valued(text, *style) for text in texts]
-        if None not in values:
+        values = [value for text in texts if (value := _valued(text, *style)) is not None]
+        if len(values) == len(texts):
             found[style] = values
     return found
 

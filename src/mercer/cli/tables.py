@@ -164,7 +164,8 @@ def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> l
         reasons = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
         drops = " ".join(f"--drop {shlex.quote(name)}" for name in refused)
         raise DataError(
-            f"columns that cannot be used: {reasons}. Leave them out with {drops}, or make numbers of them."
+            f"columns that cannot be used: {reasons}. Leave them out with {drops}, or make numbers of them; of what "
+            "should be a number or a date, --kind COLUMN=number or COLUMN=date tells what is in the way."
         )
     if not inputs:
         raise DataError(f"there is no input column beside the target {target!r}.")

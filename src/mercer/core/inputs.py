@@ -160,7 +160,7 @@ def holds_numbers(X) -> bool:
 
 def foreign_kind(X) -> str | None:
     """What X or its rows are, in words, where they have a length and parts and are neither sequences nor arrays, as
-    graphs and mappings are. NumPy takes such objects apart: graphs of equal size become a matrix of their nodes."""
+    graphs are. NumPy takes such objects apart: graphs of equal size become a matrix of their nodes."""
     kinds = {type(X)}
     if isinstance(X, list | tuple):
         kinds = set(map(type, X))

@@ -259,7 +259,7 @@ class PolynomialOf(Unary):
 
     @property
     def _is_constant(self) -> bool:
-        return is_zero(jnp.atleast_1d(self.coefficients)[1:])
+        return not is_traced(self.coefficients) and not np.any(np.atleast_1d(self.coefficients)[1:])
 
     def _at(self, k):
         coefficients = jnp.atleast_1d(self.coefficients)

@@ -37,7 +37,7 @@ def matern(nu: float, t):
 def _at_small(nu, t):
     """M_nu for nu < 1 and x = t/4 so small that x^2 is nothing beside 1, from the series of K_nu: quadrature over ever
     flatter integrands loses digits there. 1 + x/(1-nu) - x^nu Gamma(1-nu)/Gamma(1+nu)."""
-    return t / (4 * (1 - nu)) - jnp.expm1(nu * _log(t / 4) + math.lgamma(1 - nu) - math.lgamma(1 + nu))
+    return t / (4 * (1 - nu)) - jnp.expm1(nu * _log_quarter(t) + math.lgamma(1 - nu) - math.lgamma(1 + nu))
 
 
 @matern.defjvp
@@ -54,9 +54,9 @@ def _rough_slope(nu, t):
         return jnp.where(t == 0, 0.0, -0.5 * jnp.exp(-jnp.sqrt(inside)) / jnp.sqrt(inside))
     slope = -jnp.exp(_log_bessel(1 - nu, t) + 0.5 * (nu - 1) * _log(t) + log_c)
     if nu == 1:  # -K_0(s)/2, which is (ln(s/2) + Euler's constant)/2 near zero
-        small = 0.5 * (0.5 * _log(t / 4) + np.euler_gamma)
+        small = 0.5 * (0.5 * _log_quarter(t) + np.euler_gamma)
     else:
-        small = 1 / (4 * (1 - nu)) - 0.25 * jnp.exp((nu - 1) * _log(t / 4) + math.lgamma(1 - nu) - math.lgamma(nu))
+        small = 1 / (4 * (1 - nu)) - 0.25 * jnp.exp((nu - 1) * _log_quarter(t) + math.lgamma(1 - nu) - math.lgamma(nu))
     return jnp.where(t == 0, 0.0, jnp.where(t < SMALL, small, slope))
 
 
@@ -72,6 +72,10 @@ def _half_integer(p: int, s):
 
 def _log(t):
     return jnp.log(jnp.where(t == 0, 1.0, t))
+
+
+def _log_quarter(t):
+    return _log(t) - math.log(4)  # t/4 itself may underflow
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

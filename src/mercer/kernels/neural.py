@@ -26,11 +26,11 @@ class ArcSine(Kernel):
     def _size(self, X):
         if np.size(self.weight) > 1:
             check_width(X, np.size(self.weight), "weight")
-        return self.bias + jnp.sum(self.weight * X * X, axis=1)
+        return jnp.sum(self.weight * X * X, axis=1)
 
     def block(self, X, Z):
-        a, b = self._size(X)[:, None], self._size(Z)[None, :]
-        c = self.bias + (self.weight * X) @ Z.T
+        u2, v2, uv = self._size(X)[:, None], self._size(Z)[None, :], (self.weight * X) @ Z.T
+        a, b, c = self.bias + u2, self.bias + v2, self.bias + uv
         # arcsin loses half the digits near 1, where inputs far from the origin live. With numerator N = 2c and
         # denominator D, arcsin(N/D) = arctan(N / sqrt(D^2 - N^2)), and D^2 - N^2 = 1 + 2a + 2b + 4 (ab - c^2), where
         # ab - c^2 = bias |x - x'|^2 + |u|^2 |v|^2 - (u.v)^2 for u and v without the bias (Lagrange's identity). The
@@ -41,14 +41,13 @@ class ArcSine(Kernel):
         determinant = self.bias * near
         if X.shape[1] > 1:
             far = squared_distance(X, -Z, scale, what="weight")
-            product, lengths = c - self.bias, (a - self.bias, b - self.bias)
-            short = jnp.where(a <= b, *lengths)  # not `minimum`, whose derivative at a tie is of neither
-            w2, uw = jnp.where(product > 0, near, far), jnp.where(product > 0, product - short, product + short)
+            short = jnp.where(u2 <= v2, u2, v2)  # not `minimum`, whose derivative at a tie is of neither
+            w2, uw = jnp.where(uv > 0, near, far), jnp.where(uv > 0, uv - short, uv + short)
             determinant = determinant + not_negative(short * w2 - uw**2)
         return 2 / jnp.pi * jnp.arctan2(2 * c, jnp.sqrt(1 + 2 * a + 2 * b + 4 * determinant))
 
     def block_diag(self, X):
-        a = self._size(X)
+        a = self.bias + self._size(X)
         return 2 / jnp.pi * jnp.arctan2(2 * a, jnp.sqrt(1 + 4 * a))
 
     @property

@@ -64,8 +64,8 @@ class RadialPeriodic(Isotropic):
         # sin^2(pi r/p) with r brought within half a period of zero, as a function that is smooth in r^2 there.
         r = safe_sqrt(r2)
         near = _within_half(r, self.period)
-        sine2 = jnp.where(near == r, _sine_squared(r2 / self.period**2), _sine_squared((near / self.period) ** 2))
-        return jnp.exp(-2 * sine2 / self.lengthscale / self.lengthscale)
+        y = jnp.where(near == r, r2 / self.period**2, (near / self.period) ** 2)
+        return jnp.exp(-2 * _sine_squared(y) / self.lengthscale / self.lengthscale)
 
     @property
     def validity(self) -> Validity:
@@ -99,7 +99,8 @@ def _by_circles(X, Z, period, lengthscale):
 
 def _tangent_by_circles(primals, tangents):
     # Products are enough: what they lose of near points is nothing beside a lengthscale that is not short.
-    return 0.5 * tangent_by_products(*jax.jvp(_circles, primals, tangents), 0.0)
+    circles, changes = jax.jvp(_circles, primals, tangents)
+    return 0.5 * tangent_by_products(circles, changes, 0.0)
 
 
 def _circles(X, Z, period, lengthscale):

@@ -118,7 +118,11 @@ class Estimator(_Anything):
             try:
                 validate_data(self, X, reset=reset, skip_check_array=True)
             except (TypeError, ValueError) as error:
-                raise DataError(f"{error}{self._columns_wanted(frame)}") from None
+                named = frame is not None and hasattr(self, "feature_names_in_")
+                remedy = (
+                    "Take those of the fit, X[list(model.feature_names_in_)]; their order is free." if named else ""
+                )
+                raise DataError(f"{error}{remedy}") from None
         if frame is not None:
             if not len(frame):
                 raise DataError(f"X has no rows; {name} needs at least one.")
@@ -144,13 +148,9 @@ class Estimator(_Anything):
     def _in_order_of_fit(self, X, frame):
         """The same columns in the order of the fit; a frame that has other ones stays as it is."""
         names = list(getattr(self, "feature_names_in_", frame.columns))
-        if frame.columns == names or sorted(frame.columns) != sorted(names):
+        if frame.columns == names or set(frame.columns) != set(names):
             return X
         return frame[:, [frame.columns.index(name) for name in names]].to_native()
-
-    def _columns_wanted(self, frame) -> str:
-        names = list(getattr(self, "feature_names_in_", ()))
-        return f"Their order does not matter. Take those of the fit: X[{names}]." if frame is not None and names else ""
 
     @staticmethod
     def _check_numbers(X, name):
