@@ -138,6 +138,16 @@ def test_other_text_stays_text(texts):
     assert (said, reading) == ([], None)
 
 
+def test_one_word_among_numbers_or_dates_is_named():
+    said = settled(["1,200.5", "300", "soon", "4 €"])[1]
+    assert said == [
+        "column 'c' is taken as text, since 'soon' is neither a number nor a date, though many of its values "
+        "look like one"
+    ]
+    assert "'soon'" in settled(["13/01/2020", "14/01/2020", "soon"])[1][0]
+    assert settled(["low", "middle", "1"])[1] == []
+
+
 def test_mixed_units_and_wishes_that_cannot_be():
     with pytest.raises(mc.DataError, match="with and without %"):
         settled(["12%", "0.5"])

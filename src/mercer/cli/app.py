@@ -165,13 +165,14 @@ def readable_errors():
         reason = (
             str(error) if isinstance(error, MercerError) else f"{error.strerror or error}{':' * bool(place)}{place}"
         )
-        _fail(reason)
+        _fail(reason, error)
     except (MercerError, PolarsError) as error:
-        _fail(str(error))
+        _fail(str(error), error)
 
 
-def _fail(text: str):
-    typer.echo(f"error: {' '.join(text.split())}", err=True)
+def _fail(text: str, error: Exception):
+    notes = " ".join(getattr(error, "__notes__", ()))
+    typer.echo(f"error: {' '.join(f'{text} {notes}'.split())}", err=True)
     raise typer.Exit(1)
 
 

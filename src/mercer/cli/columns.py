@@ -142,6 +142,12 @@ def _of_text(column, word, more, day_first, comma, say) -> Reading | None:
         is_read = {"number": _digits, "date": lambda text: any(moment(text, form) for form in known)}[word]
         unread = next((text for text in texts if not is_read(text)), texts[0])
         raise DataError(f"--kind asks for column {column.name!r} as a {word}, but it holds text such as {unread!r}.")
+    if reading is None:
+        like = [text for text in texts if _digits(text) or NUMERIC_DATE.match(text)]
+        if len(texts) > 2 and len(like) >= len(texts) / 2:
+            stray = next((text for text in texts if text not in like), None)
+            because = "" if stray is None else f" since {stray!r} is neither a number nor a date,"
+            say(f"column {column.name!r} is taken as text,{because} though many of its values look like one")
     return reading
 
 
@@ -339,7 +345,7 @@ def _number_reading(name, texts, mark, comma, say, asked) -> Reading | None:
             shown = next(text for text in texts if set(text) & set(",."))
             raise DataError(
                 f"column {name!r} holds numbers such as {shown!r}, and nothing in the table tells whether a comma or a "
-                f"point is the decimal mark. Say which: {options}."
+                f"point is the decimal mark: {options} settles it."
             )
         ways = {values: style for values, style in ways.items() if style[0] == comma}
     values, (decimal, thousands) = next(iter(ways.items()))

@@ -61,8 +61,8 @@ def run_fit(
         kind.draw(model, judged, target, output)
         if refit and judged is not None:
             write(kind.add(model, held, rows), target, tables.with_ranges(inputs, rows.X), output)
-    except BaseException:
-        say(f"the fit itself is done: {output / MODEL} holds the model of the rows to learn from, for mercer predict")
+    except BaseException as error:
+        error.add_note(f"The fit itself is done: {output / MODEL} holds the model of the rows to learn from.")
         raise
     show(f"{report}\n")
     show(f"Written to {output}: {', '.join(name for name in kind.FILES if (output / name).exists())}")
