@@ -141,11 +141,17 @@ def test_other_text_stays_text(texts):
 def test_one_word_among_numbers_or_dates_is_named():
     said = settled(["1,200.5", "300", "soon", "4 €"])[1]
     assert said == [
-        "column 'c' is taken as text, since 'soon' is neither a number nor a date, though many of its values "
-        "look like one"
+        "column 'c' is taken as text, since 'soon' is neither a number nor a date, though most of its values look "
+        "like one"
     ]
     assert "'soon'" in settled(["13/01/2020", "14/01/2020", "soon"])[1][0]
-    assert settled(["low", "middle", "1"])[1] == []
+    assert settled(["low", "middle", "1"])[1] == settled(["10.0.0.1", "10.0.0.2", "192.168.0.1"])[1] == []
+
+
+def test_months_are_said_to_be_months():
+    column, said, _ = settled(["2010/11", "2011/12"])
+    assert column.dt.month().to_list() == [11, 12]
+    assert said == ["column 'c' is read as dates, the first of each month: '2010/11' is 1 November 2010"]
 
 
 def test_mixed_units_and_wishes_that_cannot_be():

@@ -138,17 +138,25 @@ def _of_text(column, word, more, day_first, comma, say) -> Reading | None:
     if reading is None and word in ("", "date"):
         reading = _date_reading(column.name, texts, more, day_first, say)
     if reading is None and word:
-        known = (more,) if more else (*CLEAR, *_orders("/"), *_orders("-"), *_orders("."))
-        is_read = {"number": _digits, "date": lambda text: any(moment(text, form) for form in known)}[word]
-        unread = next((text for text in texts if not is_read(text)), texts[0])
-        raise DataError(f"--kind asks for column {column.name!r} as a {word}, but it holds text such as {unread!r}.")
+        stray = next((text for text in texts if not _is_read(text, word, more)), texts[0])
+        raise DataError(f"--kind asks for column {column.name!r} as a {word}, but it holds text such as {stray!r}.")
     if reading is None:
-        like = [text for text in texts if _digits(text) or NUMERIC_DATE.match(text)]
-        if len(texts) > 2 and len(like) >= len(texts) / 2:
-            stray = next((text for text in texts if text not in like), None)
-            because = "" if stray is None else f" since {stray!r} is neither a number nor a date,"
-            say(f"column {column.name!r} is taken as text,{because} though many of its values look like one")
+        strays = [text for text in texts if not (_is_read(text, "number") or _is_read(text, "date"))]
+        if 0 < len(strays) <= len(texts) / 3:
+            say(
+                f"column {column.name!r} is taken as text, since {strays[0]!r} is neither a number nor a date, though "
+                "most of its values look like one"
+            )
     return reading
+
+
+def _is_read(text: str, word: str, form: str = "") -> bool:
+    """Whether one text by itself can be read as a number or a date, whatever the order of its parts."""
+    if word == "number":
+        found = _digits(text)
+        return found is not None and bool(_styles([found[0]]))
+    known = (form,) if form else (*CLEAR, *(order for mark in "/-." for order in _orders(mark)))
+    return any(moment(text, each) is not None for each in known)
 
 
 # -- dates ------------------------------------------------------------------------------------------------------------
@@ -191,6 +199,9 @@ def _date_reading(name, texts, form, day_first, say) -> Reading | None:
         return {"format": form} if _all(texts, form) else None
     for clear in CLEAR:
         if _all(texts, clear):
+            if "%d" not in clear:
+                day = _in_words(moment(texts[0], clear))
+                say(f"column {name!r} is read as dates, the first of each month: {texts[0]!r} is {day}")
             return {"format": clear}
     marks = {found.group(1) for text in texts if (found := NUMERIC_DATE.match(text))}
     if len(marks) != 1:
