@@ -11,6 +11,7 @@ from mercer import basis, datasets, kernels, plot, priors
 from mercer.core.errors import (
     DataError,
     FileError,
+    ForkedProcessError,
     InfiniteFeaturesError,
     InterruptedFitWarning,
     InvalidKernelError,
@@ -45,6 +46,7 @@ __all__ = [
     "BayesianLinearRegression",
     "DataError",
     "FileError",
+    "ForkedProcessError",
     "GaussianMixtureRegressor",
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",

@@ -400,3 +400,76 @@ def test_settings_given_as_numpy_numbers():
     np.testing.assert_array_equal((k.RBF() ** np.int64(3))(X), (k.RBF() ** 3)(X))
     np.testing.assert_array_equal(k.Matern(1.0, nu=np.float64(1.5))(X), k.Matern(1.0, nu=1.5)(X))
     np.testing.assert_array_equal(k.Polynomial(np.int64(2))(X), k.Polynomial(2)(X))
+
+
+# -- objects that look like sequences -------------------------------------------------------------------------------
+
+
+class Graph:
+    """What NumPy sees of a graph: a length, nodes to walk over, neighbours by node."""
+
+    def __init__(self, edges):
+        self.neighbours = {}
+        for a, b in edges:
+            self.neighbours.setdefault(a, set()).add(b)
+            self.neighbours.setdefault(b, set()).add(a)
+
+    def __len__(self):
+        return len(self.neighbours)
+
+    def __iter__(self):
+        return iter(self.neighbours)
+
+    def __getitem__(self, node):
+        return self.neighbours[node]
+
+
+def graphs_of_one_size(make=Graph):
+    path, triangle, star = [(0, 1), (1, 2), (2, 3)], [(0, 1), (1, 2), (2, 0), (2, 3)], [(0, 1), (0, 2), (0, 3)]
+    return [make(edges) for edges in (path, triangle, star)]
+
+
+def networkx_graph(edges):
+    return pytest.importorskip("networkx").Graph(edges)
+
+
+@pytest.mark.parametrize("make", [Graph, networkx_graph])
+def test_graphs_of_equal_size_are_no_matrix_of_their_nodes(make):
+    graphs = graphs_of_one_size(make)
+    for given in (graphs, tuple(graphs), [[graph] for graph in graphs], graphs[0]):
+        with pytest.raises(mc.DataError, match="objects of type Graph; numbers were expected"):
+            k.RBF()(given)
+    for given in (graphs, graphs[0]):
+        with pytest.raises(mc.DataError, match="objects of type Graph; numbers were expected"):
+            k.RBF().on(0)(given)
+    with pytest.raises(mc.DataError, match="objects of type Graph"):
+        mc.KernelRidge().fit(graphs, [1.0, 2.0, 3.0])
+    shared = k.Custom(lambda a, b: float(sum(len(set(a[v]) & set(b[v])) for v in a)))
+    np.testing.assert_array_equal(np.diag(shared(graphs)), [6, 8, 6])
+    np.testing.assert_array_equal(k.FeatureMap(lambda graph: [max(len(graph[v]) for v in graph)])(graphs)[0], [4, 6, 6])
+    ridge = mc.KernelRidge(shared + 1.0, alpha=1e-8).fit(graphs, [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(ridge.predict(graphs[::-1]), [3, 2, 1], rtol=1e-4)
+
+
+def test_lists_of_words_of_equal_length_stay_lists():
+    texts = [["a", "rose"], ["is", "a"], ["rose", "rose"]]
+    with pytest.raises(mc.DataError, match="text"):
+        k.RBF()(texts)
+    shared = k.Custom(lambda a, b: len(set(a) & set(b)))
+    np.testing.assert_array_equal(shared(texts), [[2, 1, 1], [1, 2, 0], [1, 0, 1]])
+    np.testing.assert_array_equal(k.FeatureMap(len)(texts), np.full((3, 3), 4.0))
+    ridge = mc.KernelRidge(shared + 1.0, alpha=1e-8).fit(texts, [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(ridge.predict([("rose", "rose"), ("is", "a")]), [3, 2], rtol=1e-4)
+    gp = mc.GaussianProcessRegressor(shared + 1.0, learning=None, allow_invalid=True).fit(texts, [1.0, 2.0, 3.0])
+    assert gp.predict(texts).shape == (3,)
+
+
+def test_sequences_that_are_numbers_still_are():
+    import array
+    from decimal import Decimal
+
+    expected = k.RBF()([[0.0, 1.0], [2.0, 3.0]])
+    for given in ([range(2), range(2, 4)], [array.array("d", [0, 1]), array.array("d", [2, 3])],
+                  [np.arange(2), jnp.arange(2, 4)], [pd.Series([0, 1]), pd.Series([2, 3])],
+                  ([Decimal(0), Decimal(1)], [2, np.float32(3)])):  # fmt: skip
+        np.testing.assert_array_equal(k.RBF()(given), expected)

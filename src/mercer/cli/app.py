@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from polars.exceptions import PolarsError
 
+from mercer.cli.columns import Wishes
 from mercer.cli.demo import run_demo
 from mercer.cli.fit import run_fit
 from mercer.cli.predict import run_predict
@@ -55,6 +56,18 @@ def fit_command(
     drop_missing: Annotated[
         bool, typer.Option("--drop-missing", help="Leave rows out in which values are missing.")
     ] = False,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What a column holds: COLUMN=number, =text or =date; where need be with the decimal mark or the "
+            "format of dates: price=number:, or when=date:%d/%m/%y. May be given several times.",
+            metavar="COLUMN=KIND",
+        ),
+    ] = None,
+    day_first: Annotated[
+        bool | None,
+        typer.Option("--day-first/--month-first", help="How to read 02/01/2020 where no day above 12 tells."),
+    ] = None,
     test_share: Annotated[
         float, typer.Option(help="Share of the rows held out, to judge the model by. 0 holds none.")
     ] = 0.2,
@@ -69,7 +82,13 @@ def fit_command(
 
     Numbers are taken as they are, true and false as 1 and 0, texts as one 0/1 column for each of their values (20 at
     most), dates as decimal years (days since 1970 over 365.25, plus 1970). Empty fields, NA, N/A, NaN, null and ? are
-    missing values. The model learns its lengthscales and the noise from the data, and which inputs matter. Rows held
+    missing values.
+
+    Text is read as numbers or dates where a whole column says so, and a line tells how: $1,200 and 12% are numbers,
+    13/01/2020 and 19580329 are dates. What could be read in two ways is refused; --kind and --day-first or
+    --month-first settle it. mercer predict reads columns as the fit did.
+
+    The model learns its lengthscales and the noise from the data, and which inputs matter. Rows held
     out show how good it is, and whether its intervals hold what they should.
 
     A target of numbers is a quantity (regression); one of texts, or of true and false, has classes (classification;
@@ -88,6 +107,7 @@ def fit_command(
     with readable_errors():
         run_fit(
             data, target, output, task=task and task.value, drop=drop or (), drop_missing=drop_missing,
+            wishes=Wishes.of(kind or (), day_first),
             test_share=test_share, seed=seed, restarts=restarts, refit=refit, quiet=quiet, say=_remark(quiet),
             show=_silent if quiet else typer.echo,
         )  # fmt: skip
@@ -110,8 +130,10 @@ def predict_command(
     """Predict for the rows of a table, with 95% intervals or probabilities of classes, and write a CSV file.
 
     Its columns: row (counted from 1, below the header), mean, std, lower95 and upper95, all of a new measurement,
-    noise included. Of a model of classes: row, predicted, and p(...), the probability of each class. Input columns are
-    found by name, in any order, and turned into numbers as in the fit.
+    noise included. Of a model of classes: row, predicted, and p(...), the probability of each class. Then outside: the
+    inputs of that row that are nothing like those of the fit, numbers and dates beyond their range by more than a tenth
+    of it and texts that were not there; such a text counts as none of the known ones. Input columns are found by name,
+    in any order, and read and turned into numbers as in the fit.
     """
     with readable_errors():
         written = run_predict(model, data, output, drop_missing=drop_missing, say=_remark(quiet))
@@ -143,13 +165,14 @@ def readable_errors():
         reason = (
             str(error) if isinstance(error, MercerError) else f"{error.strerror or error}{':' * bool(place)}{place}"
         )
-        _fail(reason)
+        _fail(reason, error)
     except (MercerError, PolarsError) as error:
-        _fail(str(error))
+        _fail(str(error), error)
 
 
-def _fail(text: str):
-    typer.echo(f"error: {' '.join(text.split())}", err=True)
+def _fail(text: str, error: Exception):
+    notes = " ".join(getattr(error, "__notes__", ()))
+    typer.echo(f"error: {' '.join(f'{text} {notes}'.split())}", err=True)
     raise typer.Exit(1)
 
 

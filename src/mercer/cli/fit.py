@@ -8,16 +8,19 @@ from types import ModuleType
 import numpy as np
 
 from mercer.cli import classes, quantities, tables
+from mercer.cli.columns import NO_WISHES, Wishes, settle
 from mercer.cli.tables import Rows
 from mercer.core.errors import DataError, InterruptedFitWarning, NumericalWarning, ParameterError
 from mercer.report.page import Report
 
+MODEL = "model.safetensors"
 KINDS: dict[str, ModuleType] = {"regression": quantities, "classification": classes}  # of a target
 
 
 def run_fit(
     data: Path, target: str, output: Path | None = None, *, task: str | None = None, drop=(), drop_missing=False,
-    test_share=0.2, seed=0, restarts=0, refit=False, quiet=False, say: tables.Say = print, show: tables.Say = print,
+    test_share=0.2, seed=0, restarts=0, refit=False, quiet=False, wishes: Wishes = NO_WISHES,
+    say: tables.Say = print, show: tables.Say = print,
 ) -> Path:  # fmt: skip
     """All of ``mercer fit``. ``say`` gets remarks on the way, ``show`` the result. Returns the folder written to."""
     remarks: list[str] = []
@@ -28,12 +31,16 @@ def run_fit(
 
     if task is not None and task not in KINDS:
         raise ParameterError(f"the task is {' or '.join(KINDS)}; got {task!r}.")
-    frame = tables.read(data)
+    frame = tables.read(data, [name for name, kind in wishes.kinds.items() if kind == "text"])
+    tables.check_names(frame, target, drop)
+    wishes.check(frame.columns)
+    used = [name for name in frame.columns if name not in drop]
+    frame, readings = settle(frame, used, wishes, remark, target, tables.decimal_mark(data))
     names = tables.choose(frame, target, drop, remark)
     task = tables.task_of(frame[target], task, remark)
     kind = KINDS[task]
     frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark)
-    inputs = tables.describe(frame, names, remark)
+    inputs = tables.describe(frame, names, remark, readings)
     rows = Rows(tables.encode(frame, inputs), kind.target_of(frame[target]), numbers)
     training, held = split(rows, test_share, seed, by_class=task == "classification")
 
@@ -42,15 +49,21 @@ def run_fit(
     output = Path(f"{tables.stem(data)}_mercer") if output is None else output
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     remarks += fit(model, training, say)
-    judged = kind.HeldOut.of(model, held) if len(held) else None
-    report = full_report(model.report(), data, target, rows, judged, seed, refit, remarks)
     for name in {name for other in KINDS.values() for name in other.FILES}:  # of an earlier run
         (output / name).unlink(missing_ok=True)
-    kind.draw(model, judged, target, output)
-    if refit and judged is not None:
-        model = kind.add(model, held, rows)
-    model.columns_ = {"target": target, "inputs": inputs}
-    write(model, report, judged, output)
+    write(model, target, tables.with_ranges(inputs, training.X), output)  # before anything else can go wrong
+    try:
+        judged = kind.HeldOut.of(model, held) if len(held) else None
+        report = full_report(model.report(), data, target, rows, judged, seed, refit, remarks)
+        (output / "report.txt").write_text(f"{report}\n", encoding="utf-8")
+        if judged is not None:
+            judged.table().write_csv(output / "predictions.csv")
+        kind.draw(model, judged, target, output)
+        if refit and judged is not None:
+            write(kind.add(model, held, rows), target, tables.with_ranges(inputs, rows.X), output)
+    except BaseException as error:
+        error.add_note(f"The fit itself is done: {output / MODEL} holds the model of the rows to learn from.")
+        raise
     show(f"{report}\n")
     show(f"Written to {output}: {', '.join(name for name in kind.FILES if (output / name).exists())}")
     return output
@@ -121,13 +134,12 @@ def full_report(report: Report, data, target, rows, judged, seed, refit, remarks
     return dataclasses.replace(report, sections=sections | report.sections)
 
 
-def write(model, report, judged, output: Path):
+def write(model, target: str, inputs: list[tables.Input], output: Path):
+    """The model, with the record of the columns that it was fitted to."""
     from mercer.persist import save
 
-    save(model, output / "model.safetensors")
-    (output / "report.txt").write_text(f"{report}\n", encoding="utf-8")
-    if judged is not None:
-        judged.table().write_csv(output / "predictions.csv")
+    model.columns_ = {"target": target, "inputs": inputs}
+    save(model, output / MODEL)
 
 
 def _listed(names, most: int = 12) -> str:

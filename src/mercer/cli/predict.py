@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from mercer.cli import classes, quantities, tables
+import polars as pl
+
+from mercer.cli import classes, columns, quantities, tables
 from mercer.core.errors import DataError
 
 
@@ -18,21 +20,29 @@ def run_predict(
     if model_path.is_dir():
         model_path = model_path / "model.safetensors"
     model = load(model_path)
-    columns = getattr(model, "columns_", None)
-    if not isinstance(columns, dict) or "inputs" not in columns:
+    record = getattr(model, "columns_", None)
+    if not isinstance(record, dict) or "inputs" not in record:
         raise DataError(f"{model_path} has no record of a table's columns; models written by mercer fit have it.")
-    inputs = columns["inputs"]
+    inputs = record["inputs"]
     names = [entry["name"] for entry in inputs]
-    frame = tables.read(data, [entry["name"] for entry in inputs if entry["kind"] == "category"])
+    text = [entry["name"] for entry in inputs if entry["kind"] in ("category", "date") or "decimal" in entry]
+    frame = tables.read(data, text)
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise DataError(f"{data} lacks columns that the model needs: {', '.join(missing)}.")
     extra = [name for name in frame.columns if name not in names]
     if extra:
         say(f"columns not used by the model: {', '.join(extra)}")
+    for entry in inputs:
+        if entry["kind"] == "date":
+            frame = frame.with_columns(columns.read(frame[entry["name"]], {"format": "%Y-%m-%d"} | entry))
+        elif "decimal" in entry:
+            frame = frame.with_columns(columns.read(frame[entry["name"]], entry))
     frame, numbers = tables.complete(frame, names, drop_missing, say)
     kind = classes if hasattr(model, "classes_") else quantities
-    found = kind.predictions(model, tables.encode(frame, inputs), numbers)
+    X = tables.encode(frame, inputs)
+    outside = tables.outside(frame, X, inputs, say)
+    found = kind.predictions(model, X, numbers).with_columns(outside=pl.Series(outside, dtype=pl.String))
     output.parent.mkdir(parents=True, exist_ok=True)
     found.write_csv(output)
     return output

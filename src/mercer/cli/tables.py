@@ -1,7 +1,7 @@
 """Tables in: files read, columns turned into numbers, and the record of how, which goes with the model.
 
 Numbers stay as they are, booleans become 0 and 1, texts one column of 0 and 1 per value (``colour=red``), dates decimal
-years: days since the first of January 1970, over 365.25, plus 1970.
+years: days since the first of January 1970, over 365.25, plus 1970. What text is numbers or dates, `columns` decides.
 """
 
 import dataclasses
@@ -9,13 +9,15 @@ import difflib
 import gzip
 import shlex
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from mercer.cli import columns
 from mercer.core.errors import DataError
 
 MOST_VALUES = 20  # that a column of text may take
@@ -26,7 +28,10 @@ SEPARATED = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
 MICROSECONDS_A_YEAR = 365.25 * 86400e6
 
-Input = dict[str, Any]  # {"name", "kind"}, for a category also its "values"
+MARGIN = 0.1  # of the range of an input, by which a row may leave it without being called outside
+
+# {"name", "kind"}; of a category its "values", else "low" and "high" in the fit; of what was text, how it was read.
+Input = dict[str, Any]
 Say = Callable[[str], None]
 
 
@@ -81,13 +86,32 @@ def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
 
 
 def _separated(path, texts):
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        header = file.readline()
-    separator = max(",;\t", key=header.count)  # the comma where there is none of them
+    names = set(texts)
+    with _opened(path) as file:
+        raw = file.readline()
+    separator = _separator(raw)
+    # Names are as in the file here, blanks and quotes included; dates are read later, from whole columns.
+    header = pl.read_csv(path, separator=separator, n_rows=0).columns
     return pl.read_csv(
-        path, separator=separator, infer_schema_length=None, try_parse_dates=True, null_values=MISSING,
-        schema_overrides=dict.fromkeys(texts, pl.String),
+        path, separator=separator, infer_schema_length=None, null_values=MISSING,
+        schema_overrides={name: pl.String for name in header if name.strip() in names},
     )  # fmt: skip
+
+
+def _opened(path):
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+
+
+def _separator(header: str) -> str:
+    return max(",;\t", key=header.count)  # the comma where there is none of them
+
+
+def decimal_mark(path: Path) -> str | None:
+    """The decimal mark to expect where no column tells: where commas separate columns, the point. Else not known."""
+    if Path(path.name.removesuffix(".gz")).suffix.lower() in PARQUET:
+        return "."
+    with _opened(path) as file:
+        return "." if _separator(file.readline()) == "," else None
 
 
 def _tidy(frame: pl.DataFrame, texts: set[str]) -> pl.DataFrame:
@@ -116,8 +140,8 @@ def _repeated(names):
 # -- columns -------------------------------------------------------------------------------------------------------
 
 
-def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> list[str]:
-    """The input columns: all but the target, those dropped, and those without a value. Refuses what cannot be used."""
+def check_names(frame: pl.DataFrame, target: str, drop: Iterable[str]):
+    """Refuse names that the table does not have."""
     for name in (target, *drop):
         if name not in frame.columns:
             known = {column.lower(): column for column in frame.columns}
@@ -126,6 +150,10 @@ def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> l
             raise DataError(f"there is no column {name!r}; the columns are {_listed(frame.columns)}.{hint}")
     if target in drop:
         raise DataError(f"{target!r} is the target; it cannot be dropped as well.")
+
+
+def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> list[str]:
+    """The input columns: all but the target, those dropped, and those without a value. Refuses what cannot be used."""
     inputs = [name for name in frame.columns if name != target and name not in drop]
     empty = [name for name in inputs if frame[name].null_count() == len(frame)]
     if empty:
@@ -136,7 +164,8 @@ def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> l
         reasons = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
         drops = " ".join(f"--drop {shlex.quote(name)}" for name in refused)
         raise DataError(
-            f"columns that cannot be used: {reasons}. Leave them out with {drops}, or make numbers of them."
+            f"columns that cannot be used: {reasons}. Leave them out with {drops}, or make numbers of them; of what "
+            "should be a number or a date, --kind COLUMN=number or COLUMN=date tells what is in the way."
         )
     if not inputs:
         raise DataError(f"there is no input column beside the target {target!r}.")
@@ -256,8 +285,11 @@ def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: S
 # -- numbers -------------------------------------------------------------------------------------------------------
 
 
-def describe(frame: pl.DataFrame, inputs: list[str], say: Say) -> list[Input]:
-    """How each input becomes numbers, for `encode`. Columns that never change are left out."""
+def describe(
+    frame: pl.DataFrame, inputs: list[str], say: Say, readings: Mapping[str, columns.Reading] = MappingProxyType({})
+) -> list[Input]:
+    """How each input becomes numbers, for `encode`; ``readings`` of text go along. Columns that never change are left
+    out."""
     constant = [name for name in inputs if frame[name].n_unique() == 1]
     if constant:
         say(f"left out, since they never change: {_listed(constant)}")
@@ -265,7 +297,7 @@ def describe(frame: pl.DataFrame, inputs: list[str], say: Say) -> list[Input]:
     for name in inputs:
         if name in constant:
             continue
-        entry: Input = {"name": name, "kind": _kind(frame[name].dtype)}
+        entry: Input = {"name": name, "kind": _kind(frame[name].dtype)} | readings.get(name, {})
         if entry["kind"] == "category":
             entry["values"] = sorted(frame[name].cast(pl.String).unique().to_list())
         found.append(entry)
@@ -275,27 +307,60 @@ def describe(frame: pl.DataFrame, inputs: list[str], say: Say) -> list[Input]:
 
 
 def encode(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
-    """The inputs as columns of numbers, as `describe` said. No value may be missing."""
-    columns: list[pl.Series] = []
+    """The inputs as columns of numbers, as `describe` said. No value may be missing.
+
+    A text that the fit did not have is none of those it had: all of its columns are 0.
+    """
+    encoded: list[pl.Series] = []
     for entry in inputs:
         column = frame[entry["name"]]
         if entry["kind"] == "category":
-            columns += _one_hot(column.cast(pl.String), entry["values"])
-        elif entry["kind"] == "date":
-            columns.append(_decimal_years(column))
+            texts = column.cast(pl.String)
+            encoded += [(texts == value).cast(pl.Float64).alias(f"{column.name}={value}") for value in entry["values"]]
         else:
-            columns.append(_numbers(column, entry["kind"]))
-    return pl.DataFrame(columns)
+            encoded.append(_decimal_years(column) if entry["kind"] == "date" else _numbers(column, entry["kind"]))
+    return pl.DataFrame(encoded)
 
 
-def _one_hot(column, values):
-    unseen = [value for value in column.unique(maintain_order=True) if value not in values]
-    if unseen:
-        raise DataError(
-            f"column {column.name!r} holds {_listed(list(map(repr, unseen)))}, which was not there when the model was "
-            f"fitted; it knows {_listed(list(map(repr, values)), MOST_VALUES)}."
+def with_ranges(inputs: list[Input], X: pl.DataFrame) -> list[Input]:
+    """The inputs with the least and the largest value that a model has seen of each; categories have no such."""
+
+    def ranged(entry: Input) -> Input:
+        name = entry["name"]
+        return entry if entry["kind"] == "category" else entry | {"low": X[name].min(), "high": X[name].max()}
+
+    return list(map(ranged, inputs))
+
+
+def outside(frame: pl.DataFrame, X: pl.DataFrame, inputs: list[Input], say: Say) -> list[str | None]:
+    """For each row the names of inputs that are nothing like what the model has seen: texts that it did not have, and
+    numbers and dates beyond its range by more than a tenth of that. ``frame`` is encoded in ``X``."""
+    strange: dict[str, np.ndarray] = {}
+    for entry in inputs:
+        name = entry["name"]
+        if entry["kind"] == "category":
+            texts = frame[name].cast(pl.String)
+            where = ~texts.is_in(entry["values"]).to_numpy()
+            if where.any():
+                counts = texts.filter(where).value_counts(sort=True).iter_rows()
+                shown = _listed([f"{text!r} in {count} {'row' if count == 1 else 'rows'}" for text, count in counts])
+                say(f"column {name!r} holds what was not in the fit: {shown}; taken as none of the known values")
+        elif "low" in entry:
+            low, high = entry["low"], entry["high"]
+            values, margin = X[name].to_numpy(), MARGIN * (high - low)
+            where = (values < low - margin) | (values > high + margin)
+        else:
+            continue  # of a model that an earlier version wrote
+        if where.any():
+            strange[name] = where
+    rows = [", ".join(name for name, where in strange.items() if where[i]) or None for i in range(len(frame))]
+    if any(rows):
+        counts = _listed([f"{int(where.sum())} in {name}" for name, where in strange.items()])
+        say(
+            f"{sum(map(bool, rows))} of {len(rows)} rows lie outside what the model has seen ({counts}): the column "
+            "'outside' names the inputs"
         )
-    return [(column == value).cast(pl.Float64).alias(f"{column.name}={value}") for value in values]
+    return rows
 
 
 def _decimal_years(column):

@@ -25,6 +25,10 @@ class NotEnoughMemoryError(MercerError, MemoryError):
     """Work refused before it began, because it would not fit in memory; the message has the figures."""
 
 
+class ForkedProcessError(MercerError, RuntimeError):
+    """Arithmetic asked of a forked process, in which it would wait for ever for threads that only its parent has."""
+
+
 class InfiniteFeaturesError(MercerError, ValueError):
     """Explicit features were asked of a kernel whose feature space is not finite."""
 

@@ -4,6 +4,8 @@ Inputs are anything indexable by row. Vector kernels turn them into a float64 ma
 column selection keeps frames as frames until then, so that names keep their meaning.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import narwhals.stable.v2 as nw
@@ -70,6 +72,7 @@ def _numbers(X, what):
         raise DataError(f"{what} is a sparse matrix; kernels on vectors take dense arrays. Try {what}.toarray().")
     if isinstance(X, np.ma.MaskedArray):  # masked is missing
         X = np.ma.filled(X.astype(float), np.nan)
+    _refuse_foreign(X, what)
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
@@ -89,6 +92,15 @@ def _numbers(X, what):
             refusal = DataTypeError if isinstance(error, TypeError) else DataError
             raise refusal(f"{what} cannot be read as numbers: {error}. {_HINT}") from None
     return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _refuse_foreign(X, what):
+    kind = foreign_kind(X)
+    if kind is not None:
+        raise DataTypeError(
+            f"{what} holds {kind}; numbers were expected. {_HINT} A function makes kernels of other things: "
+            "Custom(f) of two of them, FeatureMap(phi) and .warp(phi) of one."
+        )
 
 
 def _frame_values(frame, what):
@@ -140,10 +152,31 @@ def holds_numbers(X) -> bool:
     if isinstance(X, jax.Array):
         return True
     try:
-        array = np.asarray(X)
+        array = np.asarray(X if foreign_kind(X) is None else as_objects(X))
     except ValueError:  # ragged
         return False
     return array.dtype.kind in "fiub" and array.ndim <= 2
+
+
+def foreign_kind(X) -> str | None:
+    """What X or its rows are, in words, where they have a length and parts and are neither sequences nor arrays, as
+    graphs are. NumPy takes such objects apart: graphs of equal size become a matrix of their nodes."""
+    kinds = {type(X)}
+    if isinstance(X, list | tuple):
+        kinds = set(map(type, X))
+        for row in X:
+            if isinstance(row, list | tuple):
+                kinds.update(map(type, row))
+    elif isinstance(X, np.ndarray) and X.dtype == object:
+        kinds = set(map(type, X.flat))
+    foreign = sorted(kind.__name__ for kind in kinds if _is_foreign(kind))
+    return f"objects of type {' and '.join(foreign)}" if foreign else None
+
+
+def _is_foreign(kind: type) -> bool:
+    known = ("__array__", "__array_interface__", "__array_struct__", "__dlpack__")
+    parts = hasattr(kind, "__len__") and hasattr(kind, "__getitem__")
+    return parts and not issubclass(kind, Sequence | dict) and not any(hasattr(kind, name) for name in known)
 
 
 def as_objects(X) -> np.ndarray:
@@ -154,7 +187,8 @@ def as_objects(X) -> np.ndarray:
     else:
         rows = list(X)
     out = np.empty(len(rows), dtype=object)
-    out[:] = rows
+    for i, row in enumerate(rows):  # all at once, NumPy would look into rows of equal length
+        out[i] = row
     return out
 
 
@@ -253,9 +287,11 @@ def select_columns(X, columns):
                 :, [sorted(set(picked)).index(c) for c in picked]
             ]
         return frame[:, list(picked)].to_native()
+    if _is_foreign(type(X)):
+        _refuse_foreign(X, "X")
     if not isinstance(X, jax.core.Tracer):
         try:
-            X = np.asarray(X)
+            X = np.asarray(X if foreign_kind(X) is None else as_objects(X))
         except ValueError as error:
             raise DataError(f"X is not a rectangular array ({error}). {_HINT}") from None
     if X.ndim == 1:

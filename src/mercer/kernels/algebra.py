@@ -24,7 +24,7 @@ from mercer.kernels.geometry import Geometry
 from mercer.kernels.splines import NullSpace
 from mercer.kernels.stationary import Constant, White
 from mercer.kernels.substitution import On
-from mercer.kernels.validity import Validity, derive
+from mercer.kernels.validity import Validity, derive, proved
 
 
 def _jointly(values):
@@ -91,6 +91,11 @@ class Sum(Nary):
         return jnp.concatenate(self._each("feature_block", X), axis=1)
 
     @property
+    def homogeneity(self):
+        orders = {part.homogeneity for part in self.parts}
+        return orders.pop() if len(orders) == 1 else None
+
+    @property
     def distance_is_stationary(self):
         return all(part.distance_is_stationary for part in self.parts)
 
@@ -123,6 +128,11 @@ class Product(Nary):
     @property
     def isotropic(self):
         return self._beside_noise(super().isotropic)
+
+    @property
+    def homogeneity(self):
+        orders = [part.homogeneity for part in self.parts]
+        return None if None in orders else sum(orders)
 
     def _beside_noise(self, fact):
         # White noise is zero almost everywhere, which hides what the others are.
@@ -166,6 +176,10 @@ class Scale(Unary):
 
     def feature_block(self, X):
         return jnp.sqrt(jnp.asarray(self.variance)) * self.inner.feature_block(X)
+
+    @property
+    def homogeneity(self):
+        return self.inner.homogeneity
 
     @property
     def distance_is_stationary(self):
@@ -216,6 +230,10 @@ class Power(Unary):
         return symmetric_power(self.inner.feature_block(X), int(self.exponent))
 
     @property
+    def homogeneity(self):
+        return None if self.inner.homogeneity is None else self.exponent * self.inner.homogeneity
+
+    @property
     def validity(self) -> Validity:
         return derive("6.18", "a repeated product of a valid kernel", repr(self), [self.inner.validity])
 
@@ -233,11 +251,15 @@ class PolynomialOf(Unary):
 
     @property
     def stationary(self):
-        return self.inner.stationary or None
+        return self._is_constant or self.inner.stationary or None
 
     @property
     def isotropic(self):
-        return self.inner.isotropic or None
+        return self._is_constant or self.inner.isotropic or None
+
+    @property
+    def _is_constant(self) -> bool:
+        return not is_traced(self.coefficients) and not np.any(np.atleast_1d(self.coefficients)[1:])
 
     def _at(self, k):
         coefficients = jnp.atleast_1d(self.coefficients)
@@ -271,6 +293,8 @@ class PolynomialOf(Unary):
 
     @property
     def validity(self) -> Validity:
+        if self._is_constant:
+            return proved("6.1", "one constant feature", repr(self))
         says = "a polynomial with non-negative coefficients in a valid kernel"
         return derive("6.15", says, repr(self), [self.inner.validity])
 

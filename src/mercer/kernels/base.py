@@ -92,6 +92,11 @@ class Kernel(Parametrized):
         return any(child.needs_all_columns for child in kernels) if kernels else True
 
     @property
+    def homogeneity(self) -> int | None:
+        """p with k(s x, t x') = (s t)^p k(x, x') for all s, t > 0; None where there is none, or it is not known."""
+        return None
+
+    @property
     def distance_is_stationary(self) -> bool:
         """Whether distance in feature space depends on x - x' alone, as it does for stationary and linear kernels."""
         return bool(self.stationary)

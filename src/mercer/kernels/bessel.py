@@ -19,6 +19,7 @@ import numpy as np
 from mercer.kernels.distance import safe_sqrt
 
 NODES = 256
+SMALL = 1e-20  # squared distances below which orders up to 1 are computed from the series
 DROP = 40.0  # the integrand is cut where it has fallen by exp(-DROP)
 
 
@@ -29,7 +30,14 @@ def matern(nu: float, t):
     if p == int(p) and p <= 40:
         return _half_integer(int(p), safe_sqrt(t))
     log_c = (1 - nu) * math.log(2) - math.lgamma(nu)
-    return jnp.where(t == 0, 1.0, jnp.exp(_log_bessel(nu, t) + 0.5 * nu * _log(t) + log_c))
+    value = jnp.minimum(jnp.exp(_log_bessel(nu, t) + 0.5 * nu * _log(t) + log_c), 1.0)  # 1 but for rounding
+    return jnp.where(t == 0, 1.0, jnp.where(t < SMALL, _at_small(nu, t), value) if nu < 1 else value)
+
+
+def _at_small(nu, t):
+    """M_nu for nu < 1 and x = t/4 so small that x^2 is nothing beside 1, from the series of K_nu: quadrature over ever
+    flatter integrands loses digits there. 1 + x/(1-nu) - x^nu Gamma(1-nu)/Gamma(1+nu)."""
+    return t / (4 * (1 - nu)) - jnp.expm1(nu * _log_quarter(t) + math.lgamma(1 - nu) - math.lgamma(1 + nu))
 
 
 @matern.defjvp
@@ -45,7 +53,11 @@ def _rough_slope(nu, t):
         inside = jnp.where(t == 0, 1.0, t)
         return jnp.where(t == 0, 0.0, -0.5 * jnp.exp(-jnp.sqrt(inside)) / jnp.sqrt(inside))
     slope = -jnp.exp(_log_bessel(1 - nu, t) + 0.5 * (nu - 1) * _log(t) + log_c)
-    return jnp.where(t == 0, 0.0, slope)
+    if nu == 1:  # -K_0(s)/2, which is (ln(s/2) + Euler's constant)/2 near zero
+        small = 0.5 * (0.5 * _log_quarter(t) + np.euler_gamma)
+    else:
+        small = 1 / (4 * (1 - nu)) - 0.25 * jnp.exp((nu - 1) * _log_quarter(t) + math.lgamma(1 - nu) - math.lgamma(nu))
+    return jnp.where(t == 0, 0.0, jnp.where(t < SMALL, small, slope))
 
 
 def _half_integer(p: int, s):
@@ -62,14 +74,18 @@ def _log(t):
     return jnp.log(jnp.where(t == 0, 1.0, t))
 
 
+def _log_quarter(t):
+    return _log(t) - math.log(4)  # t/4 itself may underflow
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _log_bessel(nu: float, t):
     """ln K_nu(sqrt t) for t > 0 (finite rubbish at t = 0), from K_nu(s) = 1/2 int exp(nu u - s cosh u) du.
 
     The trapezoidal rule converges geometrically here. The integrand peaks at sinh u = nu/s and is cut on both sides
     where it has fallen by exp(-DROP): on the right by the double exponential, on the left by that too or by exp(nu u),
-    whichever comes first. NODES points reach 12 digits for s > 1e-20; orders in
-    the thousands lose some to the size of the logarithms, 1e-16 nu ln nu.
+    whichever comes first. NODES points reach 12 digits for s > 1e-10, and everywhere for orders that are not small;
+    orders in the thousands lose some to the size of the logarithms, 1e-16 nu ln nu.
     """
     s = jnp.sqrt(jnp.where(t == 0, 1.0, t))
     width = jnp.sqrt(s * s + nu * nu)  # minus the second derivative of the exponent at its peak

@@ -38,6 +38,11 @@ def optimistically(hopeful: bool = True):
         _optimistic.reset(token)
 
 
+def is_optimistic() -> bool:
+    """Whether NaN may stand where digits were lost."""
+    return _optimistic.get()
+
+
 def squared_distance(X, Z, lengthscale=1.0, what: str = "lengthscale"):
     """sum_i (x_i - z_i)^2 / l_i^2 for all pairs: (n, d), (m, d) -> (n, m). 3 n m d flops."""
     d = X.shape[1]
@@ -69,14 +74,15 @@ def _distances_jvp(primals, tangents):
     b2 = jnp.sum(((Z - centre) * precision) ** 2, axis=1)
     near = (r2 < NEAR_SLOPE * (a2[:, None] + b2[None, :])) & (r2 > 0)
     far = jnp.max(a2) + jnp.max(b2) > FAR
-    if _optimistic.get():
-        return r2, 2 * _tangent_by_products(primals, tangents, centre) * jnp.where(jnp.any(near) | far, jnp.nan, 1.0)
+    if is_optimistic():
+        return r2, 2 * tangent_by_products(primals, tangents, centre) * jnp.where(jnp.any(near) | far, jnp.nan, 1.0)
     careful = jnp.any(near) | far
-    tangent = jax.lax.cond(careful, _tangent_by_differences, _tangent_by_products, primals, tangents, centre)
+    tangent = jax.lax.cond(careful, _tangent_by_differences, tangent_by_products, primals, tangents, centre)
     return r2, 2 * tangent
 
 
-def _tangent_by_products(primals, tangents, centre):
+def tangent_by_products(primals, tangents, centre):
+    """Half the change of sum_i precision_i^2 (x_i - z_i)^2 with X, Z and precision."""
     (X, Z, precision), (dX, dZ, dprecision) = primals, tangents
     A, dA = (X - centre) * precision, dX * precision + (X - centre) * dprecision
     B, dB = (Z - centre) * precision, dZ * precision + (Z - centre) * dprecision
@@ -113,7 +119,7 @@ def _by_product(X, Z, precision):
     itself = jnp.zeros((), bool)
     if X.shape == Z.shape:
         itself = jnp.eye(X.shape[0], dtype=bool) & jnp.all(X == Z, axis=1)[:, None]
-    if _optimistic.get():
+    if is_optimistic():
         return jnp.where(itself, 0.0, jnp.where(near, jnp.nan, size - 2 * product))
     careful = jnp.any(near & ~itself)
     found = _replaced_by_differences(product, X, Z, precision, careful)

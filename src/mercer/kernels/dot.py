@@ -60,13 +60,21 @@ class Linear(Kernel):
         check_width(X, self.A.shape[0], "A")
         return X @ self._root()
 
+    homogeneity = 1
+
+    @property
+    def stationary(self):
+        return self.A is not None and is_zero(self.A)
+
+    isotropic = stationary
+
     @property
     def distance_is_stationary(self):
         return True
 
     @property
     def distance_is_isotropic(self):
-        return self.A is None
+        return self.A is None or is_zero(self.A)
 
     @property
     def validity(self) -> Validity:
@@ -124,6 +132,10 @@ class Polynomial(Kernel):
         return symmetric_power(jnp.column_stack([X, jnp.broadcast_to(constant, X.shape[:1])]), int(self.degree))
 
     @property
+    def homogeneity(self):
+        return int(self.degree) if is_zero(self.offset) else None
+
+    @property
     def validity(self) -> Validity:
         return derive("6.15", "a polynomial with non-negative coefficients", repr(self), [Linear().validity])
 
@@ -144,7 +156,15 @@ class Sigmoid(Kernel):
         return jnp.tanh(self.a * jnp.sum(X * X, axis=1) + self.b)
 
     @property
+    def stationary(self):
+        return is_zero(self.a)
+
+    isotropic = stationary
+
+    @property
     def validity(self) -> Validity:
-        if is_zero(self.a) and not is_traced(self.b) and self.b >= 0:
-            return proved("6.1", "with a = 0, the constant tanh(b)", repr(self))
+        if is_zero(self.a) and not is_traced(self.b):
+            if self.b >= 0:
+                return proved("6.1", "with a = 0, the constant tanh(b)", repr(self))
+            return Validity(False, Proof("6.37", "with a = 0, the constant tanh(b), which is negative", repr(self)))
         return Validity(False, Proof("6.37", "tanh: some Gram matrices have negative eigenvalues", repr(self)))

@@ -26,25 +26,28 @@ class ArcSine(Kernel):
     def _size(self, X):
         if np.size(self.weight) > 1:
             check_width(X, np.size(self.weight), "weight")
-        return self.bias + jnp.sum(self.weight * X * X, axis=1)
+        return jnp.sum(self.weight * X * X, axis=1)
 
     def block(self, X, Z):
-        a, b = self._size(X)[:, None], self._size(Z)[None, :]
-        c = self.bias + (self.weight * X) @ Z.T
+        u2, v2, uv = self._size(X)[:, None], self._size(Z)[None, :], (self.weight * X) @ Z.T
+        a, b, c = self.bias + u2, self.bias + v2, self.bias + uv
         # arcsin loses half the digits near 1, where inputs far from the origin live. With numerator N = 2c and
         # denominator D, arcsin(N/D) = arctan(N / sqrt(D^2 - N^2)), and D^2 - N^2 = 1 + 2a + 2b + 4 (ab - c^2), where
-        # ab - c^2 = |u|^2 |v|^2 - (u.v)^2 is unchanged when the longer of u and v is replaced by its difference from
-        # the shorter (or their sum): that keeps the digits.
+        # ab - c^2 = bias |x - x'|^2 + |u|^2 |v|^2 - (u.v)^2 for u and v without the bias (Lagrange's identity). The
+        # rest is zero for one input, and else unchanged when the longer of u and v is replaced by its difference
+        # from the shorter (or their sum): that keeps the digits.
         scale = 1 / jnp.sqrt(jnp.asarray(self.weight))
         near = squared_distance(X, Z, scale, what="weight")
-        far = 4 * self.bias + squared_distance(X, -Z, scale, what="weight")
-        short = jnp.where(a <= b, a, b)  # not `minimum`, whose derivative at a tie is of neither
-        w2, uw = jnp.where(c > 0, near, far), jnp.where(c > 0, c - short, c + short)
-        determinant = not_negative(short * w2 - uw**2)
+        determinant = self.bias * near
+        if X.shape[1] > 1:
+            far = squared_distance(X, -Z, scale, what="weight")
+            short = jnp.where(u2 <= v2, u2, v2)  # not `minimum`, whose derivative at a tie is of neither
+            w2, uw = jnp.where(uv > 0, near, far), jnp.where(uv > 0, uv - short, uv + short)
+            determinant = determinant + not_negative(short * w2 - uw**2)
         return 2 / jnp.pi * jnp.arctan2(2 * c, jnp.sqrt(1 + 2 * a + 2 * b + 4 * determinant))
 
     def block_diag(self, X):
-        a = self._size(X)
+        a = self.bias + self._size(X)
         return 2 / jnp.pi * jnp.arctan2(2 * a, jnp.sqrt(1 + 4 * a))
 
     @property
@@ -64,17 +67,18 @@ class GaussianNetwork(Kernel):
     spread: Positive = 1.0
 
     def _constants(self, d):
-        g2, s2 = jnp.square(self.width), jnp.square(self.spread)
-        return (1 + 2 * s2 / g2) ** (-d / 2), 2 * g2 + g2 * g2 / s2, 2 * s2 + g2
+        """(e/s)^d, q and m, without squares that may under- or overflow."""
+        g, s, root = self.width, self.spread, 2**0.5
+        return jnp.hypot(1.0, root * s / g) ** -d, g * jnp.hypot(root, g / s), jnp.hypot(root * s, g)
 
     def block(self, X, Z):
-        height, q2, m2 = self._constants(X.shape[1])
-        edge = jnp.sum(X * X, axis=1)[:, None] + jnp.sum(Z * Z, axis=1)[None, :]
-        return height * jnp.exp(-0.5 * (edge / m2 + squared_distance(X, Z) / q2))
+        height, q, m = self._constants(X.shape[1])
+        edge = jnp.sum((X / m) ** 2, axis=1)[:, None] + jnp.sum((Z / m) ** 2, axis=1)[None, :]
+        return height * jnp.exp(-0.5 * (edge + squared_distance(X / q, Z / q)))
 
     def block_diag(self, X):
-        height, _, m2 = self._constants(X.shape[1])
-        return height * jnp.exp(-jnp.sum(X * X, axis=1) / m2)
+        height, _, m = self._constants(X.shape[1])
+        return height * jnp.exp(-jnp.sum((X / m) ** 2, axis=1))
 
     @property
     def validity(self) -> Validity:

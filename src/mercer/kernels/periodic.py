@@ -1,14 +1,19 @@
 """Kernels of functions that repeat."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.inputs import check_width
 from mercer.core.parameters import Positive, PositivePerInput
-from mercer.kernels.distance import safe_sqrt, squared_distance
+from mercer.kernels.distance import is_optimistic, safe_sqrt, squared_distance, tangent_by_products
 from mercer.kernels.stationary import Isotropic, Stationary
 from mercer.kernels.validity import Proof, Validity, derive, gaussian_proof
+
+SHORT = 1e-2  # lengthscales below which points of circles have too few digits to be told apart
+TERMS = 16
 
 
 class Periodic(Stationary):
@@ -23,12 +28,6 @@ class Periodic(Stationary):
     period: PositivePerInput = 1.0
     lengthscale: PositivePerInput = 1.0
 
-    def _circle(self, X):
-        # The remainder is exact in floating point, so inputs far from zero lose nothing.
-        angle = 2 * jnp.pi * jnp.fmod(X, self.period) / self.period
-        # The barrier makes the compiler do this once for each row, not again for every pair.
-        return jax.lax.optimization_barrier(jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1))
-
     def _check(self, X):
         for name in ("period", "lengthscale"):
             if np.size(getattr(self, name)) > 1:
@@ -40,10 +39,8 @@ class Periodic(Stationary):
 
     def block(self, X, Z):
         self._check(X)
-        lengthscale = jnp.asarray(self.lengthscale)
-        if lengthscale.ndim:
-            lengthscale = jnp.tile(jnp.broadcast_to(lengthscale, X.shape[1:]), 2)
-        return jnp.exp(-0.5 * squared_distance(self._circle(X), self._circle(Z), lengthscale))
+        period, lengthscale = (jnp.broadcast_to(v, X.shape[1:]) for v in (self.period, self.lengthscale))
+        return jnp.exp(-2 * _sines(X, Z, period, lengthscale))
 
     @property
     def validity(self) -> Validity:
@@ -64,10 +61,84 @@ class RadialPeriodic(Isotropic):
         return self.of_squared_distance(squared_distance(X, Z))
 
     def of_squared_distance(self, r2):
-        # sin^2(pi r/p) as r^2 (pi/p)^2 sinc^2(r/p), which is smooth in r^2 at zero.
-        sine2 = r2 * (jnp.pi / self.period * jnp.sinc(safe_sqrt(r2) / self.period)) ** 2
-        return jnp.exp(-2 * sine2 / jnp.square(self.lengthscale))
+        # sin^2(pi r/p) with r brought within half a period of zero, as a function that is smooth in r^2 there.
+        r = safe_sqrt(r2)
+        near = _within_half(r, self.period)
+        y = jnp.where(near == r, r2 / self.period**2, (near / self.period) ** 2)
+        return jnp.exp(-2 * _sine_squared(y) / self.lengthscale / self.lengthscale)
 
     @property
     def validity(self) -> Validity:
         return Validity(None, Proof("?", "valid for one input, where it is Periodic; not always for more", repr(self)))
+
+
+# -- sum_i sin^2(pi (x_i - z_i) / p_i) / l_i^2 ------------------------------------------------------------------------
+
+
+@jax.custom_jvp
+def _sines(X, Z, period, lengthscale):
+    # Near points of a circle have few digits of their distance, too few when the lengthscale is short.
+    short = jnp.min(lengthscale) < SHORT
+    if is_optimistic():
+        return jnp.where(short, jnp.nan, _by_circles(X, Z, period, lengthscale))
+    return jax.lax.cond(short, _by_phases, _by_circles, X, Z, period, lengthscale)
+
+
+@_sines.defjvp
+def _sines_jvp(primals, tangents):
+    if is_optimistic():
+        short = jnp.min(primals[-1]) < SHORT
+        return _sines(*primals), jnp.where(short, jnp.nan, 1.0) * _tangent_by_circles(primals, tangents)
+    return _sines(*primals), jax.jvp(_by_phases, primals, tangents)[1]
+
+
+def _by_circles(X, Z, period, lengthscale):
+    U, V, _ = _circles(X, Z, period, lengthscale)
+    return 0.25 * squared_distance(U, V, jnp.tile(lengthscale, 2))
+
+
+def _tangent_by_circles(primals, tangents):
+    # Products are enough: what they lose of near points is nothing beside a lengthscale that is not short.
+    circles, changes = jax.jvp(_circles, primals, tangents)
+    return 0.5 * tangent_by_products(circles, changes, 0.0)
+
+
+def _circles(X, Z, period, lengthscale):
+    def points(A):
+        # The remainder is exact in floating point, so inputs far from zero lose nothing.
+        angle = 2 * jnp.pi * jnp.fmod(A, period) / period
+        # The barrier makes the compiler do this once for each row, not again for every pair.
+        return jax.lax.optimization_barrier(jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1))
+
+    return points(X), points(Z), 1 / jnp.tile(lengthscale, 2)
+
+
+def _by_phases(X, Z, period, lengthscale):
+    """Sines of every pair: slower than circles, exact however near two points are."""
+
+    @jax.checkpoint  # made again in the reverse pass, not kept for every column
+    def column(total, given):
+        x, z, p, scale = given
+        x, z = _within_half(x, p)[:, None], _within_half(z, p)[None, :]
+        # Where both are near the seam, on either side of it, each is measured from the seam: that is exact.
+        apart = x - z
+        seam = 0.5 * jnp.sign(apart) * p
+        apart = jnp.where(jnp.abs(apart) > 0.5 * p, (x - seam) - (z + seam), apart)
+        return total + _sine_squared((apart / p) ** 2) / scale / scale, None
+
+    start = jnp.zeros_like(X[:, :1] + Z[None, :, 0])
+    return jax.lax.scan(column, start, (X.T, Z.T, period, lengthscale))[0]
+
+
+def _within_half(x, period):
+    """x less the whole number of periods that brings it nearest to zero: exact in floating point."""
+    rest = jnp.fmod(x, period)
+    return jnp.where(jnp.abs(rest) > 0.5 * period, rest - jnp.sign(rest) * period, rest)
+
+
+def _sine_squared(y):
+    """sin^2(pi sqrt y) for 0 <= y <= 1/4, by its series in y, sum_k (-1)^(k+1) (2 pi)^(2k) y^k / (2 (2k)!)."""
+    total = jnp.zeros_like(y)
+    for k in range(TERMS, 0, -1):
+        total = ((-1) ** (k + 1) * (2 * math.pi) ** (2 * k) / (2 * math.factorial(2 * k)) + total) * y
+    return total

@@ -57,8 +57,11 @@ class Isotropic(Stationary):
 
     @property
     def isotropic(self):
-        same = not is_traced(self.lengthscale) and np.ptp(self.lengthscale) == 0
-        return bool(same or np.size(self.lengthscale) == 1)
+        return _all_equal(self.lengthscale)
+
+
+def _all_equal(value) -> bool:
+    return np.size(value) == 1 or (not is_traced(value) and bool(np.ptp(value) == 0))
 
 
 class RBF(Isotropic):
@@ -227,7 +230,7 @@ class Standard(Kernel):
 
     @property
     def distance_is_isotropic(self):
-        return np.size(self.theta1) == 1 and np.size(self.scale) == 1
+        return all(_all_equal(value) for value in (self.theta1, 1.0 if self.scale is None else self.scale))
 
 
 class _Pointwise(Kernel):
@@ -241,6 +244,7 @@ class _Pointwise(Kernel):
         return index
 
     stationary = isotropic = True
+    homogeneity = 0
 
     def block_diag(self, X):
         return jnp.broadcast_to(jnp.asarray(self.variance), X.shape)

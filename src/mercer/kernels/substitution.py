@@ -3,10 +3,12 @@
 Each class is one rule: what it does to Gram blocks, diagonals and features, and what it proves.
 """
 
+import functools
 import operator
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -159,6 +161,10 @@ class On(Unary):
         return self.inner.feature_block(X)
 
     @property
+    def homogeneity(self):
+        return self.inner.homogeneity
+
+    @property
     def distance_is_stationary(self):
         return self.inner.distance_is_stationary
 
@@ -277,6 +283,10 @@ class Normalize(Unary):
     def isotropic(self):
         return self.inner.isotropic or None
 
+    def prepare(self, X, index):
+        rows = self.inner.prepare(X, index)
+        return _of_moderate_size(rows, self.inner.homogeneity) if self.inner.homogeneity else rows
+
     def _factor(self, X):
         diagonal = self.inner.block_diag(X)
         inside = jnp.where(diagonal > 0, diagonal, 1.0)
@@ -308,3 +318,17 @@ class Normalize(Unary):
 
     def __repr__(self):
         return self._method("normalize()")
+
+
+def _of_moderate_size(rows, order: int):
+    """Rows that are so short or long that a kernel of this homogeneity under- or overflows, brought to a size where it
+    does not. Powers of two cost no digits; the same one for rows of nearly the same size keeps their differences."""
+    matrices = [leaf for leaf in jax.tree.leaves(rows) if np.ndim(leaf) == 2]
+    traced = is_traced(matrices)
+    xp = jnp if traced else np
+    sizes = [xp.max(xp.abs(jax.lax.stop_gradient(matrix) if traced else matrix), axis=1) for matrix in matrices]
+    _, exponent = xp.frexp(functools.reduce(xp.maximum, sizes))
+    limits, bin_width = np.finfo(matrices[0].dtype), max(1, np.finfo(matrices[0].dtype).maxexp // (2 * order))
+    power = xp.clip(-bin_width * xp.round(exponent / bin_width).astype(int), limits.minexp, limits.maxexp - 1)
+    factor = xp.ldexp(xp.ones_like(sizes[0]), power)[:, None]
+    return jax.tree.map(lambda leaf: leaf * factor if np.ndim(leaf) == 2 else leaf, rows)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from mercer.core.errors import DataError, MercerError, ParameterError
-from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, holds_numbers
+from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, foreign_kind, holds_numbers
 from mercer.kernels.base import Kernel
 
 
@@ -113,10 +113,16 @@ class Estimator(_Anything):
         if frame is not None or hasattr(self, "feature_names_in_"):
             from sklearn.utils.validation import validate_data
 
+            if frame is not None and not reset:
+                X = self._in_order_of_fit(X, frame)
             try:
                 validate_data(self, X, reset=reset, skip_check_array=True)
             except (TypeError, ValueError) as error:
-                raise DataError(str(error)) from None
+                named = frame is not None and hasattr(self, "feature_names_in_")
+                remedy = (
+                    "Take those of the fit, X[list(model.feature_names_in_)]; their order is free." if named else ""
+                )
+                raise DataError(f"{error}{remedy}") from None
         if frame is not None:
             if not len(frame):
                 raise DataError(f"X has no rows; {name} needs at least one.")
@@ -138,6 +144,13 @@ class Estimator(_Anything):
         if not count_rows(X):
             raise DataError(f"Found array with 0 sample(s) while a minimum of 1 is required by {name}.")
         return X
+
+    def _in_order_of_fit(self, X, frame):
+        """The same columns in the order of the fit; a frame that has other ones stays as it is."""
+        names = list(getattr(self, "feature_names_in_", frame.columns))
+        if frame.columns == names or set(frame.columns) != set(names):
+            return X
+        return frame[:, [frame.columns.index(name) for name in names]].to_native()
 
     @staticmethod
     def _check_numbers(X, name):
@@ -373,7 +386,7 @@ def _not_fitted():
 
 def _plain(X):
     try:
-        return np.asarray(X) if not hasattr(X, "shape") else X
+        return X if hasattr(X, "shape") else np.asarray(X if foreign_kind(X) is None else as_objects(X))
     except ValueError:  # ragged
         return [0]
 
@@ -385,4 +398,5 @@ def _objects(X) -> bool:
     array = _plain(X)
     if isinstance(array, list):
         return True
-    return array.ndim == 1 and array.dtype.kind in "OUS"
+    # Lists of words are rows too, also where all are of one length; an array of words is a matrix of the wrong kind.
+    return array.dtype.kind in "OUS" and (array.ndim == 1 or isinstance(X, list | tuple))
