@@ -9,6 +9,7 @@ from scipy.special import ndtr
 def crps(y, mean, deviation) -> np.ndarray:
     """Continuous ranked probability score of N(mean, deviation^2) (Gneiting and Raftery 2007, eq 21): in the units of
     y, the lower the better; the absolute error where the deviation is zero."""
+    y, mean, deviation = (np.asarray(value, dtype=float) for value in (y, mean, deviation))
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(deviation > 0, (y - mean) / deviation, np.inf)
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)

@@ -22,7 +22,7 @@ FIRST = 1.5  # the smoothness that is tried first; the others begin where it end
 STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # of lengthscales, where heats begin
 NOISE = 0.1  # of the target's variance, where climbs begin
 OFF = -35.0  # ln theta3 of a linear term that is not there
-ROWS_PER_LENGTHSCALE = 8  # with fewer rows than this for each input, all inputs share one lengthscale
+ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
 MANY_ROWS, FADES = 100, 20.0  # rows from which on there is no prior, and up to which it has its whole weight
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
@@ -63,6 +63,13 @@ class Choice:
     @property
     def member(self) -> Member:
         return self.tried[0].member
+
+    def margin(self) -> str:
+        """By how much it was better than the next."""
+        if len(self.tried) < 2:
+            return "the only one tried"
+        ahead = self.tried[1].score / self.tried[0].score - 1
+        return f"{ahead:.1%} better on rows left out than the next of {len(self.tried)} (choice_)"
 
     def __str__(self):
         best = self.tried[0].score
@@ -192,7 +199,7 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
         values = [objectives[FIRST].at(theta, gradient=False) for theta in thetas]
         order = np.argsort([math.inf if value is None else -value[0] for value in values])
         settle(one, [thetas[order[0]]])
-        if len(coordinates.lengths) > 1 and m >= ROWS_PER_LENGTHSCALE * len(coordinates.lengths):
+        if len(coordinates.lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(coordinates.lengths):
             settle(each, [*thetas[:3], *([tried[one].theta] if one in tried else [])])
         if not tried:
             return Choice([], m, sum(o.evaluations for o in objectives.values()))

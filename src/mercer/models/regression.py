@@ -540,6 +540,7 @@ class GaussianProcessRegressor(Regressor):
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
             f"kernel: {quoted(self.kernel_)!r}",
+            *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()}"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
             table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
