@@ -17,7 +17,9 @@ from scipy.optimize import minimize
 from tables import regression
 
 import mercer as mc
+from mercer.learning.resolution import resolution
 from mercer.models.problem import Problem
+from mercer.models.regression import LEAST_NOISE
 
 SIZES = (60, 100, 200, 300, 450, 600)
 CLIMBS = 20
@@ -37,7 +39,7 @@ def best_of_random(model, X, y, rng):
     names, found = problem.names(), []
     lengths = [i for i, name in enumerate(names) if name.startswith("theta1")]
     d = X.shape[1]
-    floor = np.log(max(model.noise_ / model.calibration_ / model.scale_**2 * 1e-6, 1e-10))
+    floor = np.log(max(resolution(y) ** 2 / 12 / model.scale_**2, LEAST_NOISE))  # as the default's
     bounds = [(-30.0, 30.0)] * (len(names) - 1) + [(floor, 5.0)]
     with problem(None) as evidence:
 
@@ -56,9 +58,10 @@ def best_of_random(model, X, y, rng):
 
 
 def main(problems: int, write: bool):
-    sets, rng = regression(), np.random.default_rng(7)
+    sets = regression()
     names, rows, close, done = list(sets), [], [], 0
     while done < problems:
+        rng = np.random.default_rng([7, done])
         name, n = names[done % len(names)], int(rng.choice(SIZES))
         X, y = sets[name]
         order = rng.permutation(len(y))[: min(n, len(y))]

@@ -23,6 +23,7 @@ STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # of lengthscales, where heats begin
 NOISE = 0.1  # of the target's variance, where climbs begin
 OFF = -35.0  # ln theta3 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
+LEAST_LOOSE_NOISE = 3e-3  # of the target's variance
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
 MANY_ROWS, FADES = 100, 20.0  # rows from which on there is no prior, and up to which it has its whole weight
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
@@ -148,6 +149,31 @@ def starts(problem) -> list[tuple[str, np.ndarray]]:
     """Where heats begin: lengthscales on the scale of the data and several times shorter and longer."""
     coordinates, theta = Coordinates(problem.names()), problem.start(NOISE)
     return [(f"lengthscales x {stretch:.2g}", coordinates.stretched(theta, stretch)) for stretch in STRETCHES]
+
+
+def random_starts(problem, member: Member, count: int, rng) -> list[tuple[str, np.ndarray]]:
+    """And some drawn at random: lengthscales up to ten times shorter or longer, one by one."""
+    coordinates, found = Coordinates(problem.names()), []
+    for i in range(count):
+        theta, size = problem.start(math.exp(rng.uniform(math.log(1e-4), 0.0))), len(coordinates.lengths)
+        stretches = rng.uniform(-math.log(10), math.log(10), size if member.each else 1)
+        theta[coordinates.lengths] -= 2 * stretches
+        found.append((f"drawn {i + 1}", theta))
+    return found
+
+
+def loosened(problem, theta) -> np.ndarray | None:
+    """``theta`` with lengthscales and noise brought back to where they have a slope; None if they are there.
+
+    On few rows an input may be of no use and the noise leave no trace. Infinity and zero are plateaus, from which more
+    rows do not lead back.
+    """
+    coordinates, begin = Coordinates(problem.names()), problem.start(NOISE)
+    free = theta.copy()
+    free[coordinates.lengths] = np.maximum(theta[coordinates.lengths], begin[coordinates.lengths] - 2 * math.log(5.0))
+    if problem.noise is None:
+        free[-1] = max(theta[-1], math.log(LEAST_LOOSE_NOISE))
+    return None if np.abs(free - theta).max() < 0.5 else free
 
 
 def choose(problem, rows, watch=lambda *_: None) -> Choice:

@@ -26,7 +26,8 @@ MOST_FOR_CURVATURE = 64  # parameters up to which the curvature is measured on t
 MOST_FOR_DECREMENT = 1000  # parameters up to which the inverse curvature is kept as a matrix
 LEFT = 0.01  # nats: a climb has converged when Newton's step would gain less
 HEAT = 6  # iterations after which starts are compared
-RIVALS = 2  # optima of a subset that are climbed on more rows
+RIVALS = 2  # climbs that go on after a heat, and optima of a subset that are climbed on more rows
+FEW_ROWS, RIVALS_OF_FEW = 200, 5  # up to so many rows, where evaluations cost nothing and optima are many
 BEHIND = 4.0  # nats on the subset: those further behind the best are not
 NEGLIGIBLE = math.log(1e-8)  # floors below this do not interfere with a common amplitude
 TIE = 0.5  # nats: evidence this close does not tell two optima apart
@@ -287,7 +288,7 @@ def learn(
     progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
     also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
     ceiling: np.ndarray | float = np.inf, floor: np.ndarray | float = -np.inf, sizes: Sequence[int] | None = None,
-    heats: bool = False, span=None, judge: Callable | None = None,
+    heats: bool = False, span=None, judge: Callable | None = None, loosened: Callable | None = None,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
@@ -296,7 +297,8 @@ def learn(
     ``ratio`` times the rows (``sizes`` of all stages) and begins at ``grown(theta, ratio)``. ``what`` is climbed, in
     words; ``tolerance`` multiplies the gain that is not worth another step. Logarithms go ``reach`` far at most, and no
     theta above its ``ceiling`` or below its ``floor``. Parameters move along the columns of ``span`` (p, k). Optima
-    whose values tie are ordered by ``judge(theta)``, the higher the better.
+    whose values tie are ordered by ``judge(theta)``, the higher the better. ``loosened(theta)`` is theta without
+    values that few rows led to and no slope leads back from; None if there are none.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -352,7 +354,8 @@ def learn(
                 queue = list(zip(reached, metrics, counts, paths, strict=True))
                 queue = [item for item in queue if objective.at(item[0][1]) is not None]
                 if len(queue) > 1 and (heats or not first):
-                    queue = _after_a_heat(objective, queue, method, span, enough, keep=RIVALS + n_restarts)
+                    keep = (RIVALS if size > FEW_ROWS else RIVALS_OF_FEW) + n_restarts
+                    queue = _after_a_heat(objective, queue, method, span, enough, keep)
                 found = []
                 for (start, theta), metric, count, path in queue:
                     optimum = climb(objective, theta, start, method, span, metric, max_iterations, enough, path)
@@ -372,6 +375,10 @@ def learn(
                     reached = [(optimum.start, grown(optimum.theta, ratio)) for optimum in best]
                     counts = [optimum.times_found for optimum in best]
                     paths = [optimum.path for optimum in best]
+                    other = None if loosened is None else loosened(reached[0][1])
+                    if other is not None:
+                        reached.append((f"{best[0].start}, loosened", other))
+                        metrics, counts, paths = [*metrics, None], [*counts, 1], [*paths, []]
         best = _judged(best, judge)
     except KeyboardInterrupt:
         if objective is None or objective.best is None:

@@ -42,6 +42,7 @@ from mercer.report.regression import log_density, report
 SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
+FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 3, 8  # random starts of the default kernel, on more rows or less
 LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
 
@@ -213,11 +214,16 @@ class GaussianProcessRegressor(Regressor):
             return self._learn(problem)
         best, coordinates = choice.tried[0], family.Coordinates(problem.names())
         problem = problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu)))
-        candidates = [("the choice of the kernel", best.theta), *family.starts(problem)]
+        count = FEW_DRAWN if first > FEW_ROWS_TO_SEARCH else MANY_DRAWN
+        drawn = family.random_starts(problem, best.member, count, generator(self.random_state))
+        candidates = [("the choice of the kernel", best.theta), *family.starts(problem), *drawn]
         if not best.member.linear:
             candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
         prior = family.WeakPrior.of(problem)
-        problem, learned = self._learn(problem, candidates, prior, span=coordinates.span(best.member))
+        problem, learned = self._learn(
+            problem, candidates, prior, span=coordinates.span(best.member),
+            loosened=lambda theta: family.loosened(problem, theta),
+        )  # fmt: skip
         learned.evaluations += choice.evaluations
         self.choice_ = choice
         return family.simplified(problem, best.member, learned)
@@ -579,7 +585,7 @@ def warn_of_model(model, kernels, X, unknown_mean: bool):
     if lines:
         warnings.warn(
             f"{lines[0]!r} is a function of x.x', which goes through x = 0, and these inputs are many times their "
-            "spread away from zero, where it is hardly more than a constant. Put a constant beside it, (Linear() + 1.0) "
+            "spread away from zero, where it is hardly more than a constant. Put a constant beside it, Linear() + 1.0 "
             "or Polynomial(2, offset=1.0), or shift the inputs, x - x.mean().",
             ModelWarning,
             stacklevel=4,
