@@ -376,8 +376,8 @@ def _sound(made) -> bool:
         case GP():
             return all(isinstance(getattr(made, name), kind) for name, kind in _OF_A_GP.items())
         case MeanFunction():
-            known = isinstance(made.constant, float) and isinstance(made.function, RowFunction | None)
-            return known and isinstance(made.unknown, bool)
+            whole = isinstance(made.constant, float) and isinstance(made.function, RowFunction | None)
+            return whole and isinstance(made.unknown, bool)
         case Observed():
             n = count_rows(made.X)
             trend = made.trend is None or made.trend.H.shape[0] == n

@@ -45,7 +45,7 @@ class WeightPosterior:
         return cls._from(kernel, X, y, noise, *_statistics(Phi, y, noise, unknown), unknown)
 
     @classmethod
-    def _from(cls, kernel, X, y, noise, B, c, unknown):
+    def _from(cls, kernel, X, y, noise, B, c, unknown: bool):
         L = factor(B.copy())
         return cls(kernel, X, y, noise, B, L, L.solve(c), unknown)
 

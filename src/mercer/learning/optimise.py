@@ -195,7 +195,8 @@ def climb(
                 objective.begin(theta, objective.axes * slope)
                 objective(u)
                 first = 1 / slope**2
-        curved, values, before = Curvature(len(u), first), [], len(steps)
+        curved, before = Curvature(len(u), first), len(steps)
+        values: list[float] = []
 
         def note(u, curved=curved, values=values):
             nonlocal left

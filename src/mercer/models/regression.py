@@ -90,22 +90,27 @@ class GaussianProcessRegressor(Regressor):
 
     Parameters
     ----------
-    kernel : the covariance of the function. None is the ARD standard kernel (PRML 6.72) on centred and scaled inputs.
+    kernel : the covariance of the function. None chooses from a family: the standard kernel (PRML 6.72) on centred and
+        scaled inputs, with a Gaussian or a rougher Matern function, with or without its linear term, with one
+        lengthscale or one for each input (ARD), whichever predicts rows left out best (``choice_``).
     noise : variance of the noise, in units of y squared: one number, or one per training row. None learns it (if the
-        kernel has a `White` term, that is the noise, and nothing is added to it).
+        kernel has a `White` term, that is the noise, and nothing is added to it), no smaller than the resolution of y
+        allows; rows that repeat others exactly, target included, then count once (``copy_of_``).
     solver : "auto" takes the cheaper exact way: "weights" (M x M) if the kernel has fewer features than there are rows,
         "dense" (n x n) otherwise.
     learning : "mle" maximises the evidence; "map" the evidence times the priors that the kernel carries; None keeps
         every parameter as it is (and, unless noise is given, adds none).
     n_restarts : how many more climbs begin at random places around the first start. ``optima_`` has what all found.
-    normalize : centre y and divide it by its standard deviation inside. The kernel, ``log_marginal_likelihood_`` and
-        ``theta_`` then speak of that scaled target, as scikit-learn's do; noise always of y itself. False means a zero
-        mean function and y as it is.
+    normalize : divide y by its standard deviation inside, and integrate its unknown mean out under a flat prior
+        (``mean_`` is the estimate). The kernel, ``log_marginal_likelihood_``, which is then the restricted likelihood,
+        and ``theta_`` speak of that scaled target; noise always of y itself. False means a zero mean function and y as
+        it is.
     random_state : seed of restarts and of the subset learning begins with. None is 0: the same data, the same model.
     calibrate : whether the learned covariance, noise included, is multiplied by what the 95% intervals of rows left
-        out need to hold 95% of them, if they hold less (``calibration_``). Real residuals have heavier tails than a
-        Gaussian, and the evidence alone makes intervals too narrow. The mean does not change; the evidence falls below
-        its maximum (``optima_``). None does so for the default kernel with everything learned, and not otherwise.
+        out need to hold 95% of them, if they hold less, and by (n + k) / (n - k) for k parameters learned from n rows
+        (``calibration_``). Real residuals have heavier tails than a Gaussian, new rows are harder to predict than those
+        learned from, and the evidence alone makes intervals too narrow. The mean does not change; the evidence falls
+        below its maximum (``optima_``). None does so for the default kernel with everything learned, and not otherwise.
     optimizer : "lbfgs" or "cg".
     max_iterations : of each climb.
     progress : whether a line on stderr tells how far a fit is that takes longer than a second or two.
