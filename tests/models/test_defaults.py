@@ -304,3 +304,20 @@ def test_priors_that_are_left_out_are_told():
     with pytest.warns(mc.ModelWarning, match="learning='map'"):
         model(X, y, kernel)
     model(X, y, kernel, learning="map")
+
+
+def test_interrupting_the_choice_keeps_the_best_so_far(monkeypatch):
+    X, y = draw(21, 60, 2, lambda X: np.sin(2 * X[:, 0]), 0.1)
+    original, calls = family.left_out_score, []
+
+    def interrupted(*given):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    monkeypatch.setattr(family, "left_out_score", interrupted)
+    with pytest.warns(mc.InterruptedFitWarning, match="best parameters found until then"):
+        found = model(X, y)
+    assert found.score(X, y) > 0.9
+    assert not found.optima_[0].converged

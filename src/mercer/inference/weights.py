@@ -42,7 +42,8 @@ class WeightPosterior:
         n, X = count_rows(X), copy.deepcopy(X)  # what the caller does to it later is not data
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
         Phi = _features(kernel, X, unknown)
-        return cls._from(kernel, X, y, noise, *_statistics(Phi, y, noise, unknown), unknown)
+        B, c = _statistics(Phi, y, noise, unknown)
+        return cls._from(kernel, X, y, noise, B, c, unknown)
 
     @classmethod
     def _from(cls, kernel, X, y, noise, B, c, unknown: bool):

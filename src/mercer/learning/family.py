@@ -23,7 +23,6 @@ STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # of lengthscales, where heats begin
 NOISE = 0.1  # of the target's variance, where climbs begin
 OFF = -35.0  # ln theta3 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
-LEAST_LOOSE_NOISE = 3e-3  # of the target's variance
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
 MANY_ROWS, FADES = 100, 20.0  # rows from which on there is no prior, and up to which it has its whole weight
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
@@ -60,6 +59,7 @@ class Choice:
     tried: list[Tried]
     rows: int
     evaluations: int
+    interrupted: bool = False
 
     @property
     def member(self) -> Member:
@@ -165,14 +165,12 @@ def random_starts(problem, member: Member, count: int, rng) -> list[tuple[str, n
 def loosened(problem, theta) -> np.ndarray | None:
     """``theta`` with lengthscales and noise brought back to where they have a slope; None if they are there.
 
-    On few rows an input may be of no use and the noise leave no trace. Infinity and zero are plateaus, from which more
-    rows do not lead back.
+    On few rows an input may be of no use. An infinite lengthscale is a plateau, from which more rows do not lead back.
     """
-    coordinates, begin = Coordinates(problem.names()), problem.start(NOISE)
-    free = theta.copy()
-    free[coordinates.lengths] = np.maximum(theta[coordinates.lengths], begin[coordinates.lengths] - 2 * math.log(5.0))
-    if problem.noise is None:
-        free[-1] = max(theta[-1], math.log(LEAST_LOOSE_NOISE))
+    lengths, begin = Coordinates(problem.names()).lengths, problem.start(NOISE)
+    noisy = problem.loosened(theta)
+    free = theta.copy() if noisy is None else noisy
+    free[lengths] = np.maximum(free[lengths], begin[lengths] - 2 * math.log(5.0))
     return None if np.abs(free - theta).max() < 0.5 else free
 
 
@@ -220,28 +218,34 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
         def best_of(members):
             return max((tried[m] for m in members if m in tried), key=lambda t: t.score)
 
+        interrupted = False
         linear = coordinates.linear is not None and m >= FEW_ROWS
         one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
-        values = [objectives[FIRST].at(theta, gradient=False) for theta in thetas]
-        order = np.argsort([math.inf if value is None else -value[0] for value in values])
-        settle(one, [thetas[order[0]]])
-        if len(coordinates.lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(coordinates.lengths):
-            settle(each, [*thetas[:3], *([tried[one].theta] if one in tried else [])])
-        if not tried:
-            return Choice([], m, sum(o.evaluations for o in objectives.values()))
-        first = best_of([one, each])
-        for nu in SMOOTHNESSES:
-            if nu != FIRST:
-                settle(first.member._replace(nu=nu), [first.theta])
-        ranked = sorted((tried[m] for m in list(tried) if m.each == first.member.each), key=lambda t: -t.score)
-        for found in ranked[:2]:
-            if linear:
-                settle(found.member._replace(linear=False), [found.theta])
-            other = found.member._replace(each=not found.member.each)
-            if other not in tried and (one if first.member.each else each) in tried:
-                settle(other, [tried[one if first.member.each else each].theta])
+        try:
+            values = [objectives[FIRST].at(theta, gradient=False) for theta in thetas]
+            order = np.argsort([math.inf if value is None else -value[0] for value in values])
+            settle(one, [thetas[order[0]]])
+            if len(coordinates.lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(coordinates.lengths):
+                settle(each, [*thetas[:3], *([tried[one].theta] if one in tried else [])])
+            if not tried:
+                return Choice([], m, sum(o.evaluations for o in objectives.values()))
+            first = best_of([one, each])
+            for nu in SMOOTHNESSES:
+                if nu != FIRST:
+                    settle(first.member._replace(nu=nu), [first.theta])
+            ranked = sorted((tried[m] for m in list(tried) if m.each == first.member.each), key=lambda t: -t.score)
+            for found in ranked[:2]:
+                if linear:
+                    settle(found.member._replace(linear=False), [found.theta])
+                other = found.member._replace(each=not found.member.each)
+                if other not in tried and (one if first.member.each else each) in tried:
+                    settle(other, [tried[one if first.member.each else each].theta])
+        except KeyboardInterrupt:  # what was tried until then
+            if not tried:
+                raise
+            interrupted = True
         evaluations = sum(o.evaluations for o in objectives.values())
-    return Choice(sorted(tried.values(), key=lambda t: -t.score), m, evaluations)
+    return Choice(sorted(tried.values(), key=lambda t: -t.score), m, evaluations, interrupted)
 
 
 def simplified(problem, member: Member, learned):

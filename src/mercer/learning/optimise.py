@@ -28,6 +28,7 @@ LEFT = 0.01  # nats: a climb has converged when Newton's step would gain less
 HEAT = 6  # iterations after which starts are compared
 RIVALS = 2  # climbs that go on after a heat, and optima of a subset that are climbed on more rows
 FEW_ROWS, RIVALS_OF_FEW = 200, 5  # up to so many rows, where evaluations cost nothing and optima are many
+SAME = 0.02  # logarithms closer than this are one place
 BEHIND = 4.0  # nats on the subset: those further behind the best are not
 NEGLIGIBLE = math.log(1e-8)  # floors below this do not interfere with a common amplitude
 TIE = 0.5  # nats: evidence this close does not tell two optima apart
@@ -368,9 +369,8 @@ def learn(
                 best = _distinct(found) or best
                 if not final:
                     if heats:
-                        best = [o for o in best[:RIVALS] if o.value > best[0].value - BEHIND] + best[RIVALS:][
-                            :n_restarts
-                        ]
+                        near = [o for o in best[:RIVALS] if o.value > best[0].value - BEHIND]
+                        best = near + best[RIVALS : RIVALS + n_restarts]
                     ratio = sizes[sizes.index(size) + 1] / size
                     metrics = [curvature(objective, optimum.theta, span, ratio) for optimum in best]
                     reached = [(optimum.start, grown(optimum.theta, ratio)) for optimum in best]
@@ -410,19 +410,20 @@ def _with_values(objective, candidates):
 
 def _after_a_heat(objective, queue, method, span, enough, keep: int):
     """The best of some climbs after a few iterations, at most ``keep`` of them and none twice."""
-    run = []
+    run: list[Optimum] = []
+    known: dict[int, np.ndarray | None] = {}  # their metrics
     for (start, theta), metric, count, path in queue:
         here = climb(objective, theta, start, method, span, metric, HEAT, enough, path)
-        run.append((here, count))
-    run.sort(key=lambda item: -item[0].value)
-    chosen: list = []
-    for here, count in run:
-        same = [i for i, (other, _) in enumerate(chosen) if np.abs(other.theta - here.theta).max() < 0.02]
+        run.append(dataclasses.replace(here, times_found=count))
+        known[id(run[-1])] = metric
+    chosen: list[Optimum] = []
+    for here in sorted(run, key=lambda optimum: -optimum.value):
+        same = [other for other in chosen if np.abs(other.theta - here.theta).max() < SAME]
         if same:
-            chosen[same[0]] = chosen[same[0]][0], chosen[same[0]][1] + count
+            same[0].times_found += here.times_found
         else:
-            chosen.append((here, count))
-    return [((o.start, o.theta), None, count, o.path) for o, count in chosen[:keep]]
+            chosen.append(here)
+    return [((o.start, o.theta), known[id(o)], o.times_found, o.path) for o in chosen[:keep]]
 
 
 def _held_up(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:

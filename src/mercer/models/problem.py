@@ -10,6 +10,8 @@ from mercer.core.inputs import take_rows
 from mercer.learning import heuristics
 from mercer.learning.evidence import evidence, left_out_score
 
+LEAST_LOOSE_NOISE = 3e-3  # of the target's variance
+
 
 class Problem:
     """The evidence of one data set, on all rows or some, and where to begin: what learning asks of a model.
@@ -41,6 +43,14 @@ class Problem:
         with self(None) as evidence:
             evidence.jitter = jitter
             return left_out_score(evidence, theta)
+
+    def loosened(self, theta) -> np.ndarray | None:
+        """``theta`` with a noise that has a slope: on few rows it may leave no trace, and from zero more rows do not
+        lead back. None if it has one."""
+        least = math.log(LEAST_LOOSE_NOISE * (float(np.mean(self.target**2)) or 1.0))
+        if self.noise is not None or theta[-1] > least - 0.5:
+            return None
+        return np.append(theta[:-1], least)
 
     def floor(self) -> np.ndarray:
         """Of theta: noise is not below the resolution of the target."""

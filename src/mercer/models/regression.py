@@ -30,7 +30,7 @@ from mercer.kernels.algebra import Sum, split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
 from mercer.learning.evidence import LOG_2PI
-from mercer.learning.optimise import METHODS, Learned, Prior, learn
+from mercer.learning.optimise import METHODS, Learned, Optimum, Prior, learn
 from mercer.learning.progress import Progress
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
@@ -199,7 +199,8 @@ class GaussianProcessRegressor(Regressor):
             amplitude=problem.amplitude() if prior is None else None, logarithmic=problem.logarithmic(),
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
             rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)), floor=problem.floor(),
-            sizes=stages(problem.n), heats=True, judge=problem.score if prior is None else None, **settings,
+            sizes=stages(problem.n), heats=True, judge=problem.score if prior is None else None,
+            **{"loosened": problem.loosened, **settings},
         )  # fmt: skip
         if not learned.optima:
             raise NotPositiveDefiniteError(
@@ -217,7 +218,15 @@ class GaussianProcessRegressor(Regressor):
         choice = family.choose(problem, rows)
         if not choice.tried:
             return self._learn(problem)
+        self.choice_ = choice
         best, coordinates = choice.tried[0], family.Coordinates(problem.names())
+        if choice.interrupted:
+            warn_of_interruption(choice.evaluations)
+            found = Optimum(best.log_evidence, best.theta, "interrupted", converged=False)
+            return family.simplified(
+                problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu))), best.member,
+                Learned([found], [], choice.evaluations, 0, 0.0, interrupted=True),
+            )  # fmt: skip
         problem = problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu)))
         count = FEW_DRAWN if first > FEW_ROWS_TO_SEARCH else MANY_DRAWN
         drawn = family.random_starts(problem, best.member, count, generator(self.random_state))
@@ -230,7 +239,6 @@ class GaussianProcessRegressor(Regressor):
             loosened=lambda theta: family.loosened(problem, theta),
         )  # fmt: skip
         learned.evaluations += choice.evaluations
-        self.choice_ = choice
         return family.simplified(problem, best.member, learned)
 
     def _calibrates(self) -> bool:
