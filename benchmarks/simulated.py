@@ -1,8 +1,8 @@
 """Do intervals hold what they should where the model is right? Data drawn from processes of the default's own family.
 
 Functions are drawn from a Matern process (smoothness 3/2, 5/2 or infinite in turn, a lengthscale for each input drawn
-around the spread of the inputs) with noise of a tenth of their variance. Claim: 95% intervals of the default hold 94-96%
-of new measurements for 50 rows and more, and at least 92% at 20.
+around the spread of the inputs) with noise of a tenth of their variance. Claim: 95% intervals of the default hold 94 to
+96% of new measurements for 50 rows and more, and at least 92% at 20.
 
     python benchmarks/simulated.py [--draws 60] [--write]
 """

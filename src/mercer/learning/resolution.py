@@ -16,7 +16,8 @@ AGREEING = 0.75  # of pairs: readings of the smallest noise that a lattice allow
 def resolution(y) -> float:
     """The step of the lattice that the values lie on (ratings, counts, rounded readings); 0 where none is seen.
 
-    Values of a lattice repeat. Without a repetition nothing tells whether they were rounded, so none is claimed.
+    Values of a lattice repeat. Without a repetition nothing tells whether they were rounded, so none is claimed; where
+    half of them do, their least step is taken, even or not.
 
     >>> resolution([1.0, 2.5, 2.5, 4.0]), resolution([0.1234, 5.678, 9.1011]), resolution([10.0, 30.0, 30.0, 20.0])
     (0.5, 0.0, 10.0)
@@ -25,6 +26,8 @@ def resolution(y) -> float:
     values = np.unique(y)
     if len(values) == len(y) or len(values) < 2:
         return 0.0
+    if len(values) <= len(y) / 2:  # whatever their spacing, a logarithm of counts, say: half of them meet another
+        return float(np.diff(values).min())
     size = float(np.abs(values).max())
     for decimals in range(-15, MOST_DECIMALS + 1):
         if not 0 < size * 10.0**decimals < 2**52:
@@ -35,8 +38,7 @@ def resolution(y) -> float:
             steps = np.diff(whole).astype(np.int64)
             if (steps > 0).all():
                 return float(math.gcd(*steps.tolist())) / 10.0**decimals
-    # No lattice of decimals, a logarithm of counts, say: where half of the values repeat, their least step.
-    return float(np.diff(values).min()) if len(values) <= len(y) / 2 else 0.0
+    return 0.0
 
 
 def originals(X, y) -> tuple[np.ndarray, np.ndarray]:
