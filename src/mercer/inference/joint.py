@@ -205,8 +205,8 @@ class Climb:
     def __init__(self, processes: Processes, room, factor: Joint | None = None, likelihood: Callable | None = None):
         self.processes, self.room, self.likelihood = processes, room, likelihood or processes.likelihood
         self.factor, self.fixed = factor, factor is not None
-        self.budget = max(30 if self.fixed else 4, processes.n // 150)
-        self.tolerance, self.most = (1e-9, 25) if self.fixed else (1e-17, MOST_STEPS)
+        self.budget = max(10 if self.fixed else 4, processes.n // 150)
+        self.tolerance, self.most = (1e-9, 5) if self.fixed else (1e-17, MOST_STEPS)
         self.steps, self.converged = 0, False
 
     def stand(self, a):

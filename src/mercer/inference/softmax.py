@@ -9,9 +9,9 @@ from mercer.inference.joint import Climb, Joint, Processes, SoftmaxApproximation
 from mercer.inference.latent import Mixing
 from mercer.inference.softmax_posterior import SMALLEST, Expectation
 
-MOST_ROUNDS = 80
+MOST_ROUNDS, MOST_ON_THE_WAY = 60, 30
 ENOUGH = 3e-4  # how far a site may be from what it should be, relative to itself
-ON_THE_WAY = 3e-3  # the same while parameters are learned
+ON_THE_WAY = 1e-2  # the same while parameters are learned
 GOOD_ENOUGH = 0.05
 SHORTEST = 1e-3  # share of a step
 SLACK = 0.02  # of the bound: what it may lose in a round, as fixed point and maximum are not quite the same
@@ -74,8 +74,8 @@ def variational(
     if here is None:
         return None
     mixing, share, rounds = Mixing(), 1.0, 0
-    enough = ON_THE_WAY if gradient else ENOUGH
-    while here.off > enough and rounds < MOST_ROUNDS:
+    enough, most = (ON_THE_WAY, MOST_ON_THE_WAY) if gradient else (ENOUGH, MOST_ROUNDS)
+    while here.off > enough and rounds < most:
         least = here.value - SLACK * max(1.0, abs(here.value))
         logs = mixing.next(np.log(here.sites), here.change, 1.0, here.unit)
         there = _Round.at(processes, np.exp(np.clip(logs, math.log(SMALLEST), 0.0)), here.climb.a, room)
@@ -85,7 +85,7 @@ def variational(
             there = _Round.at(processes, sites, here.climb.a, room)
             rounds += 1
             share /= 2
-            if share < SHORTEST or rounds > MOST_ROUNDS:
+            if share < SHORTEST or rounds > most:
                 there = _Round.at(processes, here.sites, here.climb.a, room)
                 break
         if there is None:

@@ -73,11 +73,15 @@ class SoftmaxPosterior:
         ``Ks``: whole covariance matrices, one or one a class. The site has precision W = diag(s) - s s^T / sum(s); without it
         the covariance V is (I - V W)^-1 V, and the mean moves by minus that times a.
         """
-        means, V = self._moments(lambda c, part: Ks[c][part], np.stack([np.diag(K) for K in Ks], axis=1))
+        means, V = self.moments_across(Ks, np.stack([np.diag(K) for K in Ks], axis=1))
         s = (self.s**2).T
         W = s[:, :, None] * np.eye(len(self.s)) - s[:, :, None] * (s / s.sum(axis=1, keepdims=True))[:, None, :]
         without = np.linalg.solve(np.eye(len(self.s)) - V @ W, V)
         return means - np.einsum("icd,di->ic", without, self.a), 0.5 * (without + without.transpose(0, 2, 1))
+
+    def moments_across(self, Ks, variances) -> tuple[np.ndarray, np.ndarray]:
+        """`moments` from covariances (s, n) with X, one or one a class, and prior ``variances`` (s, kernels)."""
+        return self._moments(lambda c, part: Ks[c][part], variances)
 
     def _moments(self, cross, variances):
         """From ``cross(c, part)``, some rows of covariances with X of class c, and prior ``variances`` (s, kernels)."""
