@@ -206,7 +206,7 @@ class Climb:
         self.processes, self.room, self.likelihood = processes, room, likelihood or processes.likelihood
         self.factor, self.fixed = factor, factor is not None
         self.budget = max(10 if self.fixed else 4, processes.n // 150)
-        self.tolerance, self.most = (1e-9, 5) if self.fixed else (1e-17, MOST_STEPS)
+        self.tolerance, self.most = (1e-9, 12) if self.fixed else (1e-17, MOST_STEPS)
         self.steps, self.converged = 0, False
 
     def stand(self, a):

@@ -13,6 +13,7 @@ MOST_ROUNDS, MOST_ON_THE_WAY = 60, 30
 ENOUGH = 3e-4  # how far a site may be from what it should be, relative to itself
 ON_THE_WAY = 1e-2  # the same while parameters are learned
 GOOD_ENOUGH = 0.05
+SETTLED_IN, SETTLED = 6, 1e-3  # rounds in which the bound changes by no more than this much of it
 SHORTEST = 1e-3  # share of a step
 SLACK = 0.02  # of the bound: what it may lose in a round, as fixed point and maximum are not quite the same
 
@@ -75,7 +76,8 @@ def variational(
         return None
     mixing, share, rounds = Mixing(), 1.0, 0
     enough, most = (ON_THE_WAY, MOST_ON_THE_WAY) if gradient else (ENOUGH, MOST_ROUNDS)
-    while here.off > enough and rounds < most:
+    recent = [here.value]
+    while here.off > enough and rounds < most and not _settled(recent):
         least = here.value - SLACK * max(1.0, abs(here.value))
         logs = mixing.next(np.log(here.sites), here.change, 1.0, here.unit)
         there = _Round.at(processes, np.exp(np.clip(logs, math.log(SMALLEST), 0.0)), here.climb.a, room)
@@ -93,11 +95,20 @@ def variational(
         if share < SHORTEST:
             break
         share, here = min(1.0, 4 * share), there
+        recent.append(here.value)
     climb = here.climb
-    converged = bool(here.off < GOOD_ENOUGH and climb.converged)
+    # Where a prior is so wide that the smallest site still tells something, sites are not what they should be.
+    heard = max(float(K.diagonal.max(initial=0.0)) for K in Ks) * SMALLEST < GOOD_ENOUGH
+    converged = heard and (here.off < GOOD_ENOUGH or _settled(recent))
     return SoftmaxApproximation(
         here.value, climb.a, climb.f, here.sites, processes, climb.factor, room, rounds, converged
     )
+
+
+def _settled(values) -> bool:
+    """Whether the last rounds changed nothing of the bound that matters."""
+    last = values[-SETTLED_IN:]
+    return len(last) == SETTLED_IN and max(last) - min(last) < SETTLED * max(1.0, abs(last[-1]))
 
 
 @dataclasses.dataclass(eq=False)
