@@ -124,7 +124,7 @@ def test_the_page_of_a_fitted_model(fitted):
         f"{fitted.log_marginal_likelihood_:.2f}",
         f"{loo.log_score.mean():.4f} a row",
         f"{np.mean(called != y):.1%}",
-        "laplace, logistic sigmoid",
+        "ep, logistic sigmoid",
     ):
         assert words in told
     head, *lines = page.sections["Classes, left out one row at a time"].splitlines()
@@ -153,7 +153,7 @@ def made(codes, P, classes, **changes):
     standing = {
         "classes_": np.array(classes), "codes_": codes, "X_fit_": np.arange(len(codes))[:, None], "kernel_": KERNEL,
         "theta_": np.zeros(2), "optima_": [], "n_evaluations_": 0, "log_marginal_likelihood_": -1.0,
-        "numerics_": {"iterations": 5, "converged": True, "jitter": 0.0}, "inference": "laplace", "link": "logistic",
+        "numerics_": {"iterations": 5, "converged": True, "jitter": 0.0}, "inference_": "laplace", "link": "logistic",
         "learning": "mle", "loo": lambda: left, "relevance": no_relevance,
     }  # fmt: skip
     return types.SimpleNamespace(**{**standing, **changes})

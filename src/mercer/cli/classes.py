@@ -10,12 +10,10 @@ import polars as pl
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, labels
 from mercer.core.errors import DataError
-from mercer.models.classification import GaussianProcessClassifier
+from mercer.models.classification import GaussianProcessClassifier, chosen_inference
 from mercer.report.classification import Reliability, reliability
 
 FILES = ("model.safetensors", "report.txt", "predictions.csv", "reliability.png", "relevance.png", "fit.png")
-
-MOST = 2500  # rows
 
 target_of = labels
 
@@ -64,12 +62,10 @@ def new_model(**settings) -> GaussianProcessClassifier:
 
 
 def prepare(model, rows: Rows, say: Say):
-    """The inference with the best probabilities that does not take long."""
-    better = "ep" if len(np.unique(rows.y)) == 2 else "variational"
-    model.set_params(inference=better if len(rows) <= MOST else "laplace")
-    if len(rows) > MOST:
+    """Say where the rows are so many that Laplace's method will be taken."""
+    if chosen_inference(len(rows), len(np.unique(rows.y))) == "laplace":
         say(
-            f"more than {MOST:,} rows: by Laplace's method, whose probabilities are cautious; Ctrl-C keeps the "
+            f"{len(rows):,} rows are many: by Laplace's method, whose probabilities are cautious; Ctrl-C keeps the "
             "best model found so far"
         )
 

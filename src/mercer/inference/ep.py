@@ -34,6 +34,8 @@ def ep(K: Covariance, t, likelihood, start: Approximation | None = None, gradien
     sweeps = 0
     for begin in starts:
         x = begin()
+        if x is None and begin is starts[1]:
+            break  # Laplace's method has no answer only where K is no covariance
         found = None if x is None else _to_fixed_point(K, x, t, likelihood, ON_THE_WAY if gradient else TOLERANCE)
         if found is None:
             continue

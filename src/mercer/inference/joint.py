@@ -1,12 +1,13 @@
 """Several classes at once: C latent functions f_c and p(class c | f) = softmax(f)_c (PRML 4.104, 6.4.5; RW06 3.5).
 
 The functions are independent Gaussian processes before the data; the softmax ties them together, one row at a time,
-through W = diag(pi) - pi pi^T. Arrays over classes and rows are (C, n). Nothing of size nC x nC is ever made:
-O(C n^3) flops and C + 2 matrices n x n beside those of the priors.
+through W = diag(s) - s s^T / sum(s): at a mode s is pi = softmax(f), and its sum one. Arrays over classes and rows are
+(C, n). Nothing of size nC x nC is ever made: O(C n^3) flops and C + 2 matrices n x n beside those of the priors.
 """
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -38,26 +39,25 @@ class Processes:
     def of(self, c) -> Covariance:
         return self.Ks[0 if self.shared else c]
 
-    def likelihood(self, f, offset=0.0):
-        """ln p(labels | f), the normaliser taken of f + offset, and pi = softmax(f + offset)."""
-        shifted = f + offset
-        top = shifted.max(axis=0)
-        pi = np.exp(shifted - top)
+    def likelihood(self, f):
+        """ln p(labels | f), pi = softmax(f), and the sites s of its curvature W, here pi too."""
+        top = f.max(axis=0)
+        pi = np.exp(f - top)
         total = pi.sum(axis=0)
         pi /= total
-        return float((f[self.labels, self.rows] - top - np.log(total)).sum()), pi
+        return float((f[self.labels, self.rows] - top - np.log(total)).sum()), pi, pi
 
 
 class Joint:
     """R = W (I + K W)^-1, which is (K + W^-1)^-1 for a W that has no inverse (RW06 3.5, Alg 3.3).
 
-    With E_c = D_c^1/2 B_c^-1 D_c^1/2, B_c = I + D_c^1/2 K_c D_c^1/2, D_c = diag(pi_c) and M M^T = sum_c E_c, the block
-    (c, d) of R is delta_cd E_c - E_c (M M^T)^-1 E_d, and ln |I + K W| = sum_c ln |B_c| + ln |M M^T|.
+    With E_c = D_c^1/2 B_c^-1 D_c^1/2, B_c = I + D_c^1/2 K_c D_c^1/2, D_c = diag(s_c) and M M^T = sum_c E_c, the block
+    (c, d) of R is delta_cd E_c - E_c (M M^T)^-1 E_d, and ln |I + K W| = sum_c ln |B_c| + ln |M M^T| - ln |sum_c D_c|.
     C n^3 + n^3/3 flops. With ``alike`` all classes have the E of the first.
     """
 
-    def __init__(self, processes: Processes, pi, room, alike: bool = False):
-        self.pi, self.n = pi, processes.n
+    def __init__(self, processes: Processes, sites, room, alike: bool = False):
+        self.sites, self.n = sites, processes.n
         self.room = room
         *E, self.M = room
         self.E = E[:1] if alike else E
@@ -66,7 +66,7 @@ class Joint:
         self.M.fill(0.0)
         with np.errstate(all="ignore"):  # below the diagonals is anything
             for c, E_c in enumerate(self.E):
-                s = np.sqrt(pi[c])
+                s = np.sqrt(sites[c])
                 diagonal = factor_B(processes.of(c), s, E_c)
                 if diagonal is None:
                     self.positive = False
@@ -77,13 +77,13 @@ class Joint:
                 E_c *= s
                 self.M += E_c
             if alike:
-                self.log_det *= len(pi)
-                self.M *= len(pi)
+                self.log_det *= len(sites)
+                self.M *= len(sites)
         _, failed = lapack.dpotrf(self.M.T, lower=1, clean=0, overwrite_a=1)
         diagonal = np.diag(self.M)
         self.positive = not failed and bool((diagonal > 0).all())
         if self.positive:
-            self.log_det += 2 * float(np.log(diagonal).sum())
+            self.log_det += 2 * float(np.log(diagonal).sum()) - float(np.log(sites.sum(axis=0)).sum())
 
     def times(self, V) -> np.ndarray:
         """R v. 4 C n^2 flops."""
@@ -93,13 +93,13 @@ class Joint:
         return out - _products(triangles, np.tile(common, (len(triangles), 1)), self.side)
 
     def shares(self, blocks: bool = False) -> np.ndarray:
-        """q_c = 1 - diag(R_cc) / pi_c: (C, n), between pi and 1. C n^3 flops.
+        """q_c = 1 - diag(R_cc) / s_c: (C, n), no less than s_c / sum(s) and no more than 1. C n^3 flops.
 
-        Whatever is needed of the posterior covariance Sigma = (K^-1 + W)^-1 on one row is in q (put K_c E_c =
-        I - D_c^-1 E_c into Sigma = K - K R K): var(f_c - pi^T f) = q_c / pi_c - 1 and tr(W Sigma) = sum_c q_c - 1.
+        At a mode, where s = pi, whatever is needed of the posterior covariance Sigma = (K^-1 + W)^-1 on one row is in q
+        (put K_c E_c = I - D_c^-1 E_c into Sigma = K - K R K): tr(W Sigma) = sum_c q_c - 1.
         With ``blocks``, R_cc takes the place of E_c, which moves to the other triangle. C n^3 more.
         """
-        r, work = np.empty_like(self.pi), np.empty((self.n, self.n))
+        r, work = np.empty_like(self.sites), np.empty((self.n, self.n))
         for c, E_c in enumerate(self.E):
             _mirror(E_c)
             e = np.diag(E_c).copy()
@@ -112,8 +112,30 @@ class Joint:
         if blocks:
             self.side, self.diagonals = 0, r
         with np.errstate(divide="ignore", invalid="ignore"):
-            q = 1 - np.where(self.pi > 1e-300, r / self.pi, 1.0)
-        return np.clip(q, self.pi, 1.0)
+            q = 1 - np.where(self.sites > 1e-300, r / self.sites, 1.0)
+        return np.clip(q, self.sites / self.sites.sum(axis=0), 1.0)
+
+    def contrasts(self) -> np.ndarray:
+        """The posterior covariance of the C functions on every row, but for what no difference of two functions feels:
+        (n, C, C). C n^3 flops.
+
+        K_c E_c = I - D_c^-1 E_c in Sigma = K - K R K leaves delta_cd (1 - e_c / s_c) / s_c, e_c = diag(E_c), plus
+        diag(E_c (M M^T)^-1 E_d) / (s_c s_d), plus what is b_c + b_d for any two classes.
+        """
+        C, n = self.sites.shape
+        V = np.empty((n, C, C))
+        for E_c in self.E:
+            _mirror(E_c)
+        e = np.array([np.diag(E_c) for E_c in self.E])
+        for first in range(0, n, TILE):
+            part = slice(first, min(first + TILE, n))
+            Y = np.empty((part.stop - first, C, n))
+            for c, E_c in enumerate(self.E):
+                work = E_c[part] / self.sites[c, part, None]
+                Y[:, c] = blas.dtrsm(1.0, self.M.T, work.T, lower=1, overwrite_b=1).T
+            V[part] = Y @ Y.transpose(0, 2, 1)
+        V[:, range(C), range(C)] += (np.maximum(1 - e / self.sites, 0.0) / self.sites).T
+        return V
 
     def block(self, classes) -> np.ndarray:
         """The sum of R_cc over some classes, in the place of the first."""
@@ -128,7 +150,7 @@ class Joint:
 
 @dataclasses.dataclass(eq=False)
 class SoftmaxApproximation:
-    """q(f) = N(mean, (K^-1 + W(pi))^-1) on the training rows, mean_c = K_c a_c, and its evidence. Arrays are (C, n).
+    """q(f) = N(mean, (K^-1 + W(sites))^-1) on the training rows, mean_c = K_c a_c, and its evidence. Arrays are (C, n).
 
     ``u`` is there where the evidence depends on K through the mode too.
     """
@@ -136,7 +158,7 @@ class SoftmaxApproximation:
     log_evidence: float
     a: np.ndarray
     mean: np.ndarray
-    pi: np.ndarray
+    sites: np.ndarray
     processes: Processes
     factor: Joint | None
     room: np.ndarray | None
@@ -171,7 +193,8 @@ class SoftmaxApproximation:
 
 
 class Climb:
-    """Newton's method for the maximum of ln p(labels | f; offset) - f^T K^-1 f / 2, where f_c = K_c a_c.
+    """Newton's method for the maximum of ln p(labels | f) - f^T K^-1 f / 2, where f_c = K_c a_c; or of another concave
+    ``likelihood(f)``, which gives its value, pi with the gradient targets - pi, and the sites of its curvature W.
 
     (I + W K) delta = targets - pi - a is solved by conjugate gradients in the inner product of K, with `Joint` at an
     earlier W to precondition them: right after a factorisation one iteration is exact, and as long as W moves little a
@@ -179,17 +202,17 @@ class Climb:
     direction ascends, Psi is concave and a step that does not raise it enough is halved: this cannot diverge.
     """
 
-    def __init__(self, processes: Processes, room, factor: Joint | None = None, offset=0.0):
-        self.processes, self.room, self.offset = processes, room, offset
+    def __init__(self, processes: Processes, room, factor: Joint | None = None, likelihood: Callable | None = None):
+        self.processes, self.room, self.likelihood = processes, room, likelihood or processes.likelihood
         self.factor, self.fixed = factor, factor is not None
-        self.budget = max(30 if self.fixed else 4, processes.n // 150)
-        self.tolerance, self.most = (1e-14, 25) if self.fixed else (1e-17, MOST_STEPS)
+        self.budget = max(10 if self.fixed else 4, processes.n // 150)
+        self.tolerance, self.most = (1e-9, 12) if self.fixed else (1e-17, MOST_STEPS)
         self.steps, self.converged = 0, False
 
     def stand(self, a):
         """Begin at a."""
         self.a, self.f = a, self.processes.times(a)
-        value, self.pi = self.processes.likelihood(self.f, self.offset)
+        value, self.pi, self.sites = self.likelihood(self.f)
         self.height = value - 0.5 * float(np.vdot(self.a, self.f))
         return self
 
@@ -207,7 +230,7 @@ class Climb:
         for _ in range(self.most):
             rho = processes.targets - self.pi - self.a
             if self.factor is None or (spent >= self.budget and not self.fixed):
-                self.factor = Joint(processes, self.pi, self.room, alike and self.steps == 0)
+                self.factor = Joint(processes, self.sites, self.room, alike and self.steps == 0)
                 spent = 0
             if not self.factor.positive or not math.isfinite(self.height):
                 return False
@@ -226,21 +249,22 @@ class Climb:
         share, slack = 1.0, 1e-13 * max(1.0, abs(self.height))
         for _ in range(HALVINGS):
             a, f = self.a + share * direction, self.f + share * moved
-            value, pi = self.processes.likelihood(f, self.offset)
+            value, pi, sites = self.likelihood(f)
             height = value - 0.5 * float(np.vdot(a, f))
             if height >= self.height + 0.1 * share * promise - slack:
-                self.a, self.f, self.pi, self.height = a, f, pi, height
+                self.a, self.f, self.pi, self.sites, self.height = a, f, pi, sites, height
                 return True
             share /= 2
         return False
 
     def _direction(self, rho):
         """delta, K delta and how many iterations it took."""
-        K, R, pi = self.processes, self.factor, self.pi
+        K, R, s = self.processes, self.factor, self.sites
         assert R is not None
         delta, moved, p, Kp = (np.zeros_like(rho) for _ in range(4))
         r, Kr = rho, K.times(rho)
         first = last = 0.0
+        total = s.sum(axis=0)
         for iteration in range(self.budget + 1):
             z = r - R.times(Kr)
             size = float(np.vdot(z, Kr))
@@ -251,7 +275,7 @@ class Climb:
                 break
             ratio = size / last if iteration else 0.0
             p, Kp = z + ratio * p, K.times(z) + ratio * Kp
-            Ap = p + pi * (Kp - (pi * Kp).sum(axis=0))
+            Ap = p + s * (Kp - (s * Kp).sum(axis=0) / total)
             length = size / float(np.vdot(Kp, Ap))
             delta, moved = delta + length * p, moved + length * Kp
             r = r - length * Ap

@@ -96,7 +96,7 @@ def softmax_sites(labels, C: int) -> Callable:
         found = softmax.laplace([K], labels, gradient=False, classes=C)
         if found is None:
             return None
-        S = np.maximum(U.T**2 @ found.pi - (U.T @ found.pi) ** 2, 0.0)
+        S = np.maximum(U.T**2 @ found.sites - (U.T @ found.sites) ** 2, 0.0)
         return S * (U.T @ found.mean) + U.T @ found.a, S
 
     return sites

@@ -1,18 +1,21 @@
 """Several classes at once, in the softmax model of `joint`: Laplace's approximation, and a lower bound."""
 
+import dataclasses
 import math
 
 import numpy as np
-from scipy.special import softmax
 
 from mercer.inference.joint import Climb, Joint, Processes, SoftmaxApproximation, room_for
 from mercer.inference.latent import Mixing
+from mercer.inference.softmax_posterior import SMALLEST, Expectation
 
-MOST_ROUNDS = 60
-HALVINGS = 12
-ENOUGH = 1e-10  # of the bound, gained in a round: what is left is of that order, and gradients are right to its root
-ON_THE_WAY = 1e-7  # the same while parameters are learned
-SMALLEST = 1e-10  # pi in the sites of a variational q: below it a variance is lost in the rounding of B^-1
+MOST_ROUNDS, MOST_ON_THE_WAY = 60, 30
+ENOUGH = 3e-4  # how far a site may be from what it should be, relative to itself
+ON_THE_WAY = 1e-2  # the same while parameters are learned
+GOOD_ENOUGH = 0.05
+SETTLED_IN, SETTLED = 6, 1e-3  # rounds in which the bound changes by no more than this much of it
+SHORTEST = 1e-3  # share of a step
+SLACK = 0.02  # of the bound: what it may lose in a round, as fixed point and maximum are not quite the same
 
 
 def laplace(Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True, classes: int | None = None):
@@ -50,79 +53,95 @@ def laplace(Ks, labels, start: SoftmaxApproximation | None = None, gradient: boo
 def variational(
     Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True, classes: int | None = None
 ):
-    """A lower bound on the evidence from a Gaussian q(f) = N(m, (K^-1 + W(pi))^-1), pi any point of the simplex a row.
+    """A lower bound on the evidence from a Gaussian q(f) = N(m, (K^-1 + W(s))^-1), s any positive numbers.
 
-    ln sum_c exp f_c = pi^T f + ln sum_c exp(f_c - pi^T f), and Jensen's inequality for the second term, give the tilted
-    bound of Knowles and Minka (2011), here for classes that are correlated under q:
-    E ln sum_c exp f_c <= ln sum_c exp(m_c + beta_c), beta_c = 1/2 var(f_c - pi^T f). With it
-    ln Z >= sum_i (m_y - ln sum_c exp(m_c + beta_c)) - 1/2 (a^T m + ln |I + K W| - tr(W Sigma)).
+    ln Z >= E ln p(labels | f) - KL(q || prior) = E ln p(labels | f) - 1/2 (a^T m + ln |I + K W| - tr(W Sigma)), the
+    expectation by quasi-Monte Carlo over the C functions of each row (`Expectation`).
 
-    Where pi = p = softmax(m + beta) this is stationary in the tilt pi and in the covariance of q, among all of them
-    and not only those of this form, so d ln Z = 1/2 tr((a a^T - R) dK). At any pi it is maximised over m, which is
-    the problem of Laplace with an offset beta; then pi goes towards p, where the bound rises with slope
-    1/2 tr((dW Sigma)^2) + sum_i (p - pi)^T Sigma (p - pi). The way is damped and, from round to round, accelerated; a
-    step that does not raise the bound is halved. 2 C n^3 flops a round, five to ten rounds for variances up to tens.
+    The best covariance has the precision K^-1 + H, H = E(diag(pi) - pi pi^T) (Opper and Archambeau 2009). A W(s) that
+    has E pi for its direction and the trace of H keeps the cost at O(C n^3), and is H itself for two classes. At
+    any s the bound is maximised over m, a problem like that of Laplace; then s goes to where W(s) and H agree, a fixed
+    point, the way there accelerated. What is left of the slope through s is small and not followed:
+    d ln Z = 1/2 tr((a a^T - R) dK). 2 C n^3 flops a round.
     """
     processes = Processes(Ks, labels, classes)
     room = room_for(processes, start)
-    here, flat = None, -processes.n * math.log(processes.classes)
-    if start is not None and start.a.shape == processes.targets.shape:
-        here = _highest(processes, _inside(start.pi), start.a, room)
-    if here is None or here[0] < flat:  # no start, or one worse than to know nothing: the bound has several maxima
-        # Where pi is even W is largest and variances small: from there beta does not blow up.
-        even = np.full_like(processes.targets, 1 / processes.classes)
-        here = _highest(processes, even, np.zeros_like(even), room)
+    even = np.full_like(processes.targets, 1 / processes.classes)
+    here = None
+    if start is not None and start.a.shape == even.shape:
+        here = _Round.at(processes, start.sites, start.a, room)
+    if here is None or here.value < -processes.n * math.log(processes.classes):
+        here = _Round.at(processes, even, np.zeros_like(even), room)  # no start, or one worse than to know nothing
     if here is None:
         return None
-    share, converged, rounds = 1.0, False, 0
-    enough = ON_THE_WAY if gradient else ENOUGH
-    mixing, unit = Mixing(), np.ones_like(processes.targets)
-    while not converged and rounds < MOST_ROUNDS:
+    mixing, share, rounds = Mixing(), 1.0, 0
+    enough, most = (ON_THE_WAY, MOST_ON_THE_WAY) if gradient else (ENOUGH, MOST_ROUNDS)
+    recent = [here.value]
+    while here.off > enough and rounds < most and not _settled(recent):
+        least = here.value - SLACK * max(1.0, abs(here.value))
+        logs = mixing.next(np.log(here.sites), here.change, 1.0, here.unit)
+        there = _Round.at(processes, np.exp(np.clip(logs, math.log(SMALLEST), 0.0)), here.climb.a, room)
         rounds += 1
-        value, pi, climb = here
-        way = _damped(_inside(climb.pi), pi, climb.offset)
-        logs = np.log(pi)
-        logs = mixing.next(logs, np.log(_inside(pi + way)) - logs, 1.0, unit)
-        here = _highest(processes, _inside(softmax(logs, axis=0)), climb.a, room)
-        least = value - 1e-12 * abs(value)  # no lower, but for rounding
-        if here is None or here[0] < least:
-            mixing = Mixing()
-            for _ in range(HALVINGS):
-                here = _highest(processes, _inside(pi + share * way), climb.a, room)
-                if here is not None and here[0] >= least:
-                    break
-                share /= 2
-            else:  # nothing more to gain
-                here = _highest(processes, pi, climb.a, room)
-                if here is None:
-                    return None
-        share = min(1.0, 4 * share)
-        converged = here[2].converged and here[0] - value < enough * max(1.0, abs(value))
-    value, pi, climb = here
-    return SoftmaxApproximation(value, climb.a, climb.f, pi, processes, climb.factor, room, rounds, converged)
+        while there is None or there.value < least:  # the plain step, shorter and shorter: along it the bound rises
+            mixing, sites = Mixing(), (1 - share) * here.sites + share * here.climb.sites
+            there = _Round.at(processes, sites, here.climb.a, room)
+            rounds += 1
+            share /= 2
+            if share < SHORTEST or rounds > most:
+                there = _Round.at(processes, here.sites, here.climb.a, room)
+                break
+        if there is None:
+            return None
+        if share < SHORTEST:
+            break
+        share, here = min(1.0, 4 * share), there
+        recent.append(here.value)
+    climb = here.climb
+    # Where a prior is so wide that the smallest site still tells something, sites are not what they should be.
+    heard = max(float(K.diagonal.max(initial=0.0)) for K in Ks) * SMALLEST < GOOD_ENOUGH
+    converged = heard and (here.off < GOOD_ENOUGH or _settled(recent))
+    return SoftmaxApproximation(
+        here.value, climb.a, climb.f, here.sites, processes, climb.factor, room, rounds, converged
+    )
 
 
-def _highest(processes, pi, a, room):
-    """The bound at pi, maximised over m from K a; None where a factorisation fails."""
-    factor = Joint(processes, pi, room)
-    if not factor.positive:
-        return None
-    q = factor.shares()
-    climb = Climb(processes, room, factor, 0.5 * (q / pi - 1)).stand(a)
-    if not climb.up():
-        return None
-    value = climb.height - 0.5 * (factor.log_det - float(q.sum()) + processes.n)
-    return (value, pi, climb) if value <= 0 else None  # no probability of labels is above one: lost in rounding
+def _settled(values) -> bool:
+    """Whether the last rounds changed nothing of the bound that matters."""
+    last = values[-SETTLED_IN:]
+    return len(last) == SETTLED_IN and max(last) - min(last) < SETTLED * max(1.0, abs(last[-1]))
 
 
-def _damped(p, pi, beta):
-    """p - pi, shortened where p answers pi steeply: (I + W V)^-1 (p - pi), W at the middle, V = beta (2 + beta)."""
-    middle = 0.5 * (p + pi)
-    steep = middle * beta * (2 + beta)
-    x, y = (p - pi) / (1 + steep), middle / (1 + steep)
-    return x + y * (steep * x).sum(axis=0) / (1 - (steep * y).sum(axis=0))
+@dataclasses.dataclass(eq=False)
+class _Round:
+    """The bound at some sites, maximised over m, and which sites go with that."""
 
+    value: float
+    sites: np.ndarray
+    climb: Climb
+    change: np.ndarray  # of the logarithms of the sites
+    unit: np.ndarray  # how much a site says beside the prior
+    off: float
 
-def _inside(pi):
-    pi = np.maximum(pi, SMALLEST)
-    return pi / pi.sum(axis=0)
+    @classmethod
+    def at(cls, processes, sites, a, room) -> "_Round | None":
+        """From m = K a; None where a factorisation fails."""
+        factor = Joint(processes, sites, room)
+        if not factor.positive:
+            return None
+        V = factor.contrasts()
+        climb = Climb(processes, room, factor, Expectation(processes.labels, V)).stand(a)
+        if not climb.up():
+            return None
+        s = sites.T
+        agreement = np.einsum("icc,ic->", V, s) - float((np.einsum("icd,ic,id->i", V, s, s) / s.sum(axis=1)).sum())
+        value = climb.height - 0.5 * (factor.log_det - agreement)
+        if not value <= 0:  # no probability of labels is above one: lost in rounding
+            return None
+        change = np.log(climb.sites) - np.log(sites)
+        p = climb.pi.T
+        v = (np.einsum("icc->ic", V) - 2 * np.einsum("icd,id->ic", V, p) + np.einsum("icd,ic,id->i", V, p, p)[:, None]).T
+        unit = np.minimum(v * sites, 1.0)
+        top = np.sort(climb.f, axis=0)
+        gap = np.where(climb.f == top[-1], top[-1] - top[-2], top[-1] - climb.f)
+        steep = 0.25 * unit * np.minimum(v, gap)
+        return cls(value, sites, climb, change / (1 + steep), unit, float(np.abs(change * unit).max()))

@@ -16,7 +16,9 @@ from mercer.gp.likelihood import Logistic
 from mercer.inference.joint import Joint, SoftmaxApproximation, factor_B
 
 POINTS = 1024  # of a Sobol sequence, and as many opposite to them
+FEW_POINTS = 128  # the same while a posterior is sought: the same ones at every step
 MEMORY = 1 << 22  # bytes of function values at a time
+SMALLEST = 1e-10  # a site: below it a variance is lost in the rounding of B^-1
 STEP = 0.25  # of the grid on which independent functions are integrated, for deviations in
 LEAST, MOST, BELOW = STEP, 100.0, 40.0  # this range, and means no further than this below the highest
 # Dimension: spacing of a grid, radius in standard deviations, and the largest deviation it is good for to about 1e-4.
@@ -28,7 +30,7 @@ class SoftmaxPosterior:
     """The approximate posterior as a distribution over C functions (RW06 Alg 3.4).
 
     Mean k_c(z, X) a_c; covariance delta_cd (k_c - |L_c^-1 D_c^1/2 k_c|^2) + (M^-1 E_c k_c)^T (M^-1 E_d k_d), where
-    E_c = D_c^1/2 L_c^-T L_c^-1 D_c^1/2. ``a``, ``s`` = pi^1/2 are (C, n); ``factors`` (C, n, n) has L_c^T and
+    E_c = D_c^1/2 L_c^-T L_c^-1 D_c^1/2. ``a``, ``s`` the roots of the sites are (C, n); ``factors`` (C, n, n) has L_c^T and
     ``common`` M^T, zero below the diagonal. ``kernels`` are one for all classes, or one each.
     """
 
@@ -42,10 +44,10 @@ class SoftmaxPosterior:
     @classmethod
     def of(cls, approximation: SoftmaxApproximation, kernels, X) -> "SoftmaxPosterior":
         """From what inference found, while its covariances still hold K. 4/3 C n^3 flops."""
-        processes, s = approximation.processes, np.sqrt(approximation.pi)
+        processes, s = approximation.processes, np.sqrt(approximation.sites)
         room = approximation.give_room()
         room = np.empty((len(s) + 1, processes.n, processes.n)) if room is None else room
-        Joint(processes, approximation.pi, room)
+        Joint(processes, approximation.sites, room)
         for c in range(len(s)):
             factor_B(processes.of(c), s[c], room[c])
         for matrix in room:
@@ -68,14 +70,18 @@ class SoftmaxPosterior:
     def cavity(self, Ks) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, C) and covariances (n, C, C) of f at each training row without that row's site.
 
-        ``Ks``: whole covariance matrices, one or one a class. The site has precision W = diag(pi) - pi pi^T; without it
+        ``Ks``: whole covariance matrices, one or one a class. The site has precision W = diag(s) - s s^T / sum(s); without it
         the covariance V is (I - V W)^-1 V, and the mean moves by minus that times a.
         """
-        means, V = self._moments(lambda c, part: Ks[c][part], np.stack([np.diag(K) for K in Ks], axis=1))
-        pi = (self.s**2).T
-        W = pi[:, :, None] * np.eye(len(self.s)) - pi[:, :, None] * pi[:, None, :]
+        means, V = self.moments_across(Ks, np.stack([np.diag(K) for K in Ks], axis=1))
+        s = (self.s**2).T
+        W = s[:, :, None] * np.eye(len(self.s)) - s[:, :, None] * (s / s.sum(axis=1, keepdims=True))[:, None, :]
         without = np.linalg.solve(np.eye(len(self.s)) - V @ W, V)
         return means - np.einsum("icd,di->ic", without, self.a), 0.5 * (without + without.transpose(0, 2, 1))
+
+    def moments_across(self, Ks, variances) -> tuple[np.ndarray, np.ndarray]:
+        """`moments` from covariances (s, n) with X, one or one a class, and prior ``variances`` (s, kernels)."""
+        return self._moments(lambda c, part: Ks[c][part], variances)
 
     def _moments(self, cross, variances):
         """From ``cross(c, part)``, some rows of covariances with X of class c, and prior ``variances`` (s, kernels)."""
@@ -158,6 +164,41 @@ def probabilities(means, covariances) -> np.ndarray:
     return out
 
 
+class Expectation:
+    """E ln softmax(f)_label and what goes with it, for f ~ N(mean, covariance) on every row, as a function of the mean.
+
+    ``covariances`` (n, C, C). By quasi-Monte Carlo with the same few points for all means and covariances, each with its
+    opposite, so that the result is smooth in both. O(n C^2 FEW_POINTS) flops a call.
+    """
+
+    def __init__(self, labels, covariances):
+        self.labels, self.rows = labels, np.arange(len(labels))
+        self.roots = _smooth_root(covariances) @ _turns(len(labels), covariances.shape[1] - 1)
+        self.z, _ = _sobol(covariances.shape[1] - 1, FEW_POINTS)
+
+    def __call__(self, m):
+        """The sum over rows; E pi, (C, n), whose difference to the targets is its gradient in m; and sites s.
+
+        The curvature is E(diag(pi) - pi pi^T). W = diag(s) - s s^T / sum(s) has its trace, with s along E pi: E f
+        as for a mode, and less the more f is spread.
+        """
+        C, n = m.shape
+        value, p, spread = m[self.labels, self.rows].sum(), np.empty((n, C)), np.empty(n)
+        for i in _some(self.rows, self.z.shape[1], C):
+            f = self.roots[i] @ self.z
+            f += m.T[i, :, None]
+            top = f.max(axis=1)
+            f -= top[:, None]
+            np.exp(f, out=f)
+            total = f.sum(axis=1)
+            value -= float((top + np.log(total)).mean(axis=1).sum())
+            f /= total[:, None]
+            p[i] = f.mean(axis=2)
+            spread[i] = 1 - np.einsum("icz,icz->i", f, f) / f.shape[2]
+        share = np.maximum(spread, 0.0) / np.maximum(1 - (p**2).sum(axis=1), np.finfo(float).tiny)
+        return float(value), p.T, np.maximum((p * np.minimum(share, 1.0)[:, None]).T, SMALLEST)
+
+
 def _some(rows, points, C):
     size = max(1, MEMORY // (8 * C * points))
     return [rows[i : i + size] for i in range(0, len(rows), size)]
@@ -177,6 +218,15 @@ def _principal(covariances):
     values, vectors = np.linalg.eigh(centred)
     axes = vectors[:, :, :0:-1]
     return axes * np.sqrt(np.maximum(values[:, None, :0:-1], 0.0)), axes
+
+
+def _smooth_root(covariances):
+    """A root (s, C, C - 1) of what is not common, that is smooth in the covariances, as principal axes are not."""
+    C = covariances.shape[1]
+    U = np.linalg.svd(np.ones((1, C)))[2][1:].T
+    inner = U.T @ covariances @ U
+    values, vectors = np.linalg.eigh(0.5 * (inner + inner.transpose(0, 2, 1)))
+    return U @ ((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def _average(means, roots, z, weights):
@@ -239,13 +289,20 @@ def _gumbel(size: int):
 
 
 @functools.cache
-def _sobol(d: int):
-    """Points (d, N) like draws of d standard normal numbers, and equal weights."""
+def _sobol(d: int, points: int = POINTS):
+    """Points (d, N) like draws of d standard normal numbers, with the same second moments, and equal weights."""
     from scipy.stats import qmc
 
-    u = qmc.Sobol(d, scramble=False).random(POINTS) + 0.5 / POINTS
+    u = qmc.Sobol(d, scramble=False).random(points) + 0.5 / points
     z = ndtri(u).T
-    return np.concatenate([z, -z], axis=1), np.full(2 * POINTS, 0.5 / POINTS)
+    z = np.linalg.solve(np.linalg.cholesky(z @ z.T / points), z)
+    return np.concatenate([z, -z], axis=1), np.full(2 * points, 0.5 / points)
+
+
+@functools.lru_cache(maxsize=4)
+def _turns(n: int, d: int):
+    """A rotation of the points for each row, (n, d, d): errors of many rows then cancel, and do not add up."""
+    return np.linalg.qr(np.random.default_rng(0).normal(size=(n, d, d)))[0]
 
 
 @functools.cache

@@ -11,6 +11,8 @@ from mercer.inference.latent import Approximation, Covariance, Mixing
 MOST_STEPS = 500
 ENOUGH, ROUNDING = 1e-9, 1e-12  # of the bound: gains that end the climb, and losses that are none
 STUCK = 1e-3  # standard deviations by which sites may be off where no step raises the bound
+GOOD_ENOUGH = 0.1  # the same where steps gain no more
+RESIDUAL = 0.01  # of the mean
 
 
 def gaussian(K: Covariance, t, likelihood, start: Approximation | None = None, gradient: bool = True):
@@ -46,14 +48,20 @@ def gaussian(K: Covariance, t, likelihood, start: Approximation | None = None, g
                 there, new = here, x
         converged = there.value - here.value < ENOUGH * max(1.0, abs(here.value))
         if there is here:  # no step raises the bound: the top, unless much is still to be changed
-            off = np.abs(change * np.stack([here.v, np.sqrt(here.v)])).max()
-            converged = bool(off < STUCK)
+            converged = here.off(x) < STUCK
             break
         x, here = new, there
+    # Gains may be small because steps are, or because rounding ended the climb.
+    converged = converged and here.off(x) < GOOD_ENOUGH and _solved(K, x[0], x[1], here.mean)
     factor = K.factor(x[0])
     if factor is None:
         return None
     return Approximation(float(here.value), here.a, here.mean, x[0], x[1], factor, iteration, bool(converged))
+
+
+def _solved(K: Covariance, S, nu, mean) -> bool:
+    """Whether m = K (nu - S m) holds: where K is huge, its digits are lost and bounds end far below their maximum."""
+    return bool(np.abs(K.times(nu - S * mean) - mean).max() <= RESIDUAL * np.abs(mean).max())
 
 
 class _Bound(NamedTuple):
@@ -69,6 +77,10 @@ class _Bound(NamedTuple):
         """To the sites that the natural gradient asks for."""
         S = np.maximum(-2 * self.expected.in_variance, 0.0)
         return np.stack([S, self.expected.in_mean + S * self.mean]) - x
+
+    def off(self, x) -> float:
+        """How far sites are from those, in standard deviations."""
+        return float(np.abs(self.change(x) * np.stack([self.v, np.sqrt(self.v)])).max())
 
 
 def _bound(K, x, t, likelihood) -> _Bound | None:
@@ -117,6 +129,7 @@ def local(K: Covariance, t, likelihood=None, start: Approximation | None = None,
         converged = there.value - here.value < ENOUGH * max(1.0, abs(here.value))
         xi, here = new, there
     S = 2 * _curvature(xi)
+    converged = converged and _solved(K, S, nu, here.mean)
     factor = K.factor(S)
     if factor is None:
         return None

@@ -6,6 +6,7 @@ never far from even, as a mode grows like the logarithm of the variance and a de
 held below a ceiling, the one whose left out labels are predicted best.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.random import generator
+from mercer.inference import softmax
 from mercer.inference.latent import Covariance
-from mercer.inference.softmax_posterior import SoftmaxPosterior
+from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
 from mercer.learning import heuristics
 from mercer.learning.latent import LabelProblem
 from mercer.learning.optimise import Learned, learn
@@ -24,8 +26,8 @@ DECIDED_ON = 500  # rows of two classes on which kernel and ceiling are chosen
 RANKED_ON = 250  # rows on which places to begin are compared
 REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a variance would grow without end
 CEILINGS = (100.0, 30.0, 10.0, 3.0, 1.0)  # for the variances of the terms of a kernel
-RAISED = 3.0  # times, again and again, as long as a variational bound rises
-MANY = 300  # rows from which on many classes are not learned by their variational bound
+RAISED = 3.0  # times, again and again, as long as labels held out are predicted better
+FOLDS = 3
 SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat where rows are many
 
 
@@ -53,15 +55,15 @@ class Teacher:
         self.inference, self.classes, self.infer = inference, classes, infer
         self.undecided, self.use_priors, self.n_restarts = undecided, use_priors, n_restarts
         self.random_state, self.progress = random_state, progress
-        slow = inference == "mcmc" or (inference == "variational" and n > MANY)
-        self.climbs = "laplace" if classes > 2 and slow else inference  # whose evidence
-        self.cautious = classes > 2 and self.climbs == "laplace"
+        self.climbs = "laplace" if classes > 2 else inference  # whose evidence
+        self.cautious = classes > 2 and inference == "laplace"
+        self.rescales = classes > 2 and not self.cautious
         self.settings = settings | {"tolerance": 1.0 if classes == 2 else SLACK, "reach": REACH}
 
     def __call__(self, kernels, X, codes) -> Taught:
         """Decisions are made on some of the rows, the parameters are learned from all of them."""
         problem = LabelProblem(kernels, X, codes, self.infer(self.climbs))
-        if not self.undecided and not self.cautious:
+        if not self.undecided and self.classes == 2:
             learned = self._learn(problem)
             return self._taught(problem, learned)
         few = problem
@@ -69,21 +71,26 @@ class Teacher:
         if problem.n > most:
             few = problem.part(np.sort(generator(self.random_state).permutation(problem.n)[:most]))
         learned, ceiling = self._learn(few), CEILINGS[0]
-        theta = None
+        one, theta = few, None
         try:
             if self.cautious and not learned.interrupted:
                 learned, ceiling = self._held_back(few, learned)
+            first = learned
             if self.undecided and not learned.interrupted:
                 each = few.replaced([heuristics.standard_kernel(problem.X)])
                 few, learned = self._one_or_each(few, each, learned, problem.n, ceiling)
+            if self.rescales and not learned.interrupted:
+                theta, scores = self._rescaled(few, learned)
+                if few is not one:
+                    other, others = self._rescaled(one, first)
+                    if not surely_better(scores, others):
+                        few, learned, theta = one, first, other
             if few.n == problem.n:
                 problem = few
             else:
                 problem = problem.replaced(few.kernels)
-                if not learned.interrupted:
+                if not learned.interrupted and not self.rescales:
                     learned = self._again(problem, learned, ceiling, restarts=self.n_restarts)
-            if self.cautious and self.inference != "laplace" and not learned.interrupted:
-                theta = self._raised(few, learned)
         except KeyboardInterrupt:  # before anything new was found
             learned.interrupted = True
         return self._taught(problem, learned, theta)
@@ -134,29 +141,31 @@ class Teacher:
         better = (found.optima[0].value - best.value) * ratio > price or found.interrupted
         return (each, found) if better else (one, learned)
 
-    def _raised(self, problem, learned) -> np.ndarray:
-        """theta with all variances as many times larger as the variational bound on these rows (and the prior) asks
-        for."""
+    def _rescaled(self, problem, learned) -> tuple[np.ndarray, np.ndarray]:
+        """theta with all variances times a power of `RAISED`, the one that predicts labels held out best; and ln p of
+        each of them (with the prior's share).
+
+        Up, or else down, from where the evidence is highest, as long as it surely pays.
+        """
         theta, mask = learned.optima[0].theta, problem.amplitude()
-        if mask is None:
-            return theta
         prior = problem.prior() if self.use_priors else lambda theta: (0.0, None)
-        with LabelProblem(problem.kernels, problem.X, problem.codes, self.infer("variational"))(None) as evidence:
-            evidence.jitter = learned.jitter
+        kernels = problem.at(theta)
+        folds = HeldOut([Covariance.of(kernel, problem.X, learned.jitter) for kernel in kernels], problem.codes,
+                        self.classes)  # fmt: skip
 
-            def height(theta) -> float:
-                evidence.found = None  # begin anew: the bound has several maxima
-                found = evidence(theta, gradient=False)
-                return -np.inf if found is None else found.value + prior(theta)[0]
+        def moved(power) -> np.ndarray:
+            return theta + power * np.log(RAISED) * mask if power else theta
 
-            best = height(theta)
-            for _ in range(int(REACH / np.log(RAISED))):
-                further = theta + np.log(RAISED) * mask
-                new = height(further)
-                if new <= best:
-                    break
-                best, theta = new, further
-        return theta
+        def scores(power) -> np.ndarray:
+            return folds.scores(RAISED**power) + prior(moved(power))[0] / problem.n
+
+        best, power = scores(0), 0
+        for way in (1, -1) if mask is not None else ():
+            while abs(power + way) <= REACH / np.log(RAISED) and surely_better(new := scores(power + way), best):
+                best, power = new, power + way
+            if power:
+                break
+        return moved(power), best
 
     def _again(self, problem, learned, ceiling, restarts: int = 0) -> Learned:
         """From where learning ended, on other rows or below another ceiling."""
@@ -182,6 +191,44 @@ class Teacher:
             )
         learned.evaluations += evaluations
         return learned
+
+
+class HeldOut:
+    """Labels of some folds predicted from the other rows, at several multiples of the covariances.
+
+    Sites left out of one posterior would be cheaper, but where variances are large they flatter it.
+    """
+
+    def __init__(self, Ks: list[Covariance], codes, classes: int):
+        self.codes, self.classes = codes, classes
+        self.whole = [K.rows(range(K.n)) for K in Ks]
+        order = np.argsort(codes, kind="stable")  # every fold has its share of each class
+        self.folds = [np.sort(order[i::FOLDS]) for i in range(FOLDS)]
+        self.found: list = [None] * FOLDS  # what inference begins at
+
+    def scores(self, factor: float) -> np.ndarray:
+        """ln p(label) of every row; minus infinity where inference fails."""
+        out = np.empty(len(self.codes))
+        for i, held in enumerate(self.folds):
+            out[held] = self._scores(i, held, factor)
+        return out
+
+    def _scores(self, i: int, held, factor: float):
+        kept = np.setdiff1d(np.arange(len(self.codes)), held)
+        inside = [Covariance(factor * K[np.ix_(kept, kept)]) for K in self.whole]
+        found = softmax.variational(inside, self.codes[kept], self.found[i], classes=self.classes)
+        if found is None:
+            return -np.inf
+        posterior, self.found[i] = SoftmaxPosterior.of(found, [None] * len(inside), None), found
+        across = [factor * K[np.ix_(held, kept)] for K in self.whole]
+        moments = posterior.moments_across(across, np.stack([factor * np.diag(K)[held] for K in self.whole], axis=1))
+        return log_scores(probabilities(*moments), self.codes[held])
+
+
+def surely_better(new, old) -> bool:
+    """Whether scores of the same rows have risen by more than the standard error of the sum of their changes."""
+    gain = new - old
+    return bool(np.isfinite(new).all() and gain.sum() > math.sqrt(len(gain)) * gain.std())
 
 
 def log_scores(p, codes) -> np.ndarray:

@@ -37,9 +37,10 @@ from mercer.models.regression import Found, Iteration, quoted, warn_of_interrupt
 from mercer.models.relevance import Relevance, relevance
 from mercer.report.classification import report
 
-INFERENCES = ("laplace", "ep", "variational", "mcmc")
+INFERENCES = ("auto", "laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
+MOST_WORK = 7 * 2500.0**3  # classes times rows cubed, up to which "auto" does not take Laplace's method
 FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
 
 
@@ -94,7 +95,7 @@ class GaussianProcessClassifier(Classifier):
     """
 
     def __init__(
-        self, kernel=None, inference="laplace", link="logistic", learning="mle", random_state=None, *,
+        self, kernel=None, inference="auto", link="logistic", learning="mle", random_state=None, *,
         bound="gaussian", n_restarts=0, n_samples=1000, optimizer="lbfgs", max_iterations=200, progress=True,
         allow_invalid=False,
     ):  # fmt: skip
@@ -128,11 +129,20 @@ class GaussianProcessClassifier(Classifier):
         n = count_rows(X)
         codes = self._check_labels(y, n)
         self._check_combination(len(self.classes_))
+        self.inference_ = chosen_inference(n, len(self.classes_)) if self.inference == "auto" else self.inference
         kernels = self._kernels_for(X)
         require_memory(
             8 * n * n * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
             "Use fewer rows, a random subset of them, say, or a larger machine.",
         )  # fmt: skip
+        if self.inference == "auto" and self.inference_ == "laplace":
+            warnings.warn(
+                f"{n:,} rows of {len(self.classes_)} classes are many: inference='auto' takes Laplace's method, whose "
+                "probabilities are too cautious where classes are well apart. A random subset of the rows, or "
+                f"inference={_best(len(self.classes_))!r} and patience, has better ones.",
+                NumericalWarning,
+                stacklevel=3,
+            )
         problem = LabelProblem(kernels, X, codes, self._infer())
         taught = None
         if self.learning in ("mle", "map") and problem.size:
@@ -145,7 +155,7 @@ class GaussianProcessClassifier(Classifier):
 
     def _teacher(self, n: int) -> Teacher:
         return Teacher(
-            self.inference, len(self.classes_), n, self._infer, undecided=self.kernel is None,
+            self.inference_, len(self.classes_), n, self._infer, undecided=self.kernel is None,
             use_priors=self.learning == "map", n_restarts=self.n_restarts, random_state=self.random_state,
             progress=bool(self.progress), method=self.optimizer, max_iterations=self.max_iterations,
         )  # fmt: skip
@@ -159,7 +169,7 @@ class GaussianProcessClassifier(Classifier):
         if learned is not None:
             theta = taught.theta
             kernels = problem.at(theta)
-        draws = self._draws(kernels) if self.inference == "mcmc" else None
+        draws = self._draws(kernels) if self.inference_ == "mcmc" else None
         start = taught and taught.near
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
@@ -191,12 +201,12 @@ class GaussianProcessClassifier(Classifier):
                 worst = max(self.numerics_["rhat"], self.numerics_.get("rhat_parameters", 0.0))
                 went = f"has chains that did not meet (R-hat {worst:.2f})"
                 remedy = "a larger n_samples"
-            text = f"{self.inference} inference {went}; probabilities may be off. Try {remedy}."
+            text = f"{self.inference_} inference {went}; probabilities may be off. Try {remedy}."
             warnings.warn(text, NumericalWarning, stacklevel=4)
 
     def _infer(self, inference=None):
         """The function learning calls: (covariances, codes, start, gradient) to an approximation."""
-        C, inference = len(self.classes_), inference or self.inference
+        C, inference = len(self.classes_), inference or self.inference_
         if C > 2:
             several = softmax.variational if inference == "variational" else softmax.laplace
             return functools.partial(several, classes=C)
@@ -406,7 +416,7 @@ class GaussianProcessClassifier(Classifier):
         )
         numerics = self.numerics_
         went = f"{'' if numerics['converged'] else 'not '}converged in {numerics.get('iterations')} iterations"
-        if self.inference == "mcmc":
+        if self.inference_ == "mcmc":
             least, rhat = numerics["effective_draws"], numerics["rhat"]
             went = f"{numerics['draws']:,} draws, at least {least:,.0f} effective, R-hat at most {rhat:.3f}"
         rows = [
@@ -418,7 +428,7 @@ class GaussianProcessClassifier(Classifier):
             f"{type(self).__name__}, fitted to {len(self.codes_):,} rows",
             "classes: " + ", ".join(f"{label} ({count})" for label, count in zip(self._names(), counts, strict=True)),
             *(f"kernel{f' of {label}' if label else ''}: {quoted(kernel)!r}" for label, kernel in kernels.items()),
-            f"inference: {self.inference}, {went}",
+            f"inference: {self.inference_}, {went}",
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
             table(["parameter", "value"], rows),
@@ -432,6 +442,15 @@ class GaussianProcessClassifier(Classifier):
         """How many n x n matrices a fit holds."""
         C = len(self.classes_)
         return 4 if C == 2 else kernels + C + 3
+
+
+def chosen_inference(n: int, classes: int) -> str:
+    """What inference="auto" takes for n rows: the method with the best probabilities, unless it takes minutes."""
+    return _best(classes) if classes * float(n) ** 3 <= MOST_WORK else "laplace"
+
+
+def _best(classes: int) -> str:
+    return "ep" if classes == 2 else "variational"
 
 
 def _no_covariance(n: int) -> NotPositiveDefiniteError:

@@ -242,7 +242,7 @@ def _fit(model, held, counts) -> str:
             ["leave-one-out log score", f"{-held.log_loss:.4f} a row"],
             ["leave-one-out error", f"{held.error_rate:.1%} (always the largest class {1 - counts.max() / n:.1%})"],
             ["leave-one-out Brier score", f"{held.brier:.4f}"],
-            ["method", f"{model.inference}, {link}, {model.n_evaluations_} evaluations of the evidence"],
+            ["method", f"{model.inference_}, {link}, {model.n_evaluations_} evaluations of the evidence"],
         ]
     )
 
@@ -309,7 +309,7 @@ def _suggestions(model, held, confusion, relevance) -> list[str]:
     if model.learning == "mle" and carried:
         found.append("the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.")
     if not model.numerics_.get("converged", True):
-        found.append("inference did not converge: probabilities may be off. Try inference='laplace'.")
+        found.append("inference did not converge: probabilities may be off. Try a kernel of smaller variance.")
     if model.numerics_.get("jitter", 0.0) > 0:
         found.append(
             "the covariance was singular to rounding and got jitter: drop duplicate rows, or add a White kernel."

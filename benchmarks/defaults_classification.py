@@ -1,0 +1,212 @@
+"""GaussianProcessClassifier() as it comes, beside tuned peers, on every set of labels there is.
+
+    python benchmarks/defaults_classification.py [--splits 10] [--write] [--kept FILE] [--done] [--only mercer]
+                                                 [--sets iris wine]
+
+Claim: the log loss of the default is the lowest, or within 0.01 of the best, on at least 80% of the sets. Peers:
+scikit-learn's GaussianProcessClassifier with a variance and one lengthscale to learn (hand-made: its own default learns
+nothing), a support vector machine with C and gamma by the log loss of Platt's probabilities in five inner folds, and a
+random forest with leaves and features by its own out-of-bag log loss. scikit-learn's Gaussian process and machine get
+standardised inputs, mercer and the forest the inputs as they are. The same stratified splits for all: 70% of the rows
+to learn from (half of them for iris), 500 at most, and up to 1,000 others to be predicted. Calibration errors are over
+ten bins of equal counts, all splits together. With ``--kept FILE`` what was measured is kept in that file, and not
+measured again; ``--done`` makes the table of what is there. Data are found through MERCER_DATA (default
+../shared/data).
+"""
+
+import argparse
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from classifiers import Kept, sklearn_process, support_vectors
+from machine import keep
+from machine import table as lines_of
+from sklearn import datasets
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+
+import mercer as mc
+from mercer.report.classification import reliability
+
+DATA = Path(os.environ.get("MERCER_DATA", "../shared/data"))
+MOST, JUDGED = 500, 1000  # rows to learn from, and to be predicted
+CLOSE = 0.01  # of a log loss
+
+
+class Forest:
+    """500 trees; their leaves and the features they try by out-of-bag log loss."""
+
+    def fit(self, X, y):
+        best = np.inf
+        for leaf in (1, 2, 5):
+            for features in ("sqrt", 0.5):
+                forest = RandomForestClassifier(
+                    500, min_samples_leaf=leaf, max_features=features, oob_score=True, random_state=0
+                ).fit(X, y)
+                loss = log_loss(y, np.clip(forest.oob_decision_function_, 1e-3, 1))
+                if loss < best:
+                    best, self.forest = loss, forest
+        return self
+
+    def predict_proba(self, X):
+        """No forest of 500 knows that something is impossible."""
+        P = np.maximum(self.forest.predict_proba(X), 1e-3)
+        return P / P.sum(axis=1, keepdims=True)
+
+
+DEFAULT = "mercer, GaussianProcessClassifier()"
+MODELS = {
+    DEFAULT: lambda X: mc.GaussianProcessClassifier(progress=False),
+    "scikit-learn, GaussianProcessClassifier": sklearn_process,
+    "scikit-learn, SVC, tuned, Platt scaling": support_vectors,
+    "scikit-learn, random forest, tuned": lambda X: Forest(),
+}
+
+
+def _frame(name, target=-1):
+    frame = pd.read_csv(DATA / f"classification/{name}.csv.gz")
+    y = frame.pop(frame.columns[target]).astype(str).to_numpy()
+    return frame.to_numpy(float), y
+
+
+def _crabs(target):
+    frame = pd.read_csv(DATA / "classification/crabs.csv.gz")
+    X = frame[["FL", "RW", "CL", "CW", "BD"]].assign(blue=frame.sp == "B").to_numpy(float)
+    return (X, frame.sex.to_numpy(str)) if target == "sex" else (X[:, :5], (frame.sp + frame.sex).to_numpy(str))
+
+
+def _images(name, among=None):
+    found = np.load(DATA / f"classification/{name}.npz")
+    X = np.concatenate([found["Xtrain"], found["Xtest"]])
+    y = np.concatenate([found["ytrain"], found["ytest"]])
+    rows = np.isin(y, among) if among else slice(None)
+    return X[rows].astype(float), y[rows].astype(str)
+
+
+def _ripley():
+    frame = pd.read_csv(DATA / "classification/ripley_synth.csv.gz")
+    return frame[["xs", "ys"]].to_numpy(float), frame.yc.astype(str).to_numpy()
+
+
+def _oil():
+    found = np.load(DATA / "multioutput/oil_flow.npz")
+    parts = ("Trn", "Vdn", "Tst")
+    X = np.concatenate([found[f"Data{part}"] for part in parts]).astype(float)
+    return X, np.concatenate([found[f"Data{part}Lbls"].argmax(axis=1) for part in parts]).astype(str)
+
+
+def _oil_100():
+    found = np.load(DATA / "multioutput/oil_flow_100.npz")
+    return found["Y"].astype(float), found["labels"].astype(str)
+
+
+def _bundled(name, rows=None):
+    found = getattr(datasets, f"load_{name}")()
+    return found.data[:rows].astype(float), found.target[:rows].astype(str)
+
+
+SETS = {
+    "iris, two classes": lambda: _bundled("iris", 100),
+    "breast cancer": lambda: _bundled("breast_cancer"),
+    "crabs, sex": lambda: _crabs("sex"),
+    "sonar": lambda: _frame("sonar"),
+    "ionosphere": lambda: _frame("ionosphere"),
+    "banana, 400": lambda: _frame("banana400"),
+    "banana": lambda: _frame("keel_banana"),
+    "ripley": _ripley,
+    "magic": lambda: _frame("keel_magic"),
+    "usps, 3 or 5": lambda: _images("usps_resampled", [3, 5]),
+    "iris": lambda: _bundled("iris"),
+    "wine": lambda: _bundled("wine"),
+    "crabs, species and sex": lambda: _crabs("both"),
+    "oil flow": _oil,
+    "oil flow, 100": _oil_100,
+    "vehicle": lambda: _frame("vehicle"),
+    "satellite": lambda: _frame("satellite"),
+    "segment": lambda: _frame("keel_segment"),
+    "digits": lambda: _bundled("digits"),
+    "usps": lambda: _images("usps_resampled"),
+    "mnist": lambda: _images("mnist"),
+}
+
+
+def split(name, seed):
+    """Inputs and classes, by number, to learn from; the same to be predicted."""
+    X, y = SETS[name]()
+    codes = np.unique(y, return_inverse=True)[1]
+    n = min(MOST, int((0.5 if name.startswith("iris") else 0.7) * len(y)))
+    some = {"train_size": n, "test_size": min(JUDGED, len(y) - n), "stratify": codes, "random_state": seed}
+    X, Xs, codes, right = train_test_split(X, codes, **some)
+    return X, codes, Xs, right
+
+
+def measured(label, name, splits, kept, done=False):
+    """Codes and probabilities of all splits together, the log loss of each, and seconds; None where there are none."""
+    codes, P, losses, seconds = [], [], [], []
+    for seed in range(splits):
+        key = f"{label}|{name}|{seed}"
+        if key not in kept and done:
+            continue
+        X, y, Xs, right = split(name, seed)
+        if key not in kept:
+            start = time.perf_counter()
+            model = MODELS[label](X).fit(X, y)
+            taken = time.perf_counter() - start
+            kept[key] = [taken, np.round(model.predict_proba(Xs), 9).tolist()]
+        seconds.append(kept[key][0])
+        codes.append(right)
+        P.append(np.maximum(kept[key][1], 1e-15))
+        losses.append(reliability(right, P[-1]).log_loss)
+    return (np.concatenate(codes), np.concatenate(P), losses, seconds) if codes else None
+
+
+def table(splits: int = 10, kept=None, done=False, sets=tuple(SETS), only=("",)) -> str:
+    """The table as markdown, and a line that counts."""
+    kept, rows, losses = Kept(None) if kept is None else kept, [], {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of scikit-learn's parameters at their bounds
+        for name in sets:
+            for label in MODELS:
+                found = measured(label, name, splits, kept, done) if any(word in label for word in only) else None
+                if found is None:
+                    continue
+                codes, P, each, seconds = found
+                judged = reliability(codes, P)
+                losses.setdefault(name, {})[label] = np.mean(each)
+                rows.append([name, label, len(each), f"{judged.error_rate:.1%}", f"{np.mean(each):.4f}",
+                             f"{judged.calibration_error:.1%}", f"{np.mean(seconds):.1f}"])  # fmt: skip
+                print(rows[-1], flush=True)
+    header = ["data", "model", "splits", "error", "log loss", "calibration error", "seconds to fit"]
+    both = {name: found for name, found in losses.items() if DEFAULT in found and len(found) > 1}
+    good = sum(found[DEFAULT] <= min(found.values()) + CLOSE for found in both.values())
+    summary = f"Log loss of the default lowest, or within {CLOSE} of the best, on {good} of {len(both)} sets"
+    summary += f" ({good / max(len(both), 1):.0%})."
+    return "\n".join([*lines_of(header, rows), "", summary])
+
+
+def main(splits: int = 10, write: bool = False, **settings) -> str:
+    """Measure, print, and keep the table if asked to."""
+    found = table(splits, **settings)
+    print(found)
+    if write:
+        command = f"python benchmarks/defaults_classification.py --splits {splits} --write"
+        keep("defaults_classification", "The default classifier on real data", command, found.splitlines())
+    return found
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--splits", type=int, default=10)
+    arguments.add_argument("--write", action="store_true", help="keep the table in benchmarks/results/")
+    arguments.add_argument("--kept", help="a file of what was measured before, and is now")
+    arguments.add_argument("--done", action="store_true", help="nothing is measured: the table of what was")
+    arguments.add_argument("--only", nargs="+", default=[""], help="models whose names hold one of these words")
+    arguments.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    options = arguments.parse_args()
+    main(options.splits, options.write, kept=Kept(options.kept), done=options.done, sets=options.sets,
+         only=options.only)  # fmt: skip
