@@ -32,7 +32,7 @@ class LatentEvidence:
         self.n, self.codes, self.infer = len(codes), codes, infer
         self.found: Any = None  # the last approximation
         self.iterations = 0  # of inference, at all theta together
-        self.triangles = [gram.Triangle(kernel, X) for kernel in kernels]
+        self.triangles = [gram.triangle(kernel, X) for kernel in kernels]
         self.sizes = [triangle.layout.size for triangle in self.triangles]
         self.size = sum(self.sizes)
         self._covariances = [Covariance(np.zeros((self.n, self.n))) for _ in kernels]

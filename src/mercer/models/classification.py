@@ -33,7 +33,7 @@ from mercer.learning.latent import LabelProblem
 from mercer.learning.optimise import METHODS
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Classifier, wholly
-from mercer.models.regression import Found, Iteration, quoted, warn_of_interruption
+from mercer.models.regression import Found, Iteration, quoted, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.report.classification import report
 
@@ -131,6 +131,7 @@ class GaussianProcessClassifier(Classifier):
         self._check_combination(len(self.classes_))
         self.inference_ = chosen_inference(n, len(self.classes_)) if self.inference == "auto" else self.inference
         kernels = self._kernels_for(X)
+        warn_of_model(self, kernels, X, unknown_mean=False)
         require_memory(
             8 * n * n * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
             "Use fewer rows, a random subset of them, say, or a larger machine.",

@@ -198,7 +198,7 @@ def report(model, X=None, y=None) -> Report:
 
 
 def _remedy(model) -> str:
-    if model.inference != "laplace":
+    if model.inference_ != "laplace":
         return "another kernel may help"
     better = "ep" if len(model.classes_) == 2 else "variational"
     return f"inference={better!r} is more accurate than 'laplace'"
