@@ -48,6 +48,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/classification.py
 	$(BIN)/python benchmarks/inferences.py
 	$(BIN)/python benchmarks/usps.py
+	$(BIN)/python benchmarks/optima.py
+	$(BIN)/python benchmarks/simulated.py
+	$(BIN)/python benchmarks/defaults.py
 
 clean:
 	rm -rf $(VENV) .demo build dist
