@@ -119,24 +119,27 @@ class Coordinates:
 
 
 class WeakPrior:
-    """What is thought of a table before it is seen, for few rows: ln p(theta), up to a constant, and its gradient.
+    """What is thought of a table before it is seen: ln p(theta), up to a constant, and its gradient.
 
-    Logarithms are normal: of lengthscales around the spread of the inputs, of the function's variance around the
-    target's, of the linear term's and the noise's around a tenth of it. A handful of rows would else be joined by
-    whatever function goes through all of them. It fades with the square of the number of rows, and is gone at a
-    hundred.
+    Logarithms are normal, lengthscales one wide around the spread of the inputs and amplitudes two wide, around
+    ``centre``; ``weight`` multiplies all of it.
     """
 
-    def __init__(self, problem):
-        coordinates, self.centre = Coordinates(problem.names()), problem.start(NOISE)
+    def __init__(self, names: list[str], centre, weight: float = 1.0):
+        coordinates, self.centre = Coordinates(names), centre
         deviation = np.full(coordinates.size, AMPLITUDE_DEVIATION)
         deviation[coordinates.lengths] = 2 * LENGTH_DEVIATION * math.sqrt(len(coordinates.lengths))  # in ln theta1
-        self.precision = (FADES / problem.n) ** 2 / deviation**2
+        self.precision = weight / deviation**2
         self.linear = coordinates.linear
 
     @classmethod
     def of(cls, problem) -> "WeakPrior | None":
-        return cls(problem) if problem.n < MANY_ROWS else None
+        """For few rows of a regression: the function's variance around the target's, the linear term's and the noise's
+        around a tenth of it. A handful of rows would else be joined by whatever function goes through all of them. It
+        fades with the square of the number of rows, and is gone at a hundred."""
+        if problem.n >= MANY_ROWS:
+            return None
+        return cls(problem.names(), problem.start(NOISE), (FADES / problem.n) ** 2)
 
     def __call__(self, theta):
         away = theta - self.centre

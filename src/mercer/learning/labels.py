@@ -18,6 +18,7 @@ from mercer.inference import softmax
 from mercer.inference.latent import Covariance
 from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
 from mercer.learning import heuristics
+from mercer.learning.family import WeakPrior
 from mercer.learning.latent import LabelProblem
 from mercer.learning.optimise import Learned, learn
 from mercer.learning.progress import Progress
@@ -28,6 +29,7 @@ REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a
 CEILINGS = (100.0, 30.0, 10.0, 3.0, 1.0)  # for the variances of the terms of a kernel
 RAISED = 3.0  # times, again and again, as long as labels held out are predicted better
 FOLDS = 3
+VARIANCE = 10.0  # of a latent function, where the weak prior of the default kernel has its centre
 SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat where rows are many
 
 
@@ -178,8 +180,12 @@ class Teacher:
             candidates = problem.candidates()
             if self.climbs != "laplace":  # whose evidence tells the best start in a fraction of the time
                 candidates = problem.likeliest(candidates, self.infer("laplace"), RANKED_ON)
+        prior = problem.prior() if self.use_priors else None
+        if self.undecided and prior is None:
+            # Where few rows tell all classes apart, the evidence is nearly flat in the variances, and they would run off.
+            prior = WeakPrior(problem.names(), problem.start() + math.log(VARIANCE) * problem.amplitude())
         learned = learn(
-            problem, problem.n, candidates, prior=problem.prior() if self.use_priors else None,
+            problem, problem.n, candidates, prior=prior,
             logarithmic=problem.logarithmic(), n_restarts=self.n_restarts if restarts is None else restarts,
             rng=generator(self.random_state), progress=Progress(shown=self.progress),
             ceiling=problem.ceiling(ceiling or CEILINGS[0]) if self.cautious else np.inf, **self.settings,
