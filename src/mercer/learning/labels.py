@@ -182,7 +182,7 @@ class Teacher:
                 candidates = problem.likeliest(candidates, self.infer("laplace"), RANKED_ON)
         prior = problem.prior() if self.use_priors else None
         if self.undecided and prior is None:
-            # Where few rows tell all classes apart, the evidence is nearly flat in the variances, and they would run off.
+            # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would run off.
             prior = WeakPrior(problem.names(), problem.start() + math.log(VARIANCE) * problem.amplitude())
         learned = learn(
             problem, problem.n, candidates, prior=prior,

@@ -34,7 +34,7 @@ from mercer.learning.optimise import METHODS, Learned, Optimum, Prior, learn
 from mercer.learning.progress import Progress
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
-from mercer.models.plan import Plan, plan
+from mercer.models.plan import Plan, plan, stages
 from mercer.models.problem import Problem
 from mercer.models.relevance import Relevance, relevance
 from mercer.report.regression import log_density, report
@@ -45,18 +45,6 @@ FEW_ROWS = 20  # below this, leaving one out says too little of intervals
 FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 3, 8  # random starts of the default kernel, on more rows or less
 LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
-
-
-def stages(n: int) -> list[int]:
-    """Numbers of rows to climb on, one after the other: the kernel and the best starts are found on a few hundred.
-
-    >>> stages(400), stages(600), stages(2000), stages(20000)
-    ([400], [300, 600], [500, 2000], [312, 1250, 5000, 20000])
-    """
-    sizes = [n]
-    while sizes[0] > 500:
-        sizes.insert(0, max(sizes[0] // 4, 300))
-    return [300, n] if 400 < n <= 500 else sizes
 
 
 class LeaveOneOut(NamedTuple):
@@ -199,7 +187,7 @@ class GaussianProcessRegressor(Regressor):
             amplitude=problem.amplitude() if prior is None else None, logarithmic=problem.logarithmic(),
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
             rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)), floor=problem.floor(),
-            sizes=stages(problem.n), heats=True, judge=problem.score if prior is None else None,
+            sizes=stages(problem.n), heats=True, judge=None if self.learning == "map" else problem.score,
             **{"loosened": problem.loosened, **settings},
         )  # fmt: skip
         if not learned.optima:
@@ -220,14 +208,12 @@ class GaussianProcessRegressor(Regressor):
             return self._learn(problem)
         self.choice_ = choice
         best, coordinates = choice.tried[0], family.Coordinates(problem.names())
+        problem = problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu)))
         if choice.interrupted:
             warn_of_interruption(choice.evaluations)
             found = Optimum(best.log_evidence, best.theta, "interrupted", converged=False)
-            return family.simplified(
-                problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu))), best.member,
-                Learned([found], [], choice.evaluations, 0, 0.0, interrupted=True),
-            )  # fmt: skip
-        problem = problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu)))
+            learned = Learned([found], [], choice.evaluations, 0, 0.0, interrupted=True)
+            return family.simplified(problem, best.member, learned)
         count = FEW_DRAWN if first > FEW_ROWS_TO_SEARCH else MANY_DRAWN
         drawn = family.random_starts(problem, best.member, count, generator(self.random_state))
         candidates = [("the choice of the kernel", best.theta), *family.starts(problem), *drawn]
@@ -239,6 +225,10 @@ class GaussianProcessRegressor(Regressor):
             loosened=lambda theta: family.loosened(problem, theta),
         )  # fmt: skip
         learned.evaluations += choice.evaluations
+        if prior is not None:  # told is the evidence
+            for optimum in learned.optima:
+                optimum.value -= prior(optimum.theta)[0]
+            learned.history = [step._replace(value=step.value - prior(step.theta)[0]) for step in learned.history]
         return family.simplified(problem, best.member, learned)
 
     def _calibrates(self) -> bool:
