@@ -149,3 +149,20 @@ def test_hard_cases_converge(lengthscale, likelihood):
 def test_what_is_no_covariance_is_told():
     assert laplace(upper(-5.0 * np.eye(4)), np.ones(4), Logistic()) is None
     assert ep(upper(np.full((3, 3), np.nan)), np.ones(3), Probit()) is None
+
+
+@pytest.mark.parametrize("infer", [gaussian, local], ids=lambda f: f.__name__)
+def test_what_has_converged_cannot_be_far_below_its_maximum(infer):
+    """Where variances are huge rounding ends a climb, hundreds of nats below what another start reaches: it says so."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    t = np.where(X[:, 0] + 0.7 * rng.normal(size=60) > 0, 1.0, -1.0)
+    correlation, warm, gap = k.RBF(1.0)(X), None, {}
+    for power in (6, 8, 11, 14)[: 4 if infer is local else 3]:
+        found = infer(upper(10.0**power * correlation), t, Logistic(), gradient=False)
+        warm = infer(upper(10.0**power * correlation), t, Logistic(), warm, gradient=False)
+        gap[power] = warm.log_evidence - found.log_evidence
+        assert gap[power] < 2 or not found.converged
+        assert found.converged or power > 8
+    if infer is local:
+        assert gap[14] > 100  # so that this can fail

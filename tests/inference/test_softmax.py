@@ -382,6 +382,14 @@ def test_hard_cases_end_in_numbers(amplitude, lengthscale):
     assert np.isfinite(bound.slope([lambda inverse, a: np.sum(whole(inverse) * K)])).all()
 
 
+@pytest.mark.parametrize("amplitude", [1e11, 1e14])
+def test_a_bound_lost_in_rounding_says_so(amplitude):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    y = np.digitize(X[:, 0], [-0.5, 0.5])
+    assert not variational([Covariance(rbf(X, amplitude, 1.0))], y).converged
+    assert variational([Covariance(rbf(X, 100.0, 1.0))], y).converged
+
+
 def test_start_saves_steps_and_changes_nothing():
     _, y, Ks = problem(5, True, n=80)
     first = laplace(covariances(Ks), y)

@@ -202,11 +202,12 @@ class Climb:
     direction ascends, Psi is concave and a step that does not raise it enough is halved: this cannot diverge.
     """
 
-    def __init__(self, processes: Processes, room, factor: Joint | None = None, likelihood: Callable | None = None):
+    def __init__(self, processes: Processes, room, factor: Joint | None = None, likelihood: Callable | None = None,
+                 most: int = MOST_STEPS):  # fmt: skip
         self.processes, self.room, self.likelihood = processes, room, likelihood or processes.likelihood
         self.factor, self.fixed = factor, factor is not None
         self.budget = max(10 if self.fixed else 4, processes.n // 150)
-        self.tolerance, self.most = (1e-9, 12) if self.fixed else (1e-17, MOST_STEPS)
+        self.tolerance, self.most = 1e-9 if self.fixed else 1e-17, most
         self.steps, self.converged = 0, False
 
     def stand(self, a):

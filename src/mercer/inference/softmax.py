@@ -1,21 +1,35 @@
 """Several classes at once, in the softmax model of `joint`: Laplace's approximation, and a lower bound."""
 
 import dataclasses
+import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from mercer.inference.joint import Climb, Joint, Processes, SoftmaxApproximation, room_for
 from mercer.inference.latent import Mixing
-from mercer.inference.softmax_posterior import SMALLEST, Expectation
+from mercer.inference.softmax_posterior import FEW_POINTS, FEWEST_POINTS, SMALLEST, Expectation
 
-MOST_ROUNDS, MOST_ON_THE_WAY = 60, 30
-ENOUGH = 3e-4  # how far a site may be from what it should be, relative to itself
-ON_THE_WAY = 1e-2  # the same while parameters are learned
 GOOD_ENOUGH = 0.05
-SETTLED_IN, SETTLED = 6, 1e-3  # rounds in which the bound changes by no more than this much of it
+SETTLED = 1e-3  # of the bound: what it may still change in the last rounds
 SHORTEST = 1e-3  # share of a step
 SLACK = 0.02  # of the bound: what it may lose in a round, as fixed point and maximum are not quite the same
+
+
+class Effort(NamedTuple):
+    """How well a variational posterior is sought."""
+
+    enough: float  # how far a site may be from what it should be, relative to itself
+    rounds: int
+    settled_in: int  # rounds
+    steps: int  # of Newton's method in a round
+    points: int  # of quadrature
+
+
+ON_THE_WAY = Effort(1e-2, 25, 3, 6, FEWEST_POINTS)  # while parameters are learned
+FULL = Effort(3e-4, 60, 6, 12, FEW_POINTS)
+MANY = 1000  # rows from which on a full effort would take minutes
 
 
 def laplace(Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True, classes: int | None = None):
@@ -66,29 +80,30 @@ def variational(
     """
     processes = Processes(Ks, labels, classes)
     room = room_for(processes, start)
+    effort = ON_THE_WAY if gradient or processes.n > MANY else FULL
+    at = functools.partial(_Round.at, processes, room=room, effort=effort)
     even = np.full_like(processes.targets, 1 / processes.classes)
     here = None
     if start is not None and start.a.shape == even.shape:
-        here = _Round.at(processes, start.sites, start.a, room)
+        here = at(start.sites, start.a)
     if here is None or here.value < -processes.n * math.log(processes.classes):
-        here = _Round.at(processes, even, np.zeros_like(even), room)  # no start, or one worse than to know nothing
+        here = at(even, np.zeros_like(even))  # no start, or one worse than to know nothing
     if here is None:
         return None
     mixing, share, rounds = Mixing(), 1.0, 0
-    enough, most = (ON_THE_WAY, MOST_ON_THE_WAY) if gradient else (ENOUGH, MOST_ROUNDS)
     recent = [here.value]
-    while here.off > enough and rounds < most and not _settled(recent):
+    while here.off > effort.enough and rounds < effort.rounds and not _settled(recent, effort):
         least = here.value - SLACK * max(1.0, abs(here.value))
         logs = mixing.next(np.log(here.sites), here.change, 1.0, here.unit)
-        there = _Round.at(processes, np.exp(np.clip(logs, math.log(SMALLEST), 0.0)), here.climb.a, room)
+        there = at(np.exp(np.clip(logs, math.log(SMALLEST), 0.0)), here.climb.a)
         rounds += 1
         while there is None or there.value < least:  # the plain step, shorter and shorter: along it the bound rises
             mixing, sites = Mixing(), (1 - share) * here.sites + share * here.climb.sites
-            there = _Round.at(processes, sites, here.climb.a, room)
+            there = at(sites, here.climb.a)
             rounds += 1
             share /= 2
-            if share < SHORTEST or rounds > most:
-                there = _Round.at(processes, here.sites, here.climb.a, room)
+            if share < SHORTEST or rounds > effort.rounds:
+                there = at(here.sites, here.climb.a)
                 break
         if there is None:
             return None
@@ -99,16 +114,16 @@ def variational(
     climb = here.climb
     # Where a prior is so wide that the smallest site still tells something, sites are not what they should be.
     heard = max(float(K.diagonal.max(initial=0.0)) for K in Ks) * SMALLEST < GOOD_ENOUGH
-    converged = heard and (here.off < GOOD_ENOUGH or _settled(recent))
+    converged = heard and (here.off < GOOD_ENOUGH or _settled(recent, effort))
     return SoftmaxApproximation(
         here.value, climb.a, climb.f, here.sites, processes, climb.factor, room, rounds, converged
     )
 
 
-def _settled(values) -> bool:
+def _settled(values, effort: Effort) -> bool:
     """Whether the last rounds changed nothing of the bound that matters."""
-    last = values[-SETTLED_IN:]
-    return len(last) == SETTLED_IN and max(last) - min(last) < SETTLED * max(1.0, abs(last[-1]))
+    last = values[-effort.settled_in :]
+    return len(last) == effort.settled_in and max(last) - min(last) < SETTLED * max(1.0, abs(last[-1]))
 
 
 @dataclasses.dataclass(eq=False)
@@ -123,13 +138,13 @@ class _Round:
     off: float
 
     @classmethod
-    def at(cls, processes, sites, a, room) -> "_Round | None":
+    def at(cls, processes, sites, a, room, effort: Effort) -> "_Round | None":
         """From m = K a; None where a factorisation fails."""
         factor = Joint(processes, sites, room)
         if not factor.positive:
             return None
         V = factor.contrasts()
-        climb = Climb(processes, room, factor, Expectation(processes.labels, V)).stand(a)
+        climb = Climb(processes, room, factor, Expectation(processes.labels, V, effort.points), effort.steps).stand(a)
         if not climb.up():
             return None
         s = sites.T

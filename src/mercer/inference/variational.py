@@ -60,7 +60,11 @@ def gaussian(K: Covariance, t, likelihood, start: Approximation | None = None, g
 
 
 def _solved(K: Covariance, S, nu, mean) -> bool:
-    """Whether m = K (nu - S m) holds: where K is huge, its digits are lost and bounds end far below their maximum."""
+    """Whether m = K (nu - S m) holds to a hundredth.
+
+    Where K is huge, what is left of nu - S m has no digits; then bounds change by rounding alone, and a climb ends
+    wherever it is.
+    """
     return bool(np.abs(K.times(nu - S * mean) - mean).max() <= RESIDUAL * np.abs(mean).max())
 
 

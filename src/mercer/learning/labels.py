@@ -84,7 +84,7 @@ class Teacher:
             if self.rescales and not learned.interrupted:
                 theta, scores = self._rescaled(few, learned)
                 if few is not one:
-                    other, others = self._rescaled(one, first)
+                    other, others = self._rescaled(one, first, scores)
                     if not surely_better(scores, others):
                         few, learned, theta = one, first, other
             if few.n == problem.n:
@@ -143,11 +143,12 @@ class Teacher:
         better = (found.optima[0].value - best.value) * ratio > price or found.interrupted
         return (each, found) if better else (one, learned)
 
-    def _rescaled(self, problem, learned) -> tuple[np.ndarray, np.ndarray]:
+    def _rescaled(self, problem, learned, rival=None) -> tuple[np.ndarray, np.ndarray]:
         """theta with all variances times a power of `RAISED`, the one that predicts labels held out best; and ln p of
         each of them (with the prior's share).
 
-        Up, or else down, from where the evidence is highest, as long as it surely pays.
+        Up, or else down, from where the evidence is highest, as long as it surely pays; not where ``rival`` scores are
+        better to begin with.
         """
         theta, mask = learned.optima[0].theta, problem.amplitude()
         prior = problem.prior() if self.use_priors else lambda theta: (0.0, None)
@@ -162,7 +163,8 @@ class Teacher:
             return folds.scores(RAISED**power) + prior(moved(power))[0] / problem.n
 
         best, power = scores(0), 0
-        for way in (1, -1) if mask is not None else ():
+        beaten = rival is not None and surely_better(rival, best)
+        for way in () if beaten or mask is None else (1, -1):
             while abs(power + way) <= REACH / np.log(RAISED) and surely_better(new := scores(power + way), best):
                 best, power = new, power + way
             if power:
