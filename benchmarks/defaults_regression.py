@@ -1,7 +1,7 @@
 """`GaussianProcessRegressor()` on every regression set, beside fixed kernels, scikit-learn's process and a forest.
 
 Per set: the default; eight fixed kernels (standard with smoothness 1/2, 3/2, 5/2 and infinity, with and without the
-linear term, one lengthscale for each input), of which the best is chosen with hindsight, one for each set;
+linear term, one lengthscale for each input), the best of which is picked for each set in hindsight;
 scikit-learn's process (Matern 5/2 with ARD, constant and white noise on standardised inputs, restarts), on fewer splits
 and rows, as it takes minutes; a quantile regression forest.
 Scores on rows held out; CRPS and RMSE in units of the target's spread.
@@ -25,7 +25,7 @@ QUANTILES = np.linspace(0.01, 0.99, 99)
 
 
 def split(X, y, seed: int, rows: int):
-    """Training and test rows: at most ``rows`` and a thousand, no less than a fifth for the test."""
+    """At most ``rows`` training rows, and no more than four fifths of all; at most a thousand test rows."""
     order = np.random.default_rng(seed).permutation(len(y))
     n = min(rows, int(0.8 * len(y)))
     train, test = order[:n], order[n : n + MOST_TESTED]
@@ -126,8 +126,8 @@ def lines(splits: int, rows: int, peer_splits: int = 1, peer_rows: int = 300) ->
         out.append(row)
     ratios, held = np.array(ratios), np.mean(held, axis=0)
     summary = (
-        f"Mean CRPS of the default within 2% of the best fixed kernel of hindsight on {np.sum(ratios <= 1.02)} of "
-        f"{len(ratios)} sets, within 5% on {np.sum(ratios <= 1.05)}; intervals of 50, 80 and 95% hold {held[0]:.1%}, "
+        f"Mean CRPS of the default within 2% of the fixed kernel that is best in hindsight on {np.sum(ratios <= 1.02)} "
+        f"of {len(ratios)} sets, within 5% on {np.sum(ratios <= 1.05)}; intervals of 50, 80 and 95% hold {held[0]:.1%}, "
         f"{held[1]:.1%} and {held[2]:.1%} on average."
     )
     said = (

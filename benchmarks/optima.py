@@ -1,4 +1,4 @@
-"""Does the default fit end at the best optimum there is? Beside the best of twenty climbs from random starts.
+"""Does the default fit reach the best optimum? Compared with the best of twenty climbs from random starts.
 
 100 problems: subsets of the regression sets, of 60 to 450 rows. The kernel is the one that the default chose; its
 evidence is climbed by SciPy's L-BFGS-B from twenty places with lengthscales log-uniform in 0.1-10 times the spread
@@ -91,7 +91,7 @@ def main(problems: int, write: bool):
             "converged",
             "seconds",
         ]
-        keep("optima", "Does the default fit end at the best optimum there is?", "python benchmarks/optima.py --write",
+        keep("optima", "Does the default fit reach the best optimum?", "python benchmarks/optima.py --write",
              [summary, "", *table(header, rows)])  # fmt: skip
 
 

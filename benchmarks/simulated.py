@@ -1,4 +1,4 @@
-"""Do intervals hold what they should where the model is right? Data drawn from processes of the default's own family.
+"""Do intervals cover what they should when the model is right? Data drawn from processes of the default's own family.
 
 Functions are drawn from a Matern process (smoothness 3/2, 5/2 or infinite in turn, a lengthscale for each input drawn
 around the spread of the inputs) with noise of a tenth of their variance. Claim: 95% intervals of the default hold 94 to
@@ -49,7 +49,7 @@ def main():
             *table(["rows", "inputs", "50%", "80%", "95%", "standard error"], rows),
         ]
         keep(
-            "simulated", "What intervals hold where the model is right", "python benchmarks/simulated.py --write", lines
+            "simulated", "What intervals cover when the model is right", "python benchmarks/simulated.py --write", lines
         )
 
 

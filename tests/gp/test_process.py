@@ -248,3 +248,30 @@ def test_bad_input_is_refused_with_a_reason(call, says):
 def test_repr():
     assert repr(mc.GP(k.RBF())) == "GP(RBF(lengthscale=1.0), mean=0.0)"
     assert "given 9 observations" in repr(mc.GP(k.RBF()).condition(X, y, noise=0.1))
+
+
+def test_an_unknown_mean_is_integrated_out_one_after_the_other():
+    x, y = np.linspace(0, 4, 9)[:, None], np.sin(np.linspace(0, 4, 9)) + 3.0
+    f = mc.GP(k.RBF(1.0), mean="unknown")
+    with pytest.raises(mc.ParameterError, match="unknown before"):
+        f.mean(x)
+    g = f.condition(x[:4], y[:4], noise=0.1)
+    both = g.condition(x[4:], y[4:], noise=0.1)
+    whole = f.condition(x, y, noise=0.1)
+    np.testing.assert_allclose(both.mean(x + 0.3), whole.mean(x + 0.3), atol=1e-10)
+    np.testing.assert_allclose(both.covariance(x + 0.3), whole.covariance(x + 0.3), atol=1e-10)
+    # ln p(new | seen) is the density of the joint prediction, noise included.
+    mean, covariance = g.mean(x[4:]), g.covariance(x[4:]) + 0.1 * np.eye(5)
+    z = np.linalg.solve(np.linalg.cholesky(covariance), y[4:] - mean)
+    expected = -0.5 * z @ z - 0.5 * np.linalg.slogdet(covariance)[1] - 2.5 * np.log(2 * np.pi)
+    assert g.log_likelihood(x[4:], y[4:], noise=0.1) == pytest.approx(expected, abs=1e-9)
+    # A constant kernel of huge variance is nearly the same thing.
+    nearly = mc.GP(k.RBF(1.0) + k.Constant(1e7)).condition(x, y, noise=0.1)
+    np.testing.assert_allclose(whole.mean(x + 0.3), nearly.mean(x + 0.3), atol=1e-5)
+    np.testing.assert_allclose(whole.variance(x + 0.3), nearly.variance(x + 0.3), atol=1e-5)
+    dmean, dvariance = whole.gradients(x + 0.3)
+    step = 1e-6
+    np.testing.assert_allclose(
+        dvariance[:, 0], (whole.variance(x + 0.3 + step) - whole.variance(x + 0.3 - step)) / 2e-6, atol=1e-6
+    )
+    np.testing.assert_allclose(dmean[:, 0], (whole.mean(x + 0.3 + step) - whole.mean(x + 0.3 - step)) / 2e-6, atol=1e-6)

@@ -321,3 +321,19 @@ def test_interrupting_the_choice_keeps_the_best_so_far(monkeypatch):
         found = model(X, y)
     assert found.score(X, y) > 0.9
     assert not found.optima_[0].converged
+
+
+def test_units_of_the_target_do_not_matter_without_a_mean_either():
+    X, y = draw(22, 25, 1, lambda X: np.sin(2 * X[:, 0]), 0.1)
+    small, large = model(X, y, normalize=False), model(X, 1e4 * y, normalize=False)
+    np.testing.assert_allclose(large.predict(X) / 1e4, small.predict(X), atol=0.02)
+    np.testing.assert_allclose(np.sqrt(large.noise_) / 1e4, np.sqrt(small.noise_), rtol=0.1)
+
+
+def test_what_is_told_follows_an_update():
+    X, y = draw(23, 40, 1, lambda X: 2 + np.sin(2 * X[:, 0]), 0.1)
+    found = model(np.r_[X[:30], X[:3]], np.r_[y[:30], y[:3]]).update(X[30:], y[30:])
+    assert found.loo().mean.shape == (43,)
+    parts = found.decompose(X)
+    np.testing.assert_allclose(sum(mean for mean, _ in parts.values()) + found.mean_, found.predict(X), atol=1e-9)
+    assert "Kernels tried" in str(found.report())

@@ -106,6 +106,11 @@ class GP:
             np.maximum(variance, 0.0, out=variance)
         return mean, variance
 
+    @property
+    def unknown(self) -> bool:
+        """Whether the mean has an unknown constant."""
+        return self.prior_mean.unknown
+
     def constant(self) -> float:
         """The estimate of an unknown constant in the mean; zero where there is none."""
         if not self.prior_mean.unknown:
@@ -227,7 +232,11 @@ class GP:
             return 0.0
         if self.prior_mean.unknown:
             both = self._with(X, y, noise, self._extend(X, n, noise))
-            return both.log_evidence() - (0.0 if self.observed is None else self.log_evidence())
+            if self.observed is None:
+                return both.log_evidence()
+            # Contrasts of all rows and of those seen before are taken along directions of unit length each.
+            before = len(self.observed.y)
+            return both.log_evidence() - self.log_evidence() - 0.5 * math.log((before + n) / before)
         L, residual = self._extend(X, n, noise), y - self.prior_mean(X)
         if self.observed is None:
             white = L.half_solve(residual)

@@ -136,6 +136,8 @@ class WeightPosterior:
     def leave_one_out(self):
         half = self.factor.half_solve(self._features(self.X).T)
         diagonal = (1 - np.einsum("ij,ij->j", half, half) / self.noise) / self.noise
+        # A row that alone determines a weight without a prior leaves nothing to estimate it from; there it stays.
+        diagonal = np.where(diagonal * self.noise > len(self.y) * np.finfo(float).eps, diagonal, 1 / self.noise)
         return self.y - self.a / diagonal, 1 / diagonal
 
     def residual(self) -> float:

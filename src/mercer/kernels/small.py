@@ -9,30 +9,33 @@ import math
 import numpy as np
 
 from mercer.core.coordinates import Layout
-from mercer.core.inputs import as_matrix
+from mercer.core.inputs import as_matrix, check_width
 from mercer.kernels.stationary import Standard
 
 MOST_ROWS = 500
 FEW = 8  # columns up to which squared differences are kept
-NEAR = 1e-2  # of squared lengths: distances below that share have lost digits to the matrix product
+NEAR = 1e-2  # share of squared norms: smaller squared distances lose digits in the matrix product
 FIELDS = ("theta0", "theta1", "theta2", "theta3")
 
 
 def applies(kernel, n: int) -> bool:
-    """Whether this is a standard kernel, with everything that is not switched off free to move, on few rows."""
+    """Whether this is a standard kernel without fixed parameters, on few rows."""
     return type(kernel) is Standard and n <= MOST_ROWS and not kernel.fixed
 
 
 class SmallTriangle:
-    """What `gram.Triangle` is, for the standard kernel on few rows. About eight n x n matrices of memory."""
+    """What `gram.Triangle` is, for the standard kernel on few rows. About 7 + min(d, 8) matrices n x n of memory."""
 
     def __init__(self, kernel: Standard, X):
         self.layout, self._kernel = Layout.of(kernel), kernel
         X = as_matrix(X)
+        for field in ("theta1", "shift", "scale"):
+            if np.size(getattr(kernel, field)) > 1:
+                check_width(X, np.size(getattr(kernel, field)), field)
         X = X if kernel.shift is None else X - kernel.shift
         self.X = np.ascontiguousarray(X if kernel.scale is None else X / kernel.scale)
         self.nu = math.inf if kernel.nu is None else float(kernel.nu)
-        self._products = self.X @ self.X.T
+        self._products, self._centred = self.X @ self.X.T, self.X - self.X.mean(axis=0)
         sizes = {place.field: len(place.entries) for place in self.layout.places}
         edges = np.cumsum([0, *(sizes.get(field, 0) for field in FIELDS)])
         self._where = {field: slice(*edges[i : i + 2]) for i, field in enumerate(FIELDS)}
@@ -61,7 +64,7 @@ class SmallTriangle:
             for p, squares in zip(np.broadcast_to(precision, len(self._differences)), self._differences, strict=True):
                 r2 += p * squares
             return r2
-        A = (self.X - self.X.mean(axis=0)) * np.sqrt(precision)
+        A = self._centred * np.sqrt(precision)
         lengths = np.einsum("ij,ij->i", A, A)
         size = lengths[:, None] + lengths[None, :]
         r2 = size - 2 * (A @ A.T)
@@ -110,7 +113,7 @@ class SmallTriangle:
             W = G * in_r2
             W *= theta0
             # sum_ij W_ij (x_i - x_j)^2 = 2 (sum_i w_i x_i^2 - x^T W x), w the sums of the rows of W.
-            moments = W.sum(axis=1) @ self.X**2 - np.einsum("ij,ij->j", self.X, W @ self.X)
+            moments = W.sum(axis=1) @ self._centred**2 - np.einsum("ij,ij->j", self._centred, W @ self._centred)
             one = theta1.size == 1
             slope[self._where["theta1"]] = 2 * theta1 * (moments.sum() if one else moments)
             slope[self._where["theta2"]] = theta2 * G.sum()

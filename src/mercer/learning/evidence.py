@@ -19,7 +19,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Evaluation(NamedTuple):
-    """The evidence at one theta, its gradient, and by what C would best be multiplied, y^T C^-1 y / n."""
+    """The evidence at one theta, its gradient, and by what C would best be multiplied, y^T P y / (n - q)."""
 
     value: float
     gradient: np.ndarray | None

@@ -3,7 +3,7 @@
 The family is the standard kernel (PRML 6.72) with four smoothnesses, with and without the linear term, with one
 lengthscale for all inputs or one each. All members are compared on the rows where learning begins, each at its own
 maximum of the evidence, by the mean CRPS of rows left out. One compiled program serves all of them: the smoothness is a
-number in it, and lengthscales that are one are coordinates that move together.
+number in it, and a shared lengthscale is coordinates that move together.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from mercer.learning.evidence import left_out_score
 from mercer.learning.optimise import HEAT, NEGLIGIBLE, REACH, Objective, climb
 
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
-STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # of lengthscales, where heats begin
+STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # factors on lengthscales at the starts
 NOISE = 0.1  # of the target's variance, where climbs begin
 OFF = -35.0  # ln theta3 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
-MANY_ROWS, FADES = 100, 20.0  # rows from which on there is no prior, and up to which it has its whole weight
+MANY_ROWS, FADES = 100, 20.0  # rows from which there is no prior, and where its weight is one
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
-ENOUGH = 0.05  # nats left to gain that end a climb here
+ENOUGH = 0.05  # nats: a climb ends here when less is left to gain
 PRICE = 1.0  # share of the rows that a parameter costs in the score: rows left out took part in learning it
 
 
@@ -54,7 +54,10 @@ class Tried(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Choice:
-    """What was chosen, and what else was tried: best first. ``rows``: how many rows decided."""
+    """What was chosen, and what else was tried: best first. ``rows``: how many rows decided.
+
+    The score is minus the mean CRPS of rows left out, worsened by the share k / n of k parameters in n rows.
+    """
 
     tried: list[Tried]
     rows: int
@@ -70,7 +73,7 @@ class Choice:
         if len(self.tried) < 2:
             return "the only one tried"
         ahead = self.tried[1].score / self.tried[0].score - 1
-        return f"{ahead:.1%} better on rows left out than the next of {len(self.tried)} (choice_)"
+        return f"score on rows left out {ahead:.1%} better than the next of {len(self.tried)} kernels tried (choice_)"
 
     def __str__(self):
         best = self.tried[0].score
@@ -83,7 +86,7 @@ class Choice:
             ]
             for t in self.tried
         ]
-        return table(["kernel", "CRPS left out", "", "log evidence"], rows)
+        return table(["kernel", "CRPS + price", "", "log evidence"], rows)
 
     __repr__ = __str__
 
@@ -119,10 +122,10 @@ class Coordinates:
 
 
 class WeakPrior:
-    """What is thought of a table before it is seen: ln p(theta), up to a constant, and its gradient.
+    """Log-normal prior on the default kernel's parameters: ln p(theta), up to a constant, and its gradient.
 
-    Logarithms are normal, lengthscales one wide around the spread of the inputs and amplitudes two wide, around
-    ``centre``; ``weight`` multiplies all of it.
+    Standard deviations of logarithms: 1 for a shared lengthscale, sqrt(d) for each of d, 2 for amplitudes and noise;
+    around ``centre``. ``weight`` multiplies all of it.
     """
 
     def __init__(self, names: list[str], centre, weight: float = 1.0):
@@ -135,11 +138,11 @@ class WeakPrior:
     @classmethod
     def of(cls, problem) -> "WeakPrior | None":
         """For few rows of a regression: the function's variance around the target's, the linear term's and the noise's
-        around a tenth of it. A handful of rows would else be joined by whatever function goes through all of them. It
-        fades with the square of the number of rows, and is gone at a hundred."""
+        around a tenth of it. Without it, a handful of rows would simply be interpolated. Its weight falls with the
+        square of the number of rows, and is nothing from a hundred on."""
         if problem.n >= MANY_ROWS:
             return None
-        return cls(problem.names(), problem.start(NOISE), (FADES / problem.n) ** 2)
+        return cls(problem.names(), begin(problem), (FADES / problem.n) ** 2)
 
     def __call__(self, theta):
         away = theta - self.centre
@@ -148,9 +151,16 @@ class WeakPrior:
         return -0.5 * float(self.precision @ away**2), -self.precision * away
 
 
+def begin(problem, noise: float = NOISE) -> np.ndarray:
+    """theta on the scale of the data: amplitudes and noise (a share) in units of the target's variance."""
+    theta, size = problem.start(noise), math.log(problem.variance())
+    lengths = Coordinates(problem.names()).lengths
+    return theta + np.where(np.isin(np.arange(len(theta)), lengths), 0.0, size)
+
+
 def starts(problem) -> list[tuple[str, np.ndarray]]:
     """Where heats begin: lengthscales on the scale of the data and several times shorter and longer."""
-    coordinates, theta = Coordinates(problem.names()), problem.start(NOISE)
+    coordinates, theta = Coordinates(problem.names()), begin(problem)
     return [(f"lengthscales x {stretch:.2g}", coordinates.stretched(theta, stretch)) for stretch in STRETCHES]
 
 
@@ -158,7 +168,7 @@ def random_starts(problem, member: Member, count: int, rng) -> list[tuple[str, n
     """And some drawn at random: lengthscales up to ten times shorter or longer, one by one."""
     coordinates, found = Coordinates(problem.names()), []
     for i in range(count):
-        theta, size = problem.start(math.exp(rng.uniform(math.log(1e-4), 0.0))), len(coordinates.lengths)
+        theta, size = begin(problem, math.exp(rng.uniform(math.log(1e-4), 0.0))), len(coordinates.lengths)
         stretches = rng.uniform(-math.log(10), math.log(10), size if member.each else 1)
         theta[coordinates.lengths] -= 2 * stretches
         found.append((f"drawn {i + 1}", theta))
@@ -166,14 +176,14 @@ def random_starts(problem, member: Member, count: int, rng) -> list[tuple[str, n
 
 
 def loosened(problem, theta) -> np.ndarray | None:
-    """``theta`` with lengthscales and noise brought back to where they have a slope; None if they are there.
+    """``theta`` with lengthscales and noise moved back to where the evidence has a slope; None if they are there.
 
     On few rows an input may be of no use. An infinite lengthscale is a plateau, from which more rows do not lead back.
     """
-    lengths, begin = Coordinates(problem.names()).lengths, problem.start(NOISE)
+    lengths, scaled = Coordinates(problem.names()).lengths, begin(problem)
     noisy = problem.loosened(theta)
     free = theta.copy() if noisy is None else noisy
-    free[lengths] = np.maximum(free[lengths], begin[lengths] - 2 * math.log(5.0))
+    free[lengths] = np.maximum(free[lengths], scaled[lengths] - 2 * math.log(5.0))
     return None if np.abs(free - theta).max() < 0.5 else free
 
 
@@ -183,14 +193,14 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
     One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term and, once
     more, the lengthscales, at the two best of these. About 150 evaluations.
     """
-    coordinates, begin = Coordinates(problem.names()), starts(problem)
-    thetas = np.stack([theta for _, theta in begin])
+    coordinates = Coordinates(problem.names())
+    thetas = np.stack([theta for _, theta in starts(problem)])
     box = thetas.min(axis=0) - REACH, thetas.max(axis=0) + REACH
     if coordinates.linear is not None:
         box[0][coordinates.linear] = OFF - REACH
     floor, prior = problem.floor(), WeakPrior.of(problem)
     amplitude = problem.amplitude() if prior is None else None
-    if (floor > NEGLIGIBLE).any() or prior is not None:
+    if (floor > NEGLIGIBLE + math.log(problem.variance())).any() or prior is not None:
         box, amplitude = (np.maximum(box[0], floor), box[1]), None
     tried: dict[Member, Tried] = {}
     with contextlib.ExitStack() as stack:
@@ -215,7 +225,8 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
                 origins = [max(run, key=lambda optimum: optimum.value).theta]
             found = climb(objective, origins[0], "", "lbfgs", span, None, iterations, ENOUGH)
             score = left_out_score(objective.evidence, np.clip(found.theta, *objective.box))
-            tried[member] = Tried(member, found.value, score * (1 + PRICE * span.shape[1] / m), found.theta)
+            evidence = found.value - (0.0 if prior is None else prior(found.theta)[0])
+            tried[member] = Tried(member, evidence, score * (1 + PRICE * span.shape[1] / m), found.theta)
             return tried[member]
 
         def best_of(members):

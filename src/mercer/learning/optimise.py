@@ -1,9 +1,9 @@
 """Climbing the evidence: SciPy's L-BFGS or conjugate gradients, fewer steps, and no exceptions on the way.
 
 Fewer evaluations on all n rows come from three things. A common amplitude is never searched for: it has a closed form
-(`Evidence`, profiled). Most of the way is gone on a random subset of the rows, where an evaluation costs little: there
-several starts run a heat against each other, and the best go on. And the curvature there, times the ratio of rows,
-tells the next stage how to step.
+(`Evidence`, profiled). Most of the climb is on a random subset of the rows, where an evaluation costs little: several
+starts are compared there after a few iterations (a heat), and the best go on. And the curvature there, times the ratio
+of rows, tells the next stage how to step.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ MOST_FOR_DECREMENT = 1000  # parameters up to which the inverse curvature is kep
 LEFT = 0.01  # nats: a climb has converged when Newton's step would gain less
 HEAT = 6  # iterations after which starts are compared
 RIVALS = 2  # climbs that go on after a heat, and optima of a subset that are climbed on more rows
-FEW_ROWS, RIVALS_OF_FEW = 200, 5  # up to so many rows, where evaluations cost nothing and optima are many
+FEW_ROWS, RIVALS_OF_FEW = 200, 5  # rows up to which more climbs go on, and how many: evaluations are cheap, optima many
 SAME = 0.02  # logarithms closer than this are one place
-BEHIND = 4.0  # nats on the subset: those further behind the best are not
+BEHIND = 4.0  # nats on the subset: optima further behind the best are dropped
 NEGLIGIBLE = math.log(1e-8)  # floors below this do not interfere with a common amplitude
 TIE = 0.5  # nats: evidence this close does not tell two optima apart
 
@@ -174,8 +174,8 @@ class Curvature:
 def climb(
     objective, theta, start: str, method: str, span, metric, max_iterations: int, enough: float, path=()
 ) -> Optimum:
-    """From theta to a maximum, along the columns of ``span`` (p, k); ``metric`` (k, k) has steps of the size of
-    Newton's, None if they are not known. ``path``: steps made before.
+    """From theta to a maximum, along the columns of ``span`` (p, k); ``metric`` (k, k) scales steps to
+    Newton's; None if not known. ``path``: steps made before.
 
     It ends where less than ``enough`` is left to gain, by Newton's decrement, and the last step gained no more. Where
     SciPy gives up before that, it begins anew from there.
@@ -290,17 +290,19 @@ def learn(
     progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
     also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
     ceiling: np.ndarray | float = np.inf, floor: np.ndarray | float = -np.inf, sizes: Sequence[int] | None = None,
-    heats: bool = False, span=None, judge: Callable | None = None, loosened: Callable | None = None,
+    negligible: float = NEGLIGIBLE, heats: bool = False, span=None, judge: Callable | None = None,
+    loosened: Callable | None = None,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
     It begins at the best of the candidates, (name, theta), at ``n_restarts`` places drawn around it, and at those in
     ``also``; with ``heats``, at all candidates, of which the best after a few iterations go on. The next stage has
-    ``ratio`` times the rows (``sizes`` of all stages) and begins at ``grown(theta, ratio)``. ``what`` is climbed, in
-    words; ``tolerance`` multiplies the gain that is not worth another step. Logarithms go ``reach`` far at most, and no
-    theta above its ``ceiling`` or below its ``floor``. Parameters move along the columns of ``span`` (p, k). Optima
-    whose values tie are ordered by ``judge(theta)``, the higher the better. ``loosened(theta)`` is theta without
-    values that few rows led to and no slope leads back from; None if there are none.
+    ``ratio`` times the rows (``sizes`` of all stages) and begins at ``grown(theta, ratio)``. ``what`` names the
+    objective in the progress line; ``tolerance`` multiplies the gain that is not worth another step. Logarithms go
+    ``reach`` far at most, and no theta above its ``ceiling`` or below its ``floor`` (``negligible`` ones aside, while a
+    common amplitude has its closed form). Parameters move along the columns of ``span`` (p, k). Optima whose values tie
+    are ordered by ``judge(theta)``, the higher the better. ``loosened(theta)`` moves parameters off plateaus that few
+    rows led to; None if none is on one.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -312,7 +314,7 @@ def learn(
     logarithmic = np.ones(len(centre), bool) if logarithmic is None else logarithmic
     spread = np.where(logarithmic, reach, np.inf)
     floor = np.broadcast_to(np.asarray(floor, dtype=float), centre.shape)
-    if (floor > NEGLIGIBLE).any():
+    if (floor > negligible).any():
         amplitude = None  # a common factor would move what is held up too
     objectives: list[Objective] = []
     interrupted, jitter = False, 0.0
@@ -367,6 +369,8 @@ def learn(
                             optimum = _held_up(objective, optimum, floor, method, span, max_iterations, enough)
                     found.append(dataclasses.replace(optimum, times_found=count))
                 best = _distinct(found) or best
+                if not best:
+                    break
                 if not final:
                     if heats:
                         near = [o for o in best[:RIVALS] if o.value > best[0].value - BEHIND]

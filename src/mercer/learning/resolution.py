@@ -1,4 +1,4 @@
-"""What a target can tell of its noise: to what it was rounded, and which rows are copies of others."""
+"""What a target tells about its noise: the step it was rounded to, and which rows are copies."""
 
 import math
 
@@ -9,15 +9,16 @@ from mercer.core.inputs import as_matrix
 from mercer.learning.heuristics import centre_and_spread
 
 MOST_DECIMALS = 12
+LARGEST_WHOLE = 1e9  # steps of a lattice up to which rounding does not make one of any numbers
 NEARLY = 1e-6  # of an input's spread: rows no further apart may be copies
-AGREEING = 0.75  # of pairs: readings of the smallest noise that a lattice allows agree less often
+AGREEING = 0.75  # share of pairs: readings with the least noise a lattice allows agree less often than this
 
 
 def resolution(y) -> float:
     """The step of the lattice that the values lie on (ratings, counts, rounded readings); 0 where none is seen.
 
     Values of a lattice repeat. Without a repetition nothing tells whether they were rounded, so none is claimed; where
-    half of them do, their least step is taken, even or not.
+    at most half are distinct, the step is the smallest gap, whether or not it divides the others.
 
     >>> resolution([1.0, 2.5, 2.5, 4.0]), resolution([0.1234, 5.678, 9.1011]), resolution([10.0, 30.0, 30.0, 20.0])
     (0.5, 0.0, 10.0)
@@ -30,7 +31,7 @@ def resolution(y) -> float:
         return float(np.diff(values).min())
     size = float(np.abs(values).max())
     for decimals in range(-15, MOST_DECIMALS + 1):
-        if not 0 < size * 10.0**decimals < 2**52:
+        if not 0 < size * 10.0**decimals < LARGEST_WHOLE:
             continue
         scaled = values * 10.0**decimals
         whole = np.rint(scaled)
@@ -42,7 +43,7 @@ def resolution(y) -> float:
 
 
 def originals(X, y) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows to keep so that none is there twice, (m,), in order; and which of these each row is, (n,).
+    """Rows that remain without copies, in order, (m,); and for every row its place among these, (n,).
 
     Two rows with the same inputs and the same target are one measurement written down twice (a bootstrap sample, a
     merged table): their agreement says nothing of the noise. Readings on a lattice agree by themselves, so there they

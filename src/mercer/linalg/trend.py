@@ -1,4 +1,4 @@
-"""Columns whose coefficients have a flat prior, beside a covariance: generalised least squares. Knows no kernels."""
+"""Generalised least squares: a trend with a flat prior on its coefficients, beside a covariance. Knows no kernels."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from mercer.core.lapack import blas
 class Trend:
     """y = H beta + e with a flat prior on beta (q,) and e ~ N(0, C) (RW06 2.7).
 
-    Whatever the data say is in the n - q contrasts of y that H does not reach: P = C^-1 - C^-1 H A^-1 H^T C^-1 with
+    All that y says of C is in its n - q contrasts orthogonal to H: P = C^-1 - C^-1 H A^-1 H^T C^-1 with
     A = H^T C^-1 H takes the place of C^-1. ``half`` is C^-1 H root^-T, so that P = C^-1 - half half^T; ``root`` is the
     lower Cholesky factor of A.
     """
@@ -50,7 +50,7 @@ class Trend:
             blas.dsyr(-1.0, column, a=inverse, lower=1, overwrite_a=1)
 
     def doubt(self, h, K) -> np.ndarray:
-        """root^-1 (h - k C^-1 H)^T: (q, s), whose squares are what not knowing beta adds to a predictive variance.
+        """root^-1 (h - k C^-1 H)^T: (q, s), whose squares, summed, are what the uncertainty of beta adds to a variance.
 
         ``h`` (s, q) are the columns at new rows and ``K`` (s, n) the covariances of these with the data.
         """

@@ -47,10 +47,14 @@ class Problem:
     def loosened(self, theta) -> np.ndarray | None:
         """``theta`` with a noise that has a slope: on few rows it may leave no trace, and from zero more rows do not
         lead back. None if it has one."""
-        least = math.log(LEAST_LOOSE_NOISE * (float(np.mean(self.target**2)) or 1.0))
+        least = math.log(LEAST_LOOSE_NOISE * self.variance())
         if self.noise is not None or theta[-1] > least - 0.5:
             return None
         return np.append(theta[:-1], least)
+
+    def variance(self) -> float:
+        """Of the target, around zero; one if it is zero everywhere."""
+        return float(np.mean(self.target**2)) or 1.0
 
     def floor(self) -> np.ndarray:
         """Of theta: noise is not below the resolution of the target."""
@@ -67,7 +71,7 @@ class Problem:
         return self._theta(self.kernel, noise)
 
     def candidates(self):
-        spread = float(np.mean(self.target**2)) or 1.0
+        spread = self.variance()
         shares = heuristics.NOISES if self.noise is None else (0.1,)
         starts = heuristics.starts(self.kernel, self.X, spread, self.unknown)
         names = ["as given", *(f"scaled to the data ({i})" for i in range(1, len(starts)))]

@@ -30,7 +30,7 @@ from mercer.kernels.algebra import Sum, split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
 from mercer.learning.evidence import LOG_2PI
-from mercer.learning.optimise import METHODS, Learned, Optimum, Prior, learn
+from mercer.learning.optimise import METHODS, NEGLIGIBLE, Learned, Optimum, Prior, learn
 from mercer.learning.progress import Progress
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
@@ -94,8 +94,8 @@ class GaussianProcessRegressor(Regressor):
         and ``theta_`` speak of that scaled target; noise always of y itself. False means a zero mean function and y as
         it is.
     random_state : seed of restarts and of the subset learning begins with. None is 0: the same data, the same model.
-    calibrate : whether the learned covariance, noise included, is multiplied by what the 95% intervals of rows left
-        out need to hold 95% of them, if they hold less, and by (n + k) / (n - k) for k parameters learned from n rows
+    calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
+        intervals cover 95% (at least 1), and by (n + k) / (n - k) for k parameters learned from n rows
         (``calibration_``). Real residuals have heavier tails than a Gaussian, new rows are harder to predict than those
         learned from, and the evidence alone makes intervals too narrow. The mean does not change; the evidence falls
         below its maximum (``optima_``). None does so for the default kernel with everything learned, and not otherwise.
@@ -111,6 +111,8 @@ class GaussianProcessRegressor(Regressor):
     >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
     True
     """
+
+    choice_ = None  # a kernel of one's own, or a model stored before kernels were chosen
 
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
@@ -144,8 +146,7 @@ class GaussianProcessRegressor(Regressor):
         drawn.check()
         warn_of_model(self, [kernel], X, bool(self.normalize))
         learns = self.learning is not None
-        self.y_train_, step = y, resolution(y)
-        self.copy_of_ = np.arange(n)
+        self.y_train_, self.copy_of_ = y, np.arange(n)
         if self.noise is None and learns:
             kept, self.copy_of_ = originals(X, y)
             if len(kept) < n:
@@ -159,7 +160,7 @@ class GaussianProcessRegressor(Regressor):
             raise DataError(f"y has a spread of {scale:.2g}, whose square is no number here. Give it in other units.")
         noise = None if noise is None else noise / scale**2
 
-        least = max(step**2 / 12 / scale**2, LEAST_NOISE * float(np.mean(target**2))) if learns else 0.0
+        least = max(resolution(y) ** 2 / 12 / scale**2, LEAST_NOISE * float(np.mean(target**2))) if learns else 0.0
         problem = Problem(kernel, X, target, noise, drawn.method, bool(self.normalize), least)
         learned, self.choice_ = None, None
         if learns and problem.size and target.any():
@@ -188,7 +189,7 @@ class GaussianProcessRegressor(Regressor):
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
             rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)), floor=problem.floor(),
             sizes=stages(problem.n), heats=True, judge=None if self.learning == "map" else problem.score,
-            **{"loosened": problem.loosened, **settings},
+            negligible=NEGLIGIBLE + math.log(problem.variance()), **{"loosened": problem.loosened, **settings},
         )  # fmt: skip
         if not learned.optima:
             raise NotPositiveDefiniteError(
@@ -247,7 +248,7 @@ class GaussianProcessRegressor(Regressor):
                 "calibrate=True multiplies the whole covariance, noise included, so every term of the kernel needs a "
                 "free amplitude, and noise must be learned. Try 1.0 * kernel, and noise=None."
             )
-        n, k = problem.n, min(problem.size + 1, problem.n // 2)  # and one for the choice of the kernel
+        n, k = problem.n, min(problem.size + (self.kernel is None), problem.n // 2)  # one for the choice of the kernel
         unseen = (n + k) / (n - k)
         if n < FEW_ROWS:
             return unseen
@@ -397,7 +398,7 @@ class GaussianProcessRegressor(Regressor):
         seeds = np.random.SeedSequence(entropy(random_state)).generate_state(2)
         posterior, (latent, white) = self.posterior_, split_white(self.kernel_)
         if not include_noise and latent is None:  # a kernel of noise alone: there is no function beside its mean
-            return np.full((count_rows(X), n_samples), self.center_)
+            return np.full((count_rows(X), n_samples), self.mean_)
         if not include_noise and isinstance(posterior, GP) and white:
             posterior = posterior.with_latent_kernel()
         draws = posterior.sample(X, size=n_samples, seed=int(seeds[0])) * self.scale_ + self.center_
@@ -460,7 +461,7 @@ class GaussianProcessRegressor(Regressor):
         X, target, noise = self._data()
         given = None if len(self.theta_) > Layout.of(self.kernel_).size else noise - self._jitter
         method = "weights" if isinstance(self.posterior_, WeightPosterior) else "dense"
-        return Problem(self.kernel_, X, target, given, method, bool(self.normalize))
+        return Problem(self.kernel_, X, target, given, method, self.posterior_.unknown)
 
     def _data(self):
         kept = self.posterior_ if isinstance(self.posterior_, WeightPosterior) else self.posterior_.observed
@@ -485,9 +486,16 @@ class GaussianProcessRegressor(Regressor):
         """
         self._check_fitted()
         mean, variance = self.posterior_.leave_one_out()
-        mean, variance = (mean * self.scale_ + self.center_)[self.copy_of_], (variance * self.scale_**2)[self.copy_of_]
+        mean, variance = (
+            (mean * self.scale_ + self.center_)[self._copies()],
+            (variance * self.scale_**2)[self._copies()],
+        )
         score = -0.5 * ((self.y_train_ - mean) ** 2 / variance + np.log(variance) + LOG_2PI)
         return LeaveOneOut(mean, variance, score)
+
+    def _copies(self) -> np.ndarray:
+        """``copy_of_``; models stored before copies were told apart have none."""
+        return vars(self).get("copy_of_", np.arange(len(self.y_train_)))
 
     def relevance(self) -> Relevance:
         """How much each input matters: the share of the variance of y explained through it, on rows left out."""
@@ -532,9 +540,10 @@ class GaussianProcessRegressor(Regressor):
             )
         if np.ndim(self.noise_) > 0:
             self.noise_ = as_float(np.concatenate([self.noise_, noise]))
-        self.copy_of_ = np.concatenate([self.copy_of_, self.copy_of_.max() + 1 + np.arange(m)])
+        self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
         self.y_train_ = np.concatenate([self.y_train_, y])
         self.log_marginal_likelihood_ = self.posterior_.log_evidence()
+        self.mean_ = self.center_ + self.scale_ * self.posterior_.constant()
         self.numerics_ = {
             "jitter": self._jitter + self.posterior_.jitter,
             "condition": self._factor().condition(),
@@ -577,7 +586,7 @@ def _quantile(values, share: float) -> float:
 
 
 def warn_of_model(model, kernels, X, unknown_mean: bool):
-    """Say what is allowed, but hardly meant: priors that are not used, lines through a zero far away."""
+    """Warn of what is allowed but hardly meant: priors left unused, lines through a far-away origin."""
     if model.learning == "mle" and any(slot.prior is not None for kernel in kernels for slot in kernel._slots()):
         warnings.warn(
             "the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.",
@@ -587,8 +596,8 @@ def warn_of_model(model, kernels, X, unknown_mean: bool):
     lines = [found for kernel in kernels for found in heuristics.through_zero(kernel, X, unknown_mean)]
     if lines:
         warnings.warn(
-            f"{lines[0]!r} is a function of x.x', which goes through x = 0, and these inputs are many times their "
-            "spread away from zero, where it is hardly more than a constant. Put a constant beside it, Linear() + 1.0 "
+            f"{lines[0]!r} has only functions that are zero at x = 0, and these inputs are many spreads away from it, "
+            "so that they hardly vary there. Put a constant beside it, Linear() + 1.0 "
             "or Polynomial(2, offset=1.0), or shift the inputs, x - x.mean().",
             ModelWarning,
             stacklevel=4,

@@ -69,7 +69,7 @@ def calibration(y, mean, deviation) -> Calibration:
 
 def report(model, X=None, y=None) -> Report:
     """The report of a fitted `GaussianProcessRegressor`; given rows it was not fitted to, these are judged too."""
-    n, kept = len(model.y_train_), np.unique(model.copy_of_, return_index=True)[1]  # copies are judged once
+    n, kept = len(model.y_train_), np.unique(model._copies(), return_index=True)[1]  # copies are judged once
     loo, seen = type(model.loo())(*(part[kept] for part in model.loo())), model.y_train_[kept]
     left_out = calibration(seen, loo.mean, np.sqrt(loo.variance))
     findings = _findings(model, left_out, loo, seen)
@@ -204,7 +204,7 @@ def _numerics(model) -> str:
 
 def _suggestions(model, held, relevance, n, findings) -> list[str]:
     found = []
-    repeated = n - len(np.unique(model.copy_of_))
+    repeated = n - len(np.unique(model._copies()))
     if repeated:
         found.append(
             f"{repeated:,} rows repeat others exactly, target included: they are taken for copies, and count once. "
