@@ -127,8 +127,8 @@ def lines(splits: int, rows: int, peer_splits: int = 1, peer_rows: int = 300) ->
     ratios, held = np.array(ratios), np.mean(held, axis=0)
     summary = (
         f"Mean CRPS of the default within 2% of the fixed kernel that is best in hindsight on {np.sum(ratios <= 1.02)} "
-        f"of {len(ratios)} sets, within 5% on {np.sum(ratios <= 1.05)}; intervals of 50, 80 and 95% hold {held[0]:.1%}, "
-        f"{held[1]:.1%} and {held[2]:.1%} on average."
+        f"of {len(ratios)} sets, within 5% on {np.sum(ratios <= 1.05)}; intervals of 50, 80 and 95% hold "
+        f"{held[0]:.1%}, {held[1]:.1%} and {held[2]:.1%} on average."
     )
     said = (
         f"{splits} splits, at most {rows} training rows; scikit-learn's process with five restarts on {peer_splits} of "

@@ -20,7 +20,7 @@ def resolution(y) -> float:
     Values of a lattice repeat. Without a repetition nothing tells whether they were rounded, so none is claimed; where
     at most half are distinct, the step is the smallest gap, whether or not it divides the others.
 
-    >>> resolution([1.0, 2.5, 2.5, 4.0]), resolution([0.1234, 5.678, 9.1011]), resolution([10.0, 30.0, 30.0, 20.0])
+    >>> resolution([1.0, 2.5, 2.5, 4.5]), resolution([0.1234, 5.678, 9.1011]), resolution([10.0, 30.0, 30.0, 20.0])
     (0.5, 0.0, 10.0)
     """
     y = np.asarray(y, dtype=float)
