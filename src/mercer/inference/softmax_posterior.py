@@ -16,7 +16,7 @@ from mercer.gp.likelihood import Logistic
 from mercer.inference.joint import Joint, SoftmaxApproximation, factor_B
 
 POINTS = 1024  # of a Sobol sequence, and as many opposite to them
-FEW_POINTS, FEWEST_POINTS = 128, 32  # the same while a posterior is sought, and while parameters are
+FEW_POINTS = 128  # the same while a posterior is sought: fewer would spoil it where variances are large
 MEMORY = 1 << 22  # bytes of function values at a time
 SMALLEST = 1e-10  # a site: below it a variance is lost in the rounding of B^-1
 STEP = 0.25  # of the grid on which independent functions are integrated, for deviations in
@@ -168,13 +168,13 @@ class Expectation:
     """E ln softmax(f)_label and what goes with it, for f ~ N(mean, covariance) on every row, as a function of the mean.
 
     ``covariances`` (n, C, C). By quasi-Monte Carlo with the same few points for all means and covariances, each with its
-    opposite, so that the result is smooth in both. O(n C^2 points) flops a call.
+    opposite, so that the result is smooth in both. O(n C^2 FEW_POINTS) flops a call.
     """
 
-    def __init__(self, labels, covariances, points: int):
+    def __init__(self, labels, covariances):
         self.labels, self.rows = labels, np.arange(len(labels))
         self.roots = _smooth_root(covariances) @ _turns(len(labels), covariances.shape[1] - 1)
-        self.z, _ = _sobol(covariances.shape[1] - 1, points)
+        self.z, _ = _sobol(covariances.shape[1] - 1, FEW_POINTS)
 
     def __call__(self, m):
         """The sum over rows; E pi, (C, n), whose difference to the targets is its gradient in m; and sites s.
