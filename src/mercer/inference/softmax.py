@@ -153,7 +153,9 @@ class _Round:
             return None
         change = np.log(climb.sites) - np.log(sites)
         p = climb.pi.T
-        v = (np.einsum("icc->ic", V) - 2 * np.einsum("icd,id->ic", V, p) + np.einsum("icd,ic,id->i", V, p, p)[:, None]).T
+        v = (
+            np.einsum("icc->ic", V) - 2 * np.einsum("icd,id->ic", V, p) + np.einsum("icd,ic,id->i", V, p, p)[:, None]
+        ).T
         unit = np.minimum(v * sites, 1.0)
         top = np.sort(climb.f, axis=0)
         gap = np.where(climb.f == top[-1], top[-1] - top[-2], top[-1] - climb.f)

@@ -1,9 +1,10 @@
 """How the parameters of classifiers are learned: by whose evidence, on which rows, and with how large variances.
 
-The evidence of two classes can be climbed as it is. Laplace's, of many classes, cannot: it keeps rising with the
-variances of the latent functions where its Gaussian has long ceased to be like the posterior. There a probability is
-never far from even, as a mode grows like the logarithm of the variance and a deviation like its root. So variances are
-held below a ceiling, the one whose left out labels are predicted best.
+The evidence of two classes can be climbed as it is. Of several classes, Laplace's evidence and a variational bound tell
+shapes of kernels apart, and ask for variances that are too small: so these are chosen by labels held out. Laplace's own
+posterior holds for small variances only: there a probability is never far from even, as a mode grows like the logarithm
+of the variance and a deviation like its root. So for it variances are held below a ceiling, the one whose left out labels
+are predicted best.
 """
 
 import math
