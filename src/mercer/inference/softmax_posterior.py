@@ -30,8 +30,8 @@ class SoftmaxPosterior:
     """The approximate posterior as a distribution over C functions (RW06 Alg 3.4).
 
     Mean k_c(z, X) a_c; covariance delta_cd (k_c - |L_c^-1 D_c^1/2 k_c|^2) + (M^-1 E_c k_c)^T (M^-1 E_d k_d), where
-    E_c = D_c^1/2 L_c^-T L_c^-1 D_c^1/2. ``a``, ``s`` the roots of the sites are (C, n); ``factors`` (C, n, n) has L_c^T and
-    ``common`` M^T, zero below the diagonal. ``kernels`` are one for all classes, or one each.
+    E_c = D_c^1/2 L_c^-T L_c^-1 D_c^1/2. ``a``, ``s`` the roots of the sites are (C, n); ``factors`` (C, n, n) has L_c^T
+    and ``common`` M^T, zero below the diagonal. ``kernels`` are one for all classes, or one each.
     """
 
     kernels: tuple[Any, ...]
@@ -70,8 +70,8 @@ class SoftmaxPosterior:
     def cavity(self, Ks) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, C) and covariances (n, C, C) of f at each training row without that row's site.
 
-        ``Ks``: whole covariance matrices, one or one a class. The site has precision W = diag(s) - s s^T / sum(s); without it
-        the covariance V is (I - V W)^-1 V, and the mean moves by minus that times a.
+        ``Ks``: whole covariance matrices, one or one a class. The site has precision W = diag(s) - s s^T / sum(s);
+        without it the covariance V is (I - V W)^-1 V, and the mean moves by minus that times a.
         """
         means, V = self.moments_across(Ks, np.stack([np.diag(K) for K in Ks], axis=1))
         s = (self.s**2).T
@@ -167,8 +167,8 @@ def probabilities(means, covariances) -> np.ndarray:
 class Expectation:
     """E ln softmax(f)_label and what goes with it, for f ~ N(mean, covariance) on every row, as a function of the mean.
 
-    ``covariances`` (n, C, C). By quasi-Monte Carlo with the same few points for all means and covariances, each with its
-    opposite, so that the result is smooth in both. O(n C^2 FEW_POINTS) flops a call.
+    ``covariances`` (n, C, C). By quasi-Monte Carlo with the same few points for all means and covariances, each with
+    its opposite, so that the result is smooth in both. O(n C^2 FEW_POINTS) flops a call.
     """
 
     def __init__(self, labels, covariances):

@@ -3,8 +3,8 @@
 The evidence of two classes can be climbed as it is. Of several classes, Laplace's evidence and a variational bound tell
 shapes of kernels apart, and ask for variances that are too small: so these are chosen by labels held out. Laplace's own
 posterior holds for small variances only: there a probability is never far from even, as a mode grows like the logarithm
-of the variance and a deviation like its root. So for it variances are held below a ceiling, the one whose left out labels
-are predicted best.
+of the variance and a deviation like its root. So for it variances are held below a ceiling, the one whose left out
+labels are predicted best.
 """
 
 import math
