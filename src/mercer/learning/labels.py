@@ -84,7 +84,7 @@ class Teacher:
                 theta, scores = self._rescaled(few, learned)
                 if few is not one:
                     other, others = self._rescaled(one, first, scores)
-                    if not surely_better(scores, others):
+                    if not surely_better(scores, others, few.size - one.size):
                         few, learned, theta = one, first, other
             if few.n == problem.n:
                 problem = few
@@ -164,7 +164,7 @@ class Teacher:
         best, power = scores(0), 0
         beaten = rival is not None and surely_better(rival, best)
         for way in () if beaten or mask is None else (1, -1):
-            while abs(power + way) <= REACH / np.log(RAISED) and surely_better(new := scores(power + way), best):
+            while abs(power + way) <= REACH / np.log(RAISED) and surely_better(new := scores(power + way), best, 1):
                 best, power = new, power + way
             if power:
                 break
@@ -228,10 +228,13 @@ class HeldOut:
         return log_scores(probabilities(*moments), self.codes[held])
 
 
-def surely_better(new, old) -> bool:
-    """Whether scores of the same rows have risen by more than the standard error of the sum of their changes."""
+def surely_better(new, old, parameters: int = 0) -> bool:
+    """Whether scores of the same rows have risen by more than the standard error of the sum of their changes.
+
+    ``parameters`` more were learned with these rows among others, which flatters scores by about one each (Akaike).
+    """
     gain = new - old
-    return bool(np.isfinite(new).all() and gain.sum() > math.sqrt(len(gain)) * gain.std())
+    return bool(np.isfinite(new).all() and gain.sum() - parameters > math.sqrt(len(gain)) * gain.std())
 
 
 def log_scores(p, codes) -> np.ndarray:

@@ -69,9 +69,9 @@ class GaussianProcessClassifier(Classifier):
         times rows cubed exceed 7 x 2500^3; ``inference_`` tells which. "laplace", a Gaussian at the mode of the
         posterior, is the fastest, and never sure where classes are well apart; "ep", expectation propagation, a
         Gaussian with its moments (two classes); "variational", a Gaussian with a good lower bound on the evidence;
-        "mcmc", samples of the posterior. With more than two classes, Laplace holds for small latent functions only, so the
-        terms of the kernel are learned up to a variance, of 100, 30, 10, 3 and 1 the one that predicts labels left out
-        best.
+        "mcmc", samples of the posterior. With more than two classes, Laplace holds for small latent functions only,
+        so the terms of the kernel are learned up to a variance, of 100, 30, 10, 3 and 1 the one that predicts labels
+        left out best.
     link : "logistic", or "probit" (two classes).
     learning : "mle" maximises the approximate evidence; "map" the evidence times the priors that the kernel carries;
         None keeps every parameter as it is. "mcmc" learns by expectation propagation. With more than two classes all
