@@ -526,7 +526,8 @@ def test_other_versions(path):
 
 def test_a_tree_changed_anywhere_is_read_or_refused(path):
     """Whatever is put in place of any part of a tree, sealed again, the answer is a model or a FileError."""
-    save(fitted(k.Polynomial(2, 1.0) + k.RBF(name="r").on([0]).with_priors(r_lengthscale=priors.Gamma(2, 1)), learning="map"), path)
+    kernel = k.Polynomial(2, 1.0) + k.RBF(name="r").on([0]).with_priors(r_lengthscale=priors.Gamma(2, 1))
+    save(fitted(kernel, learning="map"), path)
     with safe_open(path, framework="numpy") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     tree = json.loads(tensors.pop("tree").tobytes())

@@ -9,7 +9,7 @@ import numpy as np
 
 from mercer.inference.joint import Climb, Joint, Processes, SoftmaxApproximation, room_for
 from mercer.inference.latent import Mixing
-from mercer.inference.softmax_posterior import FEW_POINTS, FEWEST_POINTS, SMALLEST, Expectation
+from mercer.inference.softmax_posterior import SMALLEST, Expectation
 
 GOOD_ENOUGH = 0.05
 SETTLED = 1e-3  # of the bound: what it may still change in the last rounds
@@ -24,11 +24,10 @@ class Effort(NamedTuple):
     rounds: int
     settled_in: int  # rounds
     steps: int  # of Newton's method in a round
-    points: int  # of quadrature
 
 
-ON_THE_WAY = Effort(1e-2, 25, 3, 6, FEWEST_POINTS)  # while parameters are learned
-FULL = Effort(3e-4, 60, 6, 12, FEW_POINTS)
+ON_THE_WAY = Effort(1e-2, 25, 3, 6)  # while parameters are learned
+FULL = Effort(3e-4, 60, 6, 12)
 MANY = 1000  # rows from which on a full effort would take minutes
 
 
@@ -144,7 +143,7 @@ class _Round:
         if not factor.positive:
             return None
         V = factor.contrasts()
-        climb = Climb(processes, room, factor, Expectation(processes.labels, V, effort.points), effort.steps).stand(a)
+        climb = Climb(processes, room, factor, Expectation(processes.labels, V), effort.steps).stand(a)
         if not climb.up():
             return None
         s = sites.T

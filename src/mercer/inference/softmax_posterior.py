@@ -16,7 +16,7 @@ from mercer.gp.likelihood import Logistic
 from mercer.inference.joint import Joint, SoftmaxApproximation, factor_B
 
 POINTS = 1024  # of a Sobol sequence, and as many opposite to them
-FEW_POINTS, FEWEST_POINTS = 128, 32  # the same while a posterior is sought, and while parameters are
+FEW_POINTS = 128  # the same while a posterior is sought: fewer would spoil it where variances are large
 MEMORY = 1 << 22  # bytes of function values at a time
 SMALLEST = 1e-10  # a site: below it a variance is lost in the rounding of B^-1
 STEP = 0.25  # of the grid on which independent functions are integrated, for deviations in
@@ -30,8 +30,8 @@ class SoftmaxPosterior:
     """The approximate posterior as a distribution over C functions (RW06 Alg 3.4).
 
     Mean k_c(z, X) a_c; covariance delta_cd (k_c - |L_c^-1 D_c^1/2 k_c|^2) + (M^-1 E_c k_c)^T (M^-1 E_d k_d), where
-    E_c = D_c^1/2 L_c^-T L_c^-1 D_c^1/2. ``a``, ``s`` the roots of the sites are (C, n); ``factors`` (C, n, n) has L_c^T and
-    ``common`` M^T, zero below the diagonal. ``kernels`` are one for all classes, or one each.
+    E_c = D_c^1/2 L_c^-T L_c^-1 D_c^1/2. ``a``, ``s`` the roots of the sites are (C, n); ``factors`` (C, n, n) has L_c^T
+    and ``common`` M^T, zero below the diagonal. ``kernels`` are one for all classes, or one each.
     """
 
     kernels: tuple[Any, ...]
@@ -70,8 +70,8 @@ class SoftmaxPosterior:
     def cavity(self, Ks) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, C) and covariances (n, C, C) of f at each training row without that row's site.
 
-        ``Ks``: whole covariance matrices, one or one a class. The site has precision W = diag(s) - s s^T / sum(s); without it
-        the covariance V is (I - V W)^-1 V, and the mean moves by minus that times a.
+        ``Ks``: whole covariance matrices, one or one a class. The site has precision W = diag(s) - s s^T / sum(s);
+        without it the covariance V is (I - V W)^-1 V, and the mean moves by minus that times a.
         """
         means, V = self.moments_across(Ks, np.stack([np.diag(K) for K in Ks], axis=1))
         s = (self.s**2).T
@@ -167,14 +167,14 @@ def probabilities(means, covariances) -> np.ndarray:
 class Expectation:
     """E ln softmax(f)_label and what goes with it, for f ~ N(mean, covariance) on every row, as a function of the mean.
 
-    ``covariances`` (n, C, C). By quasi-Monte Carlo with the same few points for all means and covariances, each with its
-    opposite, so that the result is smooth in both. O(n C^2 points) flops a call.
+    ``covariances`` (n, C, C). By quasi-Monte Carlo with the same few points for all means and covariances, each with
+    its opposite, so that the result is smooth in both. O(n C^2 FEW_POINTS) flops a call.
     """
 
-    def __init__(self, labels, covariances, points: int):
+    def __init__(self, labels, covariances):
         self.labels, self.rows = labels, np.arange(len(labels))
         self.roots = _smooth_root(covariances) @ _turns(len(labels), covariances.shape[1] - 1)
-        self.z, _ = _sobol(covariances.shape[1] - 1, points)
+        self.z, _ = _sobol(covariances.shape[1] - 1, FEW_POINTS)
 
     def __call__(self, m):
         """The sum over rows; E pi, (C, n), whose difference to the targets is its gradient in m; and sites s.

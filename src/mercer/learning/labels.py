@@ -1,9 +1,10 @@
 """How the parameters of classifiers are learned: by whose evidence, on which rows, and with how large variances.
 
-The evidence of two classes can be climbed as it is. Laplace's, of many classes, cannot: it keeps rising with the
-variances of the latent functions where its Gaussian has long ceased to be like the posterior. There a probability is
-never far from even, as a mode grows like the logarithm of the variance and a deviation like its root. So variances are
-held below a ceiling, the one whose left out labels are predicted best.
+The evidence of two classes can be climbed as it is. Of several classes, Laplace's evidence and a variational bound tell
+shapes of kernels apart, and ask for variances that are too small: so these are chosen by labels held out. Laplace's own
+posterior holds for small variances only: there a probability is never far from even, as a mode grows like the logarithm
+of the variance and a deviation like its root. So for it variances are held below a ceiling, the one whose left out
+labels are predicted best.
 """
 
 import math
@@ -85,7 +86,7 @@ class Teacher:
                 theta, scores = self._rescaled(few, learned)
                 if few is not one:
                     other, others = self._rescaled(one, first, scores)
-                    if not surely_better(scores, others):
+                    if not surely_better(scores, others, few.size - one.size):
                         few, learned, theta = one, first, other
             if few.n == problem.n:
                 problem = few
@@ -165,7 +166,7 @@ class Teacher:
         best, power = scores(0), 0
         beaten = rival is not None and surely_better(rival, best)
         for way in () if beaten or mask is None else (1, -1):
-            while abs(power + way) <= REACH / np.log(RAISED) and surely_better(new := scores(power + way), best):
+            while abs(power + way) <= REACH / np.log(RAISED) and surely_better(new := scores(power + way), best, 1):
                 best, power = new, power + way
             if power:
                 break
@@ -233,10 +234,13 @@ class HeldOut:
         return log_scores(probabilities(*moments), self.codes[held])
 
 
-def surely_better(new, old) -> bool:
-    """Whether scores of the same rows have risen by more than the standard error of the sum of their changes."""
+def surely_better(new, old, parameters: int = 0) -> bool:
+    """Whether scores of the same rows have risen by more than the standard error of the sum of their changes.
+
+    ``parameters`` more were learned with these rows among others, which flatters scores by about one each (Akaike).
+    """
     gain = new - old
-    return bool(np.isfinite(new).all() and gain.sum() > math.sqrt(len(gain)) * gain.std())
+    return bool(np.isfinite(new).all() and gain.sum() - parameters > math.sqrt(len(gain)) * gain.std())
 
 
 def log_scores(p, codes) -> np.ndarray:

@@ -61,19 +61,22 @@ class GaussianProcessClassifier(Classifier):
     ----------
     kernel : the covariance of the latent function(s); for more than two classes a list gives one to each. None is the
         standard kernel (PRML 6.72) on centred and scaled inputs: with a lengthscale for each input (ARD) where that
-        raises the evidence by more than ln(n) / 2 for each of them, and one for all inputs otherwise.
-    inference : "laplace", a Gaussian at the mode of the posterior, the fastest; "ep", expectation propagation, a
-        Gaussian with its moments, ten times closer (two classes); "variational", the Gaussian with the best lower bound
-        on the evidence, as close; "mcmc", samples of the posterior. With more than two classes, Laplace holds for small
-        latent functions only, so the terms of the kernel are learned up to a variance, of 100, 30, 10, 3 and 1 the one
-        that predicts labels left out best; "variational" has the better probabilities.
+        raises the evidence by more than ln(n) / 2 for each of them (and, of more than two classes, predicts held out
+        labels better), and one for all inputs otherwise.
+    inference : "auto" takes "ep" for two classes, "variational" for more, and "laplace", with a warning, where classes
+        times rows cubed exceed 7 x 2500^3; ``inference_`` tells which. "laplace", a Gaussian at the mode of the
+        posterior, is the fastest, and never sure where classes are well apart; "ep", expectation propagation, a
+        Gaussian with its moments (two classes); "variational", a Gaussian with a good lower bound on the evidence;
+        "mcmc", samples of the posterior. With more than two classes, Laplace holds for small latent functions only,
+        so the terms of the kernel are learned up to a variance, of 100, 30, 10, 3 and 1 the one that predicts labels
+        left out best.
     link : "logistic", or "probit" (two classes).
     learning : "mle" maximises the approximate evidence; "map" the evidence times the priors that the kernel carries;
-        None keeps every parameter as it is. "mcmc" learns by expectation propagation. With more than two classes,
-        "mcmc", and "variational" of more than 300 rows, learn by Laplace's evidence, several times sooner, and then
-        multiply all variances by a power of three, as high as the variational bound (of a few hundred rows) asks for.
-        With "sample", "mcmc" samples the parameters too, under the priors the kernel carries and, where it has none,
-        normal ones on logarithms, two wide, around the values given.
+        None keeps every parameter as it is. "mcmc" learns by expectation propagation. With more than two classes all
+        learn by Laplace's evidence of a few hundred rows, and all but "laplace" then multiply the variances by a power
+        of three, the one that predicts held out labels best: evidences ask for too small ones. With "sample", "mcmc"
+        samples the parameters too, under the priors the kernel carries and, where it has none, normal ones on
+        logarithms, two wide, around the values given.
     bound : for "variational": "gaussian" is the best Gaussian posterior; "local" the bound on each logistic sigmoid
         (PRML 10.144; Gibbs and MacKay 2000), looser and simpler (two classes, logistic).
     n_restarts : how many more climbs begin at random places around the first start. ``optima_`` has what all found.
