@@ -102,7 +102,7 @@ def measured(name, X, y, splits: int, rows: int, peer_splits: int, peer_rows: in
     return {who: {key: np.mean([s[key] for s in many]) for key in many[0]} for who, many in found.items()}
 
 
-def lines(splits: int, rows: int, peer_splits: int = 1, peer_rows: int = 300) -> list[str]:
+def lines(splits: int, rows: int, peer_splits: int = 1, peer_rows: int = 150) -> list[str]:
     """The table, and what it says."""
     header = ["set", "inputs", "CRPS", "best fixed kernel", "its CRPS", "ratio", "forest", "scikit-learn", "RMSE",
               "log density", "50%", "80%", "95%", "seconds", "scikit-learn's"]  # fmt: skip
