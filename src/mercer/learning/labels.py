@@ -88,13 +88,15 @@ class Teacher:
                     other, others = self._rescaled(one, first, scores)
                     if not surely_better(scores, others, few.size - one.size):
                         few, learned, theta = one, first, other
-            if few.n == problem.n:
-                problem = few
-            else:
-                problem = problem.replaced(few.kernels)
-                if not learned.interrupted and not self.rescales:
-                    learned = self._again(problem, learned, ceiling, restarts=self.n_restarts)
         except KeyboardInterrupt:  # before anything new was found
+            learned.interrupted = True
+        if few.n == problem.n:
+            return self._taught(few, learned, theta)
+        problem = problem.replaced(few.kernels)
+        try:
+            if not learned.interrupted and not self.rescales:
+                learned = self._again(problem, learned, ceiling, restarts=self.n_restarts)
+        except KeyboardInterrupt:
             learned.interrupted = True
         return self._taught(problem, learned, theta)
 
