@@ -30,7 +30,7 @@ REACH = 8.0  # of logarithms: where classes can be told apart without a doubt, a
 CEILINGS = (100.0, 30.0, 10.0, 3.0, 1.0)  # for the variances of the terms of a kernel
 RAISED = 3.0  # times, again and again, as long as labels held out are predicted better
 FOLDS = 3
-VARIANCE = 10.0  # of a latent function, where the weak prior of the default kernel has its centre
+VARIANCE = 30.0  # of a latent function, where the weak prior of the default kernel has its centre
 SLACK = 50.0  # times less exactly many classes are learned, to a tenth of a nat where rows are many
 
 
