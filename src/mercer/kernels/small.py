@@ -10,10 +10,11 @@ import numpy as np
 
 from mercer.core.coordinates import Layout
 from mercer.core.inputs import as_matrix, check_width
+from mercer.core.lapack import one_thread
 from mercer.kernels.stationary import Standard
 
 MOST_ROWS = 500
-FEW = 8  # columns up to which squared differences are kept
+FEW = 2  # columns up to which squared differences are kept
 NEAR = 1e-2  # share of squared norms: smaller squared distances lose digits in the matrix product
 FIELDS = ("theta0", "theta1", "theta2", "theta3")
 
@@ -24,7 +25,7 @@ def applies(kernel, n: int) -> bool:
 
 
 class SmallTriangle:
-    """What `gram.Triangle` is, for the standard kernel on few rows. About 7 + min(d, 8) matrices n x n of memory."""
+    """What `gram.Triangle` is, for the standard kernel on few rows. About ten matrices n x n of memory."""
 
     def __init__(self, kernel: Standard, X):
         self.layout, self._kernel = Layout.of(kernel), kernel
@@ -44,9 +45,12 @@ class SmallTriangle:
         self._last: tuple[bytes, np.ndarray, np.ndarray] | None = None
 
     def __enter__(self):
+        self._threads = one_thread()  # NumPy's and SciPy's would wait for each other, longer than the work takes
+        self._threads.__enter__()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *error):
+        self._threads.__exit__(*error)
         self._last = None
 
     def _at(self, theta):
@@ -105,12 +109,14 @@ class SmallTriangle:
         theta = np.asarray(theta, dtype=float)
         theta0, theta1, theta2, theta3, k, in_r2 = self._at(theta)
         upper = np.triu(inverse, 1)
-        G = np.outer(a, a) - upper - upper.T
+        upper += upper.T.copy()
+        G = np.outer(a, a)
+        G -= upper
         G.ravel()[:: len(a) + 1] -= np.diag(inverse)
         slope = np.zeros(self.layout.size)
         with np.errstate(all="ignore"):
             slope[self._where["theta0"]] = theta0 * np.vdot(G, k)
-            W = G * in_r2
+            W = np.multiply(in_r2, G)
             W *= theta0
             # sum_ij W_ij (x_i - x_j)^2 = 2 (sum_i w_i x_i^2 - x^T W x), w the sums of the rows of W.
             moments = W.sum(axis=1) @ self._centred**2 - np.einsum("ij,ij->j", self._centred, W @ self._centred)

@@ -252,7 +252,7 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
                 if linear:
                     settle(found.member._replace(linear=False), [found.theta])
                 other = found.member._replace(each=not found.member.each)
-                if other not in tried and (one if first.member.each else each) in tried:
+                if found is ranked[0] and other not in tried and (one if first.member.each else each) in tried:
                     settle(other, [tried[one if first.member.each else each].theta])
         except KeyboardInterrupt:  # what was tried until then
             if not tried:

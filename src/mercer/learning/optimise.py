@@ -27,7 +27,8 @@ MOST_FOR_DECREMENT = 1000  # parameters up to which the inverse curvature is kep
 LEFT = 0.01  # nats: a climb has converged when Newton's step would gain less
 HEAT = 6  # iterations after which starts are compared
 RIVALS = 2  # climbs that go on after a heat, and optima of a subset that are climbed on more rows
-FEW_ROWS, RIVALS_OF_FEW = 200, 5  # rows up to which more climbs go on, and how many: evaluations are cheap, optima many
+FEW_ROWS, RIVALS_OF_FEW = 200, 4  # rows up to which more climbs go on, and how many: evaluations are cheap, optima many
+RISE = 10.0  # times what its last two steps gained: a climb further behind the best is given up
 SAME = 0.02  # logarithms closer than this are one place
 BEHIND = 4.0  # nats on the subset: optima further behind the best are dropped
 NEGLIGIBLE = math.log(1e-8)  # floors below this do not interfere with a common amplitude
@@ -357,11 +358,16 @@ def learn(
                     metrics, counts, paths = [None] * len(reached), [1] * len(reached), [[] for _ in reached]
                 queue = list(zip(reached, metrics, counts, paths, strict=True))
                 queue = [item for item in queue if objective.at(item[0][1]) is not None]
-                if len(queue) > 1 and (heats or not first):
+                if len(queue) > 1 and heats and first:
                     keep = (RIVALS if size > FEW_ROWS else RIVALS_OF_FEW) + n_restarts
                     queue = _after_a_heat(objective, queue, method, span, enough, keep)
-                found = []
+                found: list[Optimum] = []
                 for (start, theta), metric, count, path in queue:
+                    if heats and not first and found:
+                        here = climb(objective, theta, start, method, span, metric, HEAT, enough, path)
+                        if _hopeless(here, found):
+                            continue
+                        theta, path = here.theta, here.path
                     optimum = climb(objective, theta, start, method, span, metric, max_iterations, enough, path)
                     if final:
                         optimum = let_go(objective, optimum, span)
@@ -428,6 +434,13 @@ def _after_a_heat(objective, queue, method, span, enough, keep: int):
         else:
             chosen.append(here)
     return [((o.start, o.theta), known[id(o)], o.times_found, o.path) for o in chosen[:keep]]
+
+
+def _hopeless(here: Optimum, found: list[Optimum]) -> bool:
+    """Whether a climb is behind the best by more than it is likely to gain."""
+    behind = max(optimum.value for optimum in found) - here.value
+    lately = here.value - here.path[-3].value if len(here.path) > 2 else 0.0
+    return behind > max(BEHIND, RISE * lately)
 
 
 def _held_up(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:

@@ -42,7 +42,7 @@ from mercer.report.regression import log_density, report
 SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
-FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 3, 8  # random starts of the default kernel, on more rows or less
+FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 1, 4  # random starts of the default kernel, on more rows or less
 LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
 
@@ -217,7 +217,10 @@ class GaussianProcessRegressor(Regressor):
             return family.simplified(problem, best.member, learned)
         count = FEW_DRAWN if first > FEW_ROWS_TO_SEARCH else MANY_DRAWN
         drawn = family.random_starts(problem, best.member, count, generator(self.random_state))
-        candidates = [("the choice of the kernel", best.theta), *family.starts(problem), *drawn]
+        others = (
+            family.starts(problem)[3:] if first > FEW_ROWS_TO_SEARCH else family.starts(problem)
+        )  # three were tried
+        candidates = [("the choice of the kernel", best.theta), *others, *drawn]
         if not best.member.linear:
             candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
         prior = family.WeakPrior.of(problem)
