@@ -292,7 +292,7 @@ def learn(
     also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
     ceiling: np.ndarray | float = np.inf, floor: np.ndarray | float = -np.inf, sizes: Sequence[int] | None = None,
     negligible: float = NEGLIGIBLE, heats: bool = False, span=None, judge: Callable | None = None,
-    loosened: Callable | None = None,
+    loosened: Callable | None = None, afresh: Sequence[tuple[str, np.ndarray]] = (),
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
@@ -303,7 +303,7 @@ def learn(
     ``reach`` far at most, and no theta above its ``ceiling`` or below its ``floor`` (``negligible`` ones aside, while a
     common amplitude has its closed form). Parameters move along the columns of ``span`` (p, k). Optima whose values tie
     are ordered by ``judge(theta)``, the higher the better. ``loosened(theta)`` moves parameters off plateaus that few
-    rows led to; None if none is on one.
+    rows led to; None if none is on one. The last stage also begins at the places in ``afresh``.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -390,6 +390,10 @@ def learn(
                     if other is not None:
                         reached.append((f"{best[0].start}, loosened", other))
                         metrics, counts, paths = [*metrics, None], [*counts, 1], [*paths, []]
+                    if sizes[sizes.index(size) + 1] == n:
+                        reached += [(f"{start}, afresh", theta) for start, theta in afresh]
+                        metrics, counts = metrics + [None] * len(afresh), counts + [1] * len(afresh)
+                        paths += [[] for _ in afresh]
         best = _judged(best, judge)
     except KeyboardInterrupt:
         if objective is None or objective.best is None:

@@ -43,6 +43,7 @@ SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
 FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 1, 4  # random starts of the default kernel, on more rows or less
+FEW_ROWS_TO_START_AFRESH = 700  # up to which climbs on all rows also begin where those on few did
 LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
 
@@ -217,16 +218,14 @@ class GaussianProcessRegressor(Regressor):
             return family.simplified(problem, best.member, learned)
         count = FEW_DRAWN if first > FEW_ROWS_TO_SEARCH else MANY_DRAWN
         drawn = family.random_starts(problem, best.member, count, generator(self.random_state))
-        others = (
-            family.starts(problem)[3:] if first > FEW_ROWS_TO_SEARCH else family.starts(problem)
-        )  # three were tried
-        candidates = [("the choice of the kernel", best.theta), *others, *drawn]
+        candidates = [("the choice of the kernel", best.theta), *family.starts(problem), *drawn]
         if not best.member.linear:
             candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
         prior = family.WeakPrior.of(problem)
         problem, learned = self._learn(
             problem, candidates, prior, span=coordinates.span(best.member),
             loosened=lambda theta: family.loosened(problem, theta),
+            afresh=candidates[1:4] if problem.n <= FEW_ROWS_TO_START_AFRESH else (),
         )  # fmt: skip
         learned.evaluations += choice.evaluations
         if prior is not None:  # told is the evidence
