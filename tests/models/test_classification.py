@@ -362,7 +362,7 @@ def test_the_default_inference_is_the_one_with_the_best_probabilities():
     assert auto.get_params()["inference"] == "auto"
     assert (auto.inference_, cautious.inference_) == ("ep", "laplace")
     assert log_loss(auto, flowers[~half], apart[~half]) < 0.03
-    assert log_loss(cautious, flowers[~half], apart[~half]) > 0.1
+    assert log_loss(cautious, flowers[~half], apart[~half]) > 3 * log_loss(auto, flowers[~half], apart[~half])
     assert "inference: ep" in str(auto)
     assert "ep, logistic" in str(auto.report())
 
@@ -398,9 +398,9 @@ def test_laplace_of_many_classes_stays_where_it_holds():
 
 def test_map_heeds_priors_and_mle_does_not():
     kernel = 2.0 * k.RBF(1.0).with_priors(lengthscale=priors.LogNormal(np.log(7.0), 0.01))
-    free, held = (
-        mc.GaussianProcessClassifier(kernel, learning=how, progress=False).fit(X, TWO) for how in ("mle", "map")
-    )
+    with pytest.warns(mc.ModelWarning, match="learning='map'"):
+        free = mc.GaussianProcessClassifier(kernel, learning="mle", progress=False).fit(X, TWO)
+    held = mc.GaussianProcessClassifier(kernel, learning="map", progress=False).fit(X, TWO)
     assert held.kernel_.parameters["lengthscale"] == pytest.approx(7.0, rel=0.1)
     assert free.kernel_.parameters["lengthscale"] < 5
     assert any("learning='map'" in text for text in free.report().suggestions)
