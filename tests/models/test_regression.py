@@ -296,7 +296,7 @@ def test_theta_speaks_of_what_was_learned(learned):
     for i in range(len(gradient)):
         step = 1e-5 * np.eye(len(gradient))[i]
         up, down = (learned.log_marginal_likelihood(learned.theta_ + 0.1 + sign * step) for sign in (1, -1))
-        assert gradient[i] == pytest.approx((up - down) / 2e-5, abs=1e-4)
+        assert gradient[i] == pytest.approx((up - down) / 2e-5, abs=1e-5)
     assert learned.log_marginal_likelihood() == learned.log_marginal_likelihood_
     with pytest.raises(mc.ParameterError, match="theta must have"):
         learned.log_marginal_likelihood(np.zeros(2))

@@ -21,7 +21,7 @@ from mercer.learning.optimise import HEAT, NEGLIGIBLE, REACH, Objective, climb
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
 STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # factors on lengthscales at the starts
 NOISE = 0.1  # of the target's variance, where climbs begin
-OFF = -35.0  # ln theta3 of a linear term that is not there
+OFF = -35.0  # ln theta3 / theta0 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
 MANY_ROWS, FADES = 100, 20.0  # rows from which there is no prior, and where its weight is one
@@ -115,9 +115,10 @@ class Coordinates:
         return theta
 
     def without_linear(self, theta) -> np.ndarray:
+        """``theta`` with a linear term too small to be felt."""
         theta = theta.copy()
         if self.linear is not None:
-            theta[self.linear] = OFF
+            theta[self.linear] = theta[0] + OFF
         return theta
 
 
@@ -146,7 +147,7 @@ class WeakPrior:
 
     def __call__(self, theta):
         away = theta - self.centre
-        if self.linear is not None and theta[self.linear] < 0.5 * OFF:
+        if self.linear is not None and away[self.linear] < 0.5 * OFF:  # switched off
             away[self.linear] = 0.0
         return -0.5 * float(self.precision @ away**2), -self.precision * away
 
@@ -190,14 +191,14 @@ def loosened(problem, theta) -> np.ndarray | None:
 def choose(problem, rows, watch=lambda *_: None) -> Choice:
     """The member for a ``problem`` whose kernel is standard with one theta1 for each input, by these rows (None: all).
 
-    One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term and, once
-    more, the lengthscales, at the two best of these. About 150 evaluations.
+    One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term, at the
+    two best of these, and once more the lengthscales, at the best. About 150 evaluations.
     """
     coordinates = Coordinates(problem.names())
     thetas = np.stack([theta for _, theta in starts(problem)])
     box = thetas.min(axis=0) - REACH, thetas.max(axis=0) + REACH
     if coordinates.linear is not None:
-        box[0][coordinates.linear] = OFF - REACH
+        box[0][coordinates.linear] += OFF
     floor, prior = problem.floor(), WeakPrior.of(problem)
     amplitude = problem.amplitude() if prior is None else None
     if (floor > NEGLIGIBLE + math.log(problem.variance())).any() or prior is not None:
@@ -273,7 +274,7 @@ def simplified(problem, member: Member, learned):
     if not member.linear and coordinates.linear is not None:
         kept[coordinates.linear] = False
         kernel = kernel._evolve(theta3=np.float64(0.0))
-    for step_or_optimum in learned.optima:
-        step_or_optimum.theta = step_or_optimum.theta[kept]
+    for optimum in learned.optima:
+        optimum.theta = optimum.theta[kept]
     learned.history = [step._replace(theta=step.theta[kept]) for step in learned.history]
     return problem.replaced(kernel), learned

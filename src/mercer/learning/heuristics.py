@@ -7,7 +7,7 @@ from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix, count_rows, select_columns, take_rows
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Linear, Polynomial, Standard, White
-from mercer.kernels.algebra import Product, Scale, Sum
+from mercer.kernels.algebra import Power, Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import Modulate, On, Warp
 
@@ -168,11 +168,15 @@ def through_zero(kernel: Kernel, X, unknown: bool) -> list[Kernel]:
         return [found for part in kernel.parts for found in through_zero(part, X, False)]
     if isinstance(kernel, Scale):
         return through_zero(kernel.inner, X, unknown)
+    if isinstance(kernel, Power):
+        return through_zero(kernel.inner, X, False)
     try:
         if isinstance(kernel, On):
             return through_zero(kernel.inner, select_columns(X, kernel._selection), unknown)
-        straight = isinstance(kernel, Linear) and not unknown
-        if straight or (isinstance(kernel, Polynomial) and np.asarray(kernel.offset) == 0):
+        straight = isinstance(kernel, Linear) or (
+            isinstance(kernel, Standard) and kernel.shift is None and kernel.theta2 == 0 and kernel.theta3 != 0
+        )
+        if (straight and not unknown) or (isinstance(kernel, Polynomial) and np.asarray(kernel.offset) == 0):
             X = as_matrix(X)
             shift, spread = centre_and_spread(X)
             varies = np.ptp(X, axis=0) > 0
