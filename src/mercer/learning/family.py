@@ -16,7 +16,7 @@ import numpy as np
 from mercer.core.text import table
 from mercer.kernels.stationary import SMOOTHNESSES
 from mercer.learning.evidence import left_out_score
-from mercer.learning.optimise import HEAT, NEGLIGIBLE, REACH, Objective, climb
+from mercer.learning.optimise import HEAT, REACH, Objective, climb
 
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
 STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # factors on lengthscales at the starts
@@ -199,10 +199,10 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
     box = thetas.min(axis=0) - REACH, thetas.max(axis=0) + REACH
     if coordinates.linear is not None:
         box[0][coordinates.linear] += OFF
-    floor, prior = problem.floor(), WeakPrior.of(problem)
-    amplitude = problem.amplitude() if prior is None else None
-    if (floor > NEGLIGIBLE + math.log(problem.variance())).any() or prior is not None:
-        box, amplitude = (np.maximum(box[0], floor), box[1]), None
+    prior = WeakPrior.of(problem)
+    amplitude = problem.profiled() if prior is None else None
+    if amplitude is None:
+        box = np.maximum(box[0], problem.floor()), box[1]
     tried: dict[Member, Tried] = {}
     with contextlib.ExitStack() as stack:
         objectives = {

@@ -31,7 +31,6 @@ FEW_ROWS, RIVALS_OF_FEW = 200, 4  # rows up to which more climbs go on, and how 
 RISE = 10.0  # times what its last two steps gained: a climb further behind the best is given up
 SAME = 0.02  # logarithms closer than this are one place
 BEHIND = 4.0  # nats on the subset: optima further behind the best are dropped
-NEGLIGIBLE = math.log(1e-8)  # floors below this do not interfere with a common amplitude
 TIE = 0.5  # nats: evidence this close does not tell two optima apart
 
 
@@ -273,15 +272,16 @@ class Learned:
     interrupted: bool
 
 
-def stages(n: int) -> list[int]:
-    """Numbers of rows to climb on, one after the other: a quarter as long as that is many.
+def stages(n: int, most: int = 800, least: int = 1) -> list[int]:
+    """Numbers of rows to climb on, one after the other: the first has at most ``most``, each later one four times as
+    many, but none fewer than ``least``.
 
-    >>> stages(300), stages(2000), stages(20000)
-    ([300], [500, 2000], [312, 1250, 5000, 20000])
+    >>> stages(300), stages(2000), stages(20000), stages(600, most=500, least=300)
+    ([300], [500, 2000], [312, 1250, 5000, 20000], [300, 600])
     """
     sizes = [n]
-    while sizes[0] > 800:
-        sizes.insert(0, sizes[0] // 4)
+    while sizes[0] > most:
+        sizes.insert(0, max(sizes[0] // 4, least))
     return sizes
 
 
@@ -291,8 +291,8 @@ def learn(
     progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
     also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
     ceiling: np.ndarray | float = np.inf, floor: np.ndarray | float = -np.inf, sizes: Sequence[int] | None = None,
-    negligible: float = NEGLIGIBLE, heats: bool = False, span=None, judge: Callable | None = None,
-    loosened: Callable | None = None, afresh: Sequence[tuple[str, np.ndarray]] = (),
+    heats: bool = False, span=None, judge: Callable | None = None,
+    loosened: Callable | None = None,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
@@ -300,10 +300,9 @@ def learn(
     ``also``; with ``heats``, at all candidates, of which the best after a few iterations go on. The next stage has
     ``ratio`` times the rows (``sizes`` of all stages) and begins at ``grown(theta, ratio)``. ``what`` names the
     objective in the progress line; ``tolerance`` multiplies the gain that is not worth another step. Logarithms go
-    ``reach`` far at most, and no theta above its ``ceiling`` or below its ``floor`` (``negligible`` ones aside, while a
-    common amplitude has its closed form). Parameters move along the columns of ``span`` (p, k). Optima whose values tie
-    are ordered by ``judge(theta)``, the higher the better. ``loosened(theta)`` moves parameters off plateaus that few
-    rows led to; None if none is on one. The last stage also begins at the places in ``afresh``.
+    ``reach`` far at most, and no theta above its ``ceiling`` or below its ``floor``. Parameters move along the columns
+    of ``span`` (p, k). Optima whose values tie are ordered by ``judge(theta)``, the higher the better.
+    ``loosened(theta)`` moves parameters off plateaus that few rows led to; None if none is on one.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -315,8 +314,6 @@ def learn(
     logarithmic = np.ones(len(centre), bool) if logarithmic is None else logarithmic
     spread = np.where(logarithmic, reach, np.inf)
     floor = np.broadcast_to(np.asarray(floor, dtype=float), centre.shape)
-    if (floor > negligible).any():
-        amplitude = None  # a common factor would move what is held up too
     objectives: list[Objective] = []
     interrupted, jitter = False, 0.0
     best: list[Optimum] = []
@@ -390,10 +387,6 @@ def learn(
                     if other is not None:
                         reached.append((f"{best[0].start}, loosened", other))
                         metrics, counts, paths = [*metrics, None], [*counts, 1], [*paths, []]
-                    if sizes[sizes.index(size) + 1] == n:
-                        reached += [(f"{start}, afresh", theta) for start, theta in afresh]
-                        metrics, counts = metrics + [None] * len(afresh), counts + [1] * len(afresh)
-                        paths += [[] for _ in afresh]
         best = _judged(best, judge)
     except KeyboardInterrupt:
         if objective is None or objective.best is None:

@@ -9,8 +9,11 @@ import numpy as np
 from mercer.core.errors import NotEnoughMemoryError
 from mercer.core.lapack import lapack
 from mercer.core.machine import available_memory, in_words
+from mercer.learning.optimise import stages
 
 EVALUATIONS, ON_FEW = 25, 250  # of the evidence, on all rows and where the search begins, as measured on the benchmarks
+# Of a regression: on the first rows the kernel and the best starts are found.
+search_stages = functools.partial(stages, most=500, least=300)
 OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
 
 
@@ -50,18 +53,6 @@ class Plan:
             )
 
 
-def stages(n: int) -> list[int]:
-    """Numbers of rows to climb on, one after the other: the kernel and the best starts are found on a few hundred.
-
-    >>> stages(400), stages(600), stages(2000), stages(20000)
-    ([400], [300, 600], [500, 2000], [312, 1250, 5000, 20000])
-    """
-    sizes = [n]
-    while sizes[0] > 500:
-        sizes.insert(0, max(sizes[0] // 4, 300))
-    return [300, n] if 400 < n <= 500 else sizes
-
-
 def plan(n: int, features: int | None, solver: str, climbs: int) -> Plan:
     """The cheaper exact way that exists: M x M matrices where there are fewer features than rows, else n x n."""
     flops = _flops_per_second()
@@ -77,7 +68,7 @@ def plan(n: int, features: int | None, solver: str, climbs: int) -> Plan:
         why = "it was asked for" if solver == "dense" else why
         method = "dense"
     total = 0.0
-    for i, rows in enumerate(stages(n)):
+    for i, rows in enumerate(search_stages(n)):
         # On a subset they are many, and cost little; a millisecond each whatever the rows.
         total += (EVALUATIONS if i else ON_FEW) * (evaluation * (rows / n) ** 3 + 1e-3)
     # Forty evaluations take a tenth of a second however few rows there are, and compiling the kernel about a second.

@@ -11,6 +11,7 @@ from mercer.learning import heuristics
 from mercer.learning.evidence import evidence, left_out_score
 
 LEAST_LOOSE_NOISE = 3e-3  # of the target's variance
+NEGLIGIBLE_NOISE = 1e-8  # of it: lower floors are hardly ever reached
 
 
 class Problem:
@@ -87,6 +88,11 @@ class Problem:
         if mask is None or (self.noise is not None and self.noise.any()):
             return None
         return np.append(mask, True) if self.noise is None else mask
+
+    def profiled(self):
+        """As `amplitude`, for learning: None also where noise may be held up by its floor, which does not scale."""
+        held_up = self.noise is None and self.least_noise > NEGLIGIBLE_NOISE * self.variance()
+        return None if held_up else self.amplitude()
 
     def logarithmic(self):
         kinds = [np.full(len(p.entries), p.constraint.logarithmic) for p in self.layout.places]

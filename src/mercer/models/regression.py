@@ -30,11 +30,11 @@ from mercer.kernels.algebra import Sum, split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
 from mercer.learning.evidence import LOG_2PI
-from mercer.learning.optimise import METHODS, NEGLIGIBLE, Learned, Optimum, Prior, learn
+from mercer.learning.optimise import METHODS, Learned, Optimum, Prior, learn
 from mercer.learning.progress import Progress
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
-from mercer.models.plan import Plan, plan, stages
+from mercer.models.plan import Plan, plan, search_stages
 from mercer.models.problem import Problem
 from mercer.models.relevance import Relevance, relevance
 from mercer.report.regression import log_density, report
@@ -43,7 +43,6 @@ SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
 FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 1, 4  # random starts of the default kernel, on more rows or less
-FEW_ROWS_TO_START_AFRESH = 500  # up to which climbs on all rows also begin where those on few did
 LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
 
@@ -186,11 +185,11 @@ class GaussianProcessRegressor(Regressor):
             prior = Prior(problem.kernel, problem.size)
         learned = learn(
             problem, problem.n, candidates or problem.candidates(), prior=prior,
-            amplitude=problem.amplitude() if prior is None else None, logarithmic=problem.logarithmic(),
+            amplitude=problem.profiled() if prior is None else None, logarithmic=problem.logarithmic(),
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
             rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)), floor=problem.floor(),
-            sizes=stages(problem.n), heats=True, judge=None if self.learning == "map" else problem.score,
-            negligible=NEGLIGIBLE + math.log(problem.variance()), **{"loosened": problem.loosened, **settings},
+            sizes=search_stages(problem.n), heats=True, judge=None if self.learning == "map" else problem.score,
+            **{"loosened": problem.loosened, **settings},
         )  # fmt: skip
         if not learned.optima:
             raise NotPositiveDefiniteError(
@@ -203,7 +202,7 @@ class GaussianProcessRegressor(Regressor):
 
     def _learn_default(self, problem) -> tuple[Problem, Learned]:
         """Choose a member of the default family on the rows where learning begins, then learn its parameters."""
-        first = stages(problem.n)[0]
+        first = search_stages(problem.n)[0]
         rows = None if first == problem.n else np.sort(generator(self.random_state).permutation(problem.n)[:first])
         choice = family.choose(problem, rows)
         if not choice.tried:
@@ -225,7 +224,6 @@ class GaussianProcessRegressor(Regressor):
         problem, learned = self._learn(
             problem, candidates, prior, span=coordinates.span(best.member),
             loosened=lambda theta: family.loosened(problem, theta),
-            afresh=candidates[1:4] if problem.n <= FEW_ROWS_TO_START_AFRESH else (),
         )  # fmt: skip
         learned.evaluations += choice.evaluations
         if prior is not None:  # told is the evidence
