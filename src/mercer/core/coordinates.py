@@ -5,13 +5,14 @@ Positive parameters are logarithms here; fixed ones, and terms switched off by a
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.parameters import Constraint, Parametrized
+from mercer.core.parameters import Constraint, Parametrized, Slot
 from mercer.core.precision import as_float, is_traced
 
 
@@ -126,10 +127,10 @@ def from_free(tree: Parametrized, theta):
     return tree
 
 
-def parameters_at(tree: Parametrized, theta) -> dict[str, Any]:
-    """What `from_free(tree, theta).parameters` says, in a tenth of the time."""
+def parameters_at(slots: Sequence[Slot], theta) -> dict[str, Any]:
+    """What `from_free(tree, theta).parameters` says, for the slots of a tree, in a hundredth of the time."""
     named, start = {}, 0
-    for slot in tree._slots():
+    for slot in slots:
         value = named[slot.name] = slot.value
         moving = np.flatnonzero(slot.moving)
         if len(moving):

@@ -3,6 +3,7 @@
 One kernel, or one for each class; theta is the optimiser's vector, the free parameters of one kernel after the other.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import take_rows
+from mercer.core.parameters import Slot
 from mercer.inference.latent import Covariance
 from mercer.learning import heuristics
 from mercer.learning.evidence import Evaluation
@@ -154,9 +156,13 @@ class LabelProblem:
     def _parts(self, theta) -> list[np.ndarray]:
         return np.split(theta, np.cumsum([layout.size for layout in self.layouts])[:-1])
 
+    @functools.cached_property
+    def _slots(self) -> list[list[Slot]]:
+        return [kernel._slots() for kernel in self.kernels]
+
     def parameters(self, theta) -> dict[str, Any]:
         """Values on the natural scale, by name."""
-        named = [parameters_at(kernel, part) for kernel, part in zip(self.kernels, self._parts(theta), strict=True)]
+        named = [parameters_at(slots, part) for slots, part in zip(self._slots, self._parts(theta), strict=True)]
         if len(named) == 1:
             return named[0]
         return {f"class{c}_{name}": value for c, values in enumerate(named) for name, value in values.items()}

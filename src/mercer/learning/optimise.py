@@ -29,9 +29,11 @@ HEAT = 6  # iterations after which starts are compared
 RIVALS = 2  # climbs that go on after a heat, and optima of a subset that are climbed on more rows
 FEW_ROWS, RIVALS_OF_FEW = 200, 4  # rows up to which more climbs go on, and how many: evaluations are cheap, optima many
 RISE = 10.0  # times what its last two steps gained: a climb further behind the best is given up
+COARSE = 0.05  # nats: rivals are compared where less is left to gain
 SAME = 0.02  # logarithms closer than this are one place
 BEHIND = 4.0  # nats on the subset: optima further behind the best are dropped
 TIE = 0.5  # nats: evidence this close does not tell two optima apart
+TOLD = 0.01  # share of a score on rows left out: a smaller difference does not either
 
 
 class Step(NamedTuple):
@@ -52,6 +54,8 @@ class Optimum:
     converged: bool
     times_found: int = 1
     path: list[Step] = dataclasses.field(default_factory=list)
+    metric: np.ndarray | None = None  # a square root of the inverse curvature
+    finished: bool = True  # not given up early, to be climbed on if it is the best
 
 
 class Prior:
@@ -108,8 +112,9 @@ class Objective:
                 self.rejected += 1
                 return None
             value, slope = value + log_density, slope + prior_slope if gradient else None
-        if gradient:
-            slope = np.where(inside == theta, slope, 0.0)
+        if gradient:  # flat outside, and at the edge no way out
+            outwards = ((theta <= self.box[0]) & (slope < 0)) | ((theta >= self.box[1]) & (slope > 0))
+            slope = np.where((inside == theta) & ~outwards, slope, 0.0)
         if self.best is None or value > self.best[0]:
             self.best = (value, reached)
         self.watch(self)
@@ -153,6 +158,13 @@ class Curvature:
         self.known = first is not None
         self.last: tuple[np.ndarray, np.ndarray] | None = None
 
+    def root(self) -> np.ndarray | None:
+        """A square root of the inverse; None if nothing was learned."""
+        if self.inverse is None or not self.known:
+            return None
+        values, vectors = np.linalg.eigh(self.inverse)
+        return vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1]))
+
     def left(self, u, g) -> float:
         """The decrement at u, where the gradient is g; learns from the step that led there."""
         if self.inverse is None:
@@ -172,13 +184,13 @@ class Curvature:
 
 
 def climb(
-    objective, theta, start: str, method: str, span, metric, max_iterations: int, enough: float, path=()
+    objective, theta, start: str, method: str, span, metric, max_iterations: int, enough: float, path=(), least: int = 2
 ) -> Optimum:
     """From theta to a maximum, along the columns of ``span`` (p, k); ``metric`` (k, k) scales steps to
     Newton's; None if not known. ``path``: steps made before.
 
-    It ends where less than ``enough`` is left to gain, by Newton's decrement, and the last step gained no more. Where
-    SciPy gives up before that, it begins anew from there.
+    It ends where less than ``enough`` is left to gain, by Newton's decrement, and the last step gained no more, but not
+    before it has been at ``least`` so many places. Where SciPy gives up before that, it begins anew from there.
     """
     from scipy.optimize import minimize  # takes a while to import
 
@@ -186,14 +198,16 @@ def climb(
     steps: list[Step] = []
     left = np.inf
     while objective.at(theta) is not None:
-        objective.begin(theta, span if metric is None else span @ metric)
-        u = np.zeros(objective.axes.shape[1])
+        axes = np.eye(span.shape[1]) if metric is None else metric
+        objective.begin(theta, span @ axes)
+        u = np.zeros(axes.shape[1])
         slope, first = float(np.linalg.norm(objective(u)[1])), None
         if metric is not None:
             first = 1.0
             if slope > 1:
                 # SciPy's first step has length one at most; in these coordinates that is Newton's step.
-                objective.begin(theta, objective.axes * slope)
+                axes = axes * slope
+                objective.begin(theta, span @ axes)
                 objective(u)
                 first = 1 / slope**2
         curved, before = Curvature(len(u), first), len(steps)
@@ -208,7 +222,7 @@ def climb(
             left = curved.left(u, down)
             values.append(value)
             steps.append(Step(value, reached, rows))
-            if left < enough and len(values) > 1 and value - values[-2] < enough:
+            if left < enough and len(values) >= least and value - values[-2] < enough:
                 raise StopIteration
 
         note(u)
@@ -217,13 +231,16 @@ def climb(
             options |= {"ftol": 1e-14, "maxcor": 20}
         with np.errstate(all="ignore"):
             minimize(objective, u, jac=True, method=METHODS[method], callback=note, options=options)
+        root = curved.root()
+        metric = None if root is None else axes @ root
         gained = steps[-1].value - steps[before].value
         if left < LEFT or len(steps) >= max_iterations or gained < 0.5 * LEFT:
             break
         theta, metric = steps[-1].theta, None
     # At the edge of where there is a value, a best amplitude may step over it: then what was reached before stands.
     value = steps[-1].value if steps else path[-1].value if path and path[-1].rows == rows else -math.inf
-    return Optimum(value, steps[-1].theta if steps else theta, start, bool(left < LEFT), path=[*path, *steps])
+    reached = steps[-1].theta if steps else theta
+    return Optimum(value, reached, start, bool(left < LEFT), path=[*path, *steps], metric=metric)
 
 
 def let_go(objective, optimum: Optimum, span) -> Optimum:
@@ -272,16 +289,15 @@ class Learned:
     interrupted: bool
 
 
-def stages(n: int, most: int = 800, least: int = 1) -> list[int]:
-    """Numbers of rows to climb on, one after the other: the first has at most ``most``, each later one four times as
-    many, but none fewer than ``least``.
+def stages(n: int) -> list[int]:
+    """Numbers of rows to climb on, one after the other: the first has at most 800, each later one four times as many.
 
-    >>> stages(300), stages(2000), stages(20000), stages(600, most=500, least=300)
-    ([300], [500, 2000], [312, 1250, 5000, 20000], [300, 600])
+    >>> stages(300), stages(2000), stages(20000)
+    ([300], [500, 2000], [312, 1250, 5000, 20000])
     """
     sizes = [n]
-    while sizes[0] > most:
-        sizes.insert(0, max(sizes[0] // 4, least))
+    while sizes[0] > 800:
+        sizes.insert(0, sizes[0] // 4)
     return sizes
 
 
@@ -364,14 +380,18 @@ def learn(
                         here = climb(objective, theta, start, method, span, metric, HEAT, enough, path)
                         if _hopeless(here, found):
                             continue
-                        theta, path = here.theta, here.path
-                    optimum = climb(objective, theta, start, method, span, metric, max_iterations, enough, path)
-                    if final:
-                        optimum = let_go(objective, optimum, span)
-                        if amplitude is not None and (optimum.theta < floor).any():
-                            optimum = _held_up(objective, optimum, floor, method, span, max_iterations, enough)
-                    found.append(dataclasses.replace(optimum, times_found=count))
-                best = _distinct(found) or best
+                        theta, path, metric = here.theta, here.path, here.metric
+                    # Rivals of the first are climbed coarsely; who asks for restarts wants to see every optimum.
+                    until = max(enough, COARSE * tolerance) if found and not n_restarts else enough
+                    optimum = climb(objective, theta, start, method, span, metric, max_iterations, until, path)
+                    found.append(dataclasses.replace(optimum, times_found=count, finished=until == enough))
+                best = _distinct(found, span) or best
+                if final:
+                    rest, best = _judged(best, judge), []
+                    while rest and (not best or rest[0].value > best[0].value + TIE):  # its floor may have lowered it
+                        ahead = _finished(objective, rest.pop(0), floor, method, span, max_iterations, enough)
+                        best = sorted([*best, ahead], key=lambda optimum: -optimum.value)
+                    best += rest
                 if not best:
                     break
                 if not final:
@@ -387,7 +407,6 @@ def learn(
                     if other is not None:
                         reached.append((f"{best[0].start}, loosened", other))
                         metrics, counts, paths = [*metrics, None], [*counts, 1], [*paths, []]
-        best = _judged(best, judge)
     except KeyboardInterrupt:
         if objective is None or objective.best is None:
             if not best:
@@ -418,11 +437,9 @@ def _with_values(objective, candidates):
 def _after_a_heat(objective, queue, method, span, enough, keep: int):
     """The best of some climbs after a few iterations, at most ``keep`` of them and none twice."""
     run: list[Optimum] = []
-    known: dict[int, np.ndarray | None] = {}  # their metrics
     for (start, theta), metric, count, path in queue:
         here = climb(objective, theta, start, method, span, metric, HEAT, enough, path)
         run.append(dataclasses.replace(here, times_found=count))
-        known[id(run[-1])] = metric
     chosen: list[Optimum] = []
     for here in sorted(run, key=lambda optimum: -optimum.value):
         same = [other for other in chosen if np.abs(other.theta - here.theta).max() < SAME]
@@ -430,7 +447,8 @@ def _after_a_heat(objective, queue, method, span, enough, keep: int):
             same[0].times_found += here.times_found
         else:
             chosen.append(here)
-    return [((o.start, o.theta), known[id(o)], o.times_found, o.path) for o in chosen[:keep]]
+    # Six steps tell too little of the curvature to take long ones by it: these lead onto plateaus.
+    return [((o.start, o.theta), None, o.times_found, o.path) for o in chosen[:keep]]
 
 
 def _hopeless(here: Optimum, found: list[Optimum]) -> bool:
@@ -438,6 +456,20 @@ def _hopeless(here: Optimum, found: list[Optimum]) -> bool:
     behind = max(optimum.value for optimum in found) - here.value
     lately = here.value - here.path[-3].value if len(here.path) > 2 else 0.0
     return behind > max(BEHIND, RISE * lately)
+
+
+def _finished(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:
+    """A climb led to its end, if it was a coarse one; irrelevant inputs let go, noise not below its floor."""
+    if not optimum.finished:
+        least = span.shape[1] + 2  # steps that tell the curvature in every direction
+        on = climb(
+            objective, optimum.theta, optimum.start, method, span, None, max_iterations, enough, optimum.path, least
+        )
+        optimum = dataclasses.replace(on, times_found=optimum.times_found)
+    optimum = let_go(objective, optimum, span)
+    if objective.amplitude is not None and (optimum.theta < floor).any():
+        optimum = _held_up(objective, optimum, floor, method, span, max_iterations, enough)
+    return optimum
 
 
 def _held_up(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:
@@ -451,23 +483,39 @@ def _held_up(objective, optimum: Optimum, floor, method, span, max_iterations, e
         return optimum
     found = climb(alone, theta, optimum.start, method, span, None, max_iterations, enough, optimum.path)
     objective.evaluations += alone.evaluations
-    return found
+    return dataclasses.replace(found, times_found=optimum.times_found)
 
 
 def _judged(found: list[Optimum], judge) -> list[Optimum]:
-    """Best first. The evidence does not tell those within `TIE` of the best apart: they are ordered by ``judge``."""
-    tied = [optimum for optimum in found if optimum.value > found[0].value - TIE]
+    """Best first. The evidence does not tell those within `TIE` of the best apart: they are ordered by ``judge``, if it
+    tells another from the best."""
+    tied = [optimum for optimum in found if optimum.value > found[0].value - TIE]  # none of none
     if judge is None or len(tied) < 2:
         return found
-    return sorted(tied, key=lambda optimum: -judge(optimum.theta)) + found[len(tied) :]
+    scores = {id(optimum): judge(optimum.theta) for optimum in tied}
+    told = max(scores.values()) - scores[id(tied[0])] > TOLD * abs(scores[id(tied[0])])
+    return sorted(tied, key=lambda optimum: -scores[id(optimum)]) + found[len(tied) :] if told else found
 
 
-def _distinct(found: list[Optimum]) -> list[Optimum]:
-    """Best first, those of equal height counted once: they differ in directions the evidence does not feel."""
+def _distinct(found: list[Optimum], span) -> list[Optimum]:
+    """Best first, those that are one counted once: of equal height, for they differ in directions that the evidence
+    does not feel, or so close to a higher one that its curvature explains the difference."""
     kept: list[Optimum] = []
     for optimum in sorted((o for o in found if o.value > -math.inf), key=lambda o: -o.value):
-        if kept and kept[-1].value - optimum.value < 0.02:
-            kept[-1].times_found += optimum.times_found
+        same = [
+            other for other in kept if other.value - optimum.value < 0.02 or _depth(other, optimum.theta, span) < TIE
+        ]
+        if same:
+            same[0].times_found += optimum.times_found
         else:
             kept.append(optimum)
     return kept
+
+
+def _depth(optimum: Optimum, theta, span) -> float:
+    """How far below the optimum the evidence is at theta, were it quadratic; infinite if its curvature is not known."""
+    if optimum.metric is None:
+        return math.inf
+    away = np.linalg.lstsq(span, theta - optimum.theta, rcond=None)[0]
+    steps = np.linalg.lstsq(optimum.metric, away, rcond=None)[0]
+    return 0.5 * float(steps @ steps)

@@ -9,11 +9,9 @@ import numpy as np
 from mercer.core.errors import NotEnoughMemoryError
 from mercer.core.lapack import lapack
 from mercer.core.machine import available_memory, in_words
-from mercer.learning.optimise import stages
 
 EVALUATIONS, ON_FEW = 25, 250  # of the evidence, on all rows and where the search begins, as measured on the benchmarks
-# Of a regression: on the first rows the kernel and the best starts are found.
-search_stages = functools.partial(stages, most=500, least=300)
+AT_ONCE, FIRST = 500, 300  # rows up to which learning sees all of them from the beginning, and with how many it begins
 OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
 
 
@@ -74,6 +72,17 @@ def plan(n: int, features: int | None, solver: str, climbs: int) -> Plan:
     # Forty evaluations take a tenth of a second however few rows there are, and compiling the kernel about a second.
     total = climbs * (total + 0.1) + (1.0 if climbs else 0.3)
     return Plan(method, n, features, memory, available_memory(), total + evaluation, why)
+
+
+def search_stages(n: int) -> list[int]:
+    """Numbers of rows that the learning of a regression sees, one after the other, each about twice the one before. On
+    the first the kernel and the best starts are found.
+
+    >>> search_stages(500), search_stages(600), search_stages(2000)
+    ([500], [300, 600], [300, 600, 1200, 2000])
+    """
+    few = [FIRST * 2**i for i in range(n.bit_length()) if FIRST * 2**i < n / 1.5]
+    return [n] if n <= AT_ONCE else [*few, n]
 
 
 @functools.cache

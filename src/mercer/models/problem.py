@@ -1,5 +1,6 @@
 """What learning asks of a model: the evidence of its data, where to begin, and what a vector of parameters means."""
 
+import functools
 import math
 from typing import Any
 
@@ -106,7 +107,11 @@ class Problem:
         kernel = from_free(self.kernel, theta[: self.layout.size])
         return kernel, np.full(self.n, math.exp(theta[-1])) if self.noise is None else self.noise
 
+    @functools.cached_property
+    def _slots(self):
+        return self.kernel._slots()
+
     def parameters(self, theta, scale: float) -> dict[str, Any]:
         """Values on the natural scale, by name; noise in the units of a target ``scale`` times this one."""
         noise = {"noise": math.exp(theta[-1]) * scale**2} if self.noise is None else {}
-        return {**parameters_at(self.kernel, theta), **noise}
+        return {**parameters_at(self._slots, theta), **noise}
