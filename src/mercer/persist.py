@@ -65,6 +65,7 @@ from mercer.models import (
     pca,
     perceptron,
     plan,
+    records,
     regression,
     ridge,
 )
@@ -86,7 +87,7 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, WeightPosterior, plan.Plan,
-        family.Member, family.Tried, family.Choice, regression.Iteration, regression.Found, RidgePath,
+        family.Member, family.Tried, family.Choice, records.Iteration, records.Found, RidgePath,
         centers.CenterPath, LatentPosterior,
         SampledPosterior, SoftmaxPosterior,
     ],

@@ -12,8 +12,9 @@ import mercer as mc
 from mercer import kernels as k
 from mercer.core.scores import crps
 from mercer.learning import family
+from mercer.learning.climb import Optimum
 from mercer.learning.heuristics import standard_kernel, through_zero
-from mercer.learning.optimise import Optimum, _judged
+from mercer.learning.optimise import _judged
 from mercer.learning.resolution import originals, resolution
 from mercer.models.problem import Problem
 

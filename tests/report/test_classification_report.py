@@ -8,7 +8,7 @@ import pytest
 from mercer import kernels as k
 from mercer.core.errors import DataError, ParameterError
 from mercer.models.classification import GaussianProcessClassifier
-from mercer.models.regression import Found
+from mercer.models.records import Found
 from mercer.report import probabilities
 from mercer.report.classification import binned, reliability, report
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from mercer.core.text import table
 from mercer.kernels.stationary import SMOOTHNESSES
+from mercer.learning.climb import Objective, climb
 from mercer.learning.evidence import left_out_score
-from mercer.learning.optimise import HEAT, REACH, Objective, climb
+from mercer.learning.optimise import HEAT, REACH
 
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
 STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # factors on lengthscales at the starts

@@ -28,12 +28,12 @@ from mercer.inference.sampled import SampledPosterior
 from mercer.inference.softmax_posterior import SoftmaxPosterior
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
+from mercer.learning.climb import METHODS
 from mercer.learning.labels import Teacher, log_scores
 from mercer.learning.latent import LabelProblem
-from mercer.learning.optimise import METHODS
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Classifier, wholly
-from mercer.models.regression import Found, Iteration, quoted, warn_of_interruption, warn_of_model
+from mercer.models.records import Found, Iteration, quoted, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.report.classification import report
 

@@ -23,7 +23,7 @@ from mercer.learning.optimise import learn
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Estimator, wholly
 from mercer.models.kernel_regression import TOLERANCE, hidden_by_rounding, merged, rows_to_learn_from
-from mercer.models.regression import warn_of_interruption
+from mercer.models.records import warn_of_interruption
 
 RULES = ("scott", "silverman", "loo")
 STRETCHES = (1.0, 0.3, 0.1, 3.0)  # of Scott's widths, where learning may begin

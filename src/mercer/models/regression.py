@@ -5,15 +5,13 @@ import functools
 import math
 import reprlib
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from mercer.core.coordinates import Layout, free_names
 from mercer.core.errors import (
     DataError,
-    InterruptedFitWarning,
-    ModelWarning,
     NotPositiveDefiniteError,
     NumericalWarning,
     ParameterError,
@@ -29,13 +27,15 @@ from mercer.inference.weights import WeightPosterior
 from mercer.kernels.algebra import Sum, split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
+from mercer.learning.climb import METHODS, Optimum
 from mercer.learning.evidence import LOG_2PI
-from mercer.learning.optimise import METHODS, Learned, Optimum, Prior, learn
+from mercer.learning.optimise import Learned, Prior, learn
 from mercer.learning.progress import Progress
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
 from mercer.models.plan import Plan, plan, search_stages
 from mercer.models.problem import Problem
+from mercer.models.records import Found, Iteration, LeaveOneOut, quoted, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.report.regression import log_density, report
 
@@ -45,32 +45,6 @@ FEW_ROWS = 20  # below this, leaving one out says too little of intervals
 FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 1, 4  # random starts of the default kernel, on more rows or less
 LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
-
-
-class LeaveOneOut(NamedTuple):
-    """Each observation predicted from all the others: means, variances (noise included) and log scores, all (n,)."""
-
-    mean: np.ndarray
-    variance: np.ndarray
-    log_score: np.ndarray
-
-
-class Iteration(NamedTuple):
-    """One step of learning: the evidence (plus the prior, for "map"), the parameters, and on how many rows."""
-
-    value: float
-    parameters: dict[str, Any]
-    rows: int
-
-
-class Found(NamedTuple):
-    """An optimum of the evidence: its value, its parameters, where the climb began, and how many ended there."""
-
-    value: float
-    parameters: dict[str, Any]
-    start: str
-    converged: bool
-    times_found: int
 
 
 class GaussianProcessRegressor(Regressor):
@@ -585,33 +559,6 @@ def _quantile(values, share: float) -> float:
     return float(np.sort(values)[min(n - 1, math.ceil(share * (n + 1)) - 1)])
 
 
-def warn_of_model(model, kernels, X, unknown_mean: bool):
-    """Warn of what is allowed but hardly meant: priors left unused, lines through a far-away origin."""
-    if model.learning == "mle" and any(slot.prior is not None for kernel in kernels for slot in kernel._slots()):
-        warnings.warn(
-            "the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.",
-            ModelWarning,
-            stacklevel=4,
-        )
-    lines = [found for kernel in kernels for found in heuristics.through_zero(kernel, X, unknown_mean)]
-    if lines:
-        warnings.warn(
-            f"{lines[0]!r} has only functions that are zero at x = 0, and these inputs are many spreads away from it, "
-            "so that they hardly vary there. Put a constant beside it, Linear() + 1.0 "
-            "or Polynomial(2, offset=1.0), or shift the inputs, x - x.mean().",
-            ModelWarning,
-            stacklevel=4,
-        )
-
-
-def warn_of_interruption(evaluations: int):
-    warnings.warn(
-        f"the fit was interrupted after {evaluations} evaluations; the model has the best parameters found until then.",
-        InterruptedFitWarning,
-        stacklevel=4,
-    )
-
-
 def _center_and_scale(y):
     """Mean and standard deviation of the target; a scale of one if it is constant to rounding."""
     size = float(np.abs(y).max())
@@ -626,12 +573,3 @@ def _center_and_scale(y):
 
 def _as_given(noise, common: bool):
     return as_float(noise[0] if common else noise)
-
-
-def quoted(kernel):
-    """The kernel with its numbers rounded, to be printed."""
-    for slot in kernel._slots():
-        kernel = kernel._evolve_at(slot.path, **{slot.field: rounded(slot.value)})
-    if getattr(kernel, "shift", None) is not None:
-        kernel = kernel._evolve(shift=rounded(kernel.shift), scale=rounded(kernel.scale))
-    return kernel
