@@ -18,6 +18,7 @@ from mercer.kernels.stationary import SMOOTHNESSES
 from mercer.learning.climb import Objective, climb
 from mercer.learning.evidence import left_out_score
 from mercer.learning.optimise import HEAT, REACH
+from mercer.learning.progress import Progress
 
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
 STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # factors on lengthscales at the starts
@@ -87,7 +88,7 @@ class Choice:
             ]
             for t in self.tried
         ]
-        return table(["kernel", "CRPS + price", "", "log evidence"], rows)
+        return table(["kernel", "penalised CRPS", "", "log evidence"], rows)
 
     __repr__ = __str__
 
@@ -189,7 +190,7 @@ def loosened(problem, theta) -> np.ndarray | None:
     return None if np.abs(free - theta).max() < 0.5 else free
 
 
-def choose(problem, rows, watch=lambda *_: None) -> Choice:
+def choose(problem, rows, progress: Progress | None = None) -> Choice:
     """The member for a ``problem`` whose kernel is standard with one theta1 for each input, by these rows (None: all).
 
     One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term, at the
@@ -205,7 +206,13 @@ def choose(problem, rows, watch=lambda *_: None) -> Choice:
     if amplitude is None:
         box = np.maximum(box[0], problem.floor()), box[1]
     tried: dict[Member, Tried] = {}
+    progress = progress or Progress(shown=False)
+
+    def watch(objective):
+        progress(f"choosing the kernel on {objective.evidence.n:,} of {problem.n:,} rows, {len(tried) + 1} of about 8")
+
     with contextlib.ExitStack() as stack:
+        stack.callback(progress.close)
         objectives = {
             nu: Objective(
                 stack.enter_context(problem.replaced(problem.kernel._evolve(nu=np.float64(nu)))(rows)), box, amplitude,

@@ -178,7 +178,7 @@ class GaussianProcessRegressor(Regressor):
         """Choose a member of the default family on the rows where learning begins, then learn its parameters."""
         first = search_stages(problem.n)[0]
         rows = None if first == problem.n else np.sort(generator(self.random_state).permutation(problem.n)[:first])
-        choice = family.choose(problem, rows)
+        choice = family.choose(problem, rows, Progress(shown=bool(self.progress)))
         if not choice.tried:
             return self._learn(problem)
         self.choice_ = choice
