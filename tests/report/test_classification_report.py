@@ -285,9 +285,10 @@ def test_rows_held_out_are_judged_beside_those_left_out():
     y = np.where(np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=120) > 0, "up", "down")
     model = GaussianProcessClassifier(KERNEL, learning=None).fit(X[:60], y[:60])
     page = model.report(X[60:], y[60:])
-    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:]}
+    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:8]}
     assert lines["rows"] == ["60", "60"]
-    assert lines["error"][0] == f"{np.mean(model.predict(X[60:]) != y[60:]):.1%}"
+    assert lines["errors"][0] == f"{np.sum(model.predict(X[60:]) != y[60:])}"
+    assert lines["error rate"][0] == f"{np.mean(model.predict(X[60:]) != y[60:]):.1%}"
     assert lines["log score a row"][0] == f"{model.log_predictive_density(X[60:], y[60:]).mean():.4f}"
     assert page.findings == ()
     other = np.where(y[60:] == "up", "down", "up")

@@ -106,7 +106,7 @@ def test_rows_held_out_are_judged_beside_those_left_out(drawn):
     page = model.report(X[60:], y[60:])
     assert page.findings == ()
     mean = model.predict(X[60:])
-    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:]}
+    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:6]}
     rmse = [np.sqrt(np.mean((y[60:] - mean) ** 2)), np.sqrt(np.mean((y[:60] - model.loo().mean) ** 2))]
     assert lines["RMSE"] == [f"{value:.4g}" for value in rmse]
     assert lines["rows"] == ["40", "60"]

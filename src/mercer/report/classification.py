@@ -10,7 +10,17 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
 from mercer.core.text import number, rounded, table
 from mercer.report import diagnostics, probabilities
-from mercer.report.page import Report, about_copies, about_inputs, about_learning, entries, in_order, listed, optima
+from mercer.report.page import (
+    HELD_OUT,
+    Report,
+    about_copies,
+    about_inputs,
+    about_learning,
+    entries,
+    in_order,
+    listed,
+    optima,
+)
 
 FEW = 5  # rows: a class with fewer is hardly learned
 RARE = 10  # times fewer rows than the largest class
@@ -63,15 +73,17 @@ class Reliability:
     def accuracy(self) -> np.ndarray:
         return self.bins.observed
 
-    def __str__(self):
+    def table(self) -> str:
+        """The bins, one a line."""
         rows = [
             [f"{low:.1%} to {high:.1%}", f"{count:,}", f"{predicted:.1%}", f"{observed:.1%}"]
             for low, high, count, predicted, observed in zip(*self.bins, strict=True)
         ]
-        return (
-            table(["probability of the call", "rows", "on average", "right"], rows)
-            + f"\n\ncalibration error {self.calibration_error:.1%}; chance alone gives {self.by_chance:.1%}"
-        )
+        return table(["probability of the predicted class", "rows", "on average", "correct"], rows)
+
+    def __str__(self):
+        chance = f"calibration error {self.calibration_error:.1%}; chance alone gives {self.by_chance:.1%}"
+        return f"{self.table()}\n\n{chance}"
 
 
 def reliability(codes, probability, bins=10) -> Reliability:
@@ -178,7 +190,7 @@ def report(model, X=None, y=None) -> Report:
     }
     if X is not None or y is not None:
         held_codes, P, scores = _held_out(model, X, y)
-        sections["Held-out rows"] = _beside(reliability(held_codes, P), left_out)
+        sections[HELD_OUT] = _beside(reliability(held_codes, P), left_out)
         findings += diagnostics.disagreement(loo.log_score, scores)
         if not any(finding.kind == "calibration" for finding in findings):  # the same of others is no news
             findings += probabilities.reliability_curve(held_codes, P, _remedy(model), of="held out")
@@ -215,16 +227,19 @@ def _held_out(model, X, y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _beside(held: Reliability, left_out: Reliability) -> str:
+    """Scores of held-out rows next to those of leave-one-out, and the reliability of the former."""
     both = (held, left_out)
+    sizes = [int(found.counts.sum()) for found in both]
     rows = [
-        ["rows", *(f"{found.counts.sum():,}" for found in both)],
-        ["error", *(f"{found.error_rate:.1%}" for found in both)],
+        ["rows", *(f"{n:,}" for n in sizes)],
+        ["errors", *(f"{round(found.error_rate * n):,}" for found, n in zip(both, sizes, strict=True))],
+        ["error rate", *(f"{found.error_rate:.1%}" for found in both)],
         ["log score a row", *(f"{-found.log_loss:.4f}" for found in both)],
         ["Brier score", *(f"{found.brier:.4f}" for found in both)],
         ["calibration error", *(f"{found.calibration_error:.1%}" for found in both)],
-        ["of that by chance", *(f"{found.by_chance:.1%}" for found in both)],
+        ["expected by chance", *(f"{found.by_chance:.1%}" for found in both)],
     ]
-    return table(["", "held out", "left out one at a time"], rows)
+    return table(["", "held out", "leave-one-out"], rows) + "\n\nHeld out:\n" + held.table()
 
 
 def _from_frequencies(counts) -> float:

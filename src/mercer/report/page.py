@@ -6,6 +6,8 @@ from typing import Any
 from mercer.core.text import table
 from mercer.report.diagnostics import Finding
 
+HELD_OUT = "Held-out rows"  # heading of their section
+
 
 @dataclasses.dataclass(frozen=True)
 class Report:

@@ -12,7 +12,7 @@ from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
 from mercer.report import diagnostics
-from mercer.report.page import Report, about_inputs, about_learning, entries, in_order, optima
+from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 DENSE_ROWS = 5000  # up to this, one more factorisation is no trouble
@@ -80,7 +80,7 @@ def report(model, X=None, y=None) -> Report:
     }
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
-        sections["Held-out rows"] = _beside(held, left_out)
+        sections[HELD_OUT] = _beside(held, left_out)
         findings += diagnostics.disagreement(loo.log_score, densities)
         if not any(finding.kind == "calibration" for finding in findings):  # the same of others is no news
             findings += diagnostics.calibration(held.z, of="held out")
@@ -146,18 +146,22 @@ def _held_out(model, X, y) -> tuple[Calibration, np.ndarray]:
 
 
 def _beside(held: Calibration, left_out: Calibration) -> str:
+    """Scores and coverage of held-out rows next to those of leave-one-out."""
     both = (held, left_out)
     measures = [
         ["rows", *(f"{len(found.z):,}" for found in both)],
         ["R^2", *("undefined" if np.isnan(found.r2) else f"{found.r2:.4f}" for found in both)],
         ["RMSE", *(f"{found.rmse:.4g}" for found in both)],
+        ["mean absolute error", *(f"{found.mean_absolute_error:.4g}" for found in both)],
         ["log density a row", *(f"{found.log_density:.4f}" for found in both)],
-        *(
-            [f"held by {level:.0%} intervals", *(f"{found.coverage[i]:.1%}" for found in both)]
-            for i, level in enumerate(LEVELS)
-        ),
     ]
-    return table(["", "held out", "left out one at a time"], measures)
+    coverage = []
+    for i, level in enumerate(LEVELS):
+        low, high = diagnostics.chance_range(len(held.z), level)
+        shares = [f"{held.coverage[i]:.1%}", f"{low:.1%} to {high:.1%}", f"{left_out.coverage[i]:.1%}"]
+        coverage.append([f"{level:.0%}", *shares])
+    head = ["interval", "held out", "expected by chance", "leave-one-out"]
+    return table(["", "held out", "leave-one-out"], measures) + "\n\n" + table(head, coverage)
 
 
 def _fit(model, held, n) -> str:
