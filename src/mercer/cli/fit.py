@@ -31,7 +31,7 @@ def run_fit(
 
     if task is not None and task not in KINDS:
         raise ParameterError(f"the task is {' or '.join(KINDS)}; got {task!r}.")
-    frame = tables.read(data, [name for name, kind in wishes.kinds.items() if kind == "text"])
+    frame = tables.read(data, [name for name, kind in wishes.kinds.items() if kind.startswith(("text", "date:"))])
     tables.check_names(frame, target, drop)
     wishes.check(frame.columns)
     used = [name for name in frame.columns if name not in drop]
