@@ -127,7 +127,7 @@ def test_the_report_judges_held_out_rows_also_with_refit(tmp_path):
     arguments = ("--target", "y", "--output", tmp_path / "out", "--test-share", 0.25, "--refit", "--quiet")
     call("fit", tmp_path / "t.csv", *arguments)
     text = (tmp_path / "out" / "report.txt").read_text()
-    assert "- held-out rows are predicted worse than leave-one-out says" in text
+    assert "- held-out rows are predicted worse than leave-one-out suggests" in text
     assert "of the rows held out" in text
     assert len(load(tmp_path / "out" / "model.safetensors").y_train_) == 80
 
@@ -219,7 +219,7 @@ def test_a_target_of_text_is_classified(classified):
         "60 rows, 4 inputs (a, b, colour=green, colour=red), target kind",
         "48 rows to learn from, 12 held out",
         "The model saved has all rows",
-        "called a little",
+        "predicted a little",
         "Calibration of leave-one-out probabilities",
     ):
         assert said in text
