@@ -68,7 +68,7 @@ def test_times_and_zones():
 
 
 def test_years_of_two_digits_are_refused():
-    with pytest.raises(mc.DataError, match=r"two digits.*--kind c=date:%d/%m/%y or .*--kind c=text"):
+    with pytest.raises(mc.DataError, match=r"two-digit.*--kind c=date:%d/%m/%y or .*--kind c=text"):
         settled(["13/01/20", "14/02/21"])
     column, _, _ = settled(["13/01/20", "14/02/21"], kinds=["c=date:%d/%m/%y"])
     assert column.dt.year().to_list() == [2020, 2021]
@@ -141,8 +141,7 @@ def test_other_text_stays_text(texts):
 def test_one_word_among_numbers_or_dates_is_named():
     said = settled(["1,200.5", "300", "soon", "4 €"])[1]
     assert said == [
-        "column 'c' is taken as text, since 'soon' is neither a number nor a date, though most of its values look "
-        "like one"
+        "column 'c' is read as text, because 'soon' is neither a number nor a date; most of its other values are"
     ]
     assert "'soon'" in settled(["13/01/2020", "14/01/2020", "soon"])[1][0]
     assert settled(["low", "middle", "1"])[1] == settled(["10.0.0.1", "10.0.0.2", "192.168.0.1"])[1] == []
@@ -154,16 +153,66 @@ def test_months_are_said_to_be_months():
     assert said == ["column 'c' is read as dates, the first of each month: '2010/11' is 1 November 2010"]
 
 
+def written(path, texts, name="c"):
+    """A CSV file of a column of these texts, unquoted, beside one of numbers."""
+    path.write_text(f"{name},d\n" + "".join(f"{text},{i}\n" for i, text in enumerate(texts)))
+    return path
+
+
+MONTHS = ["01.2020", "", "10.2020", "12.1999"]
+
+
+def test_months_with_a_point_are_dates_not_numbers(tmp_path):
+    """01.2020 is January, not 1.202: the leading zero, which the number loses, tells."""
+    said = []
+    for blank in ("", " "):
+        frame = tables.read(written(tmp_path / "t.csv", [blank + text for text in MONTHS], "when"))
+        frame, readings = settle(frame, ["when", "d"], Wishes(), said.append)
+        assert frame["when"].drop_nulls().dt.date().to_list() == [
+            datetime.date(2020, 1, 1), datetime.date(2020, 10, 1), datetime.date(1999, 12, 1)
+        ]  # fmt: skip
+        assert readings == {"when": {"format": "%m.%Y"}}
+    assert said[0] == said[1]
+    assert said[0] == (
+        "column 'when' is read as dates, the first of each month: '01.2020' is 1 January 2020; "
+        "--kind when=number keeps the numbers"
+    )
+    pl.DataFrame({"c": ["01.2020", "11.2021"]}).write_parquet(tmp_path / "t.parquet")
+    assert settle(tables.read(tmp_path / "t.parquet"), ["c"], Wishes(), print)[1] == {"c": {"format": "%m.%Y"}}
+
+
+@pytest.mark.parametrize(
+    "texts", [["10.2020", "12.2021"], ["01.2020", "13.2020"], ["01.2020", "1.5"], ["1.2020", "2.2021"], ["01.1799"]]
+)
+def test_numbers_that_are_not_all_months_stay_numbers(tmp_path, texts):
+    frame = tables.read(written(tmp_path / "t.csv", texts))
+    assert settle(frame, ["c", "d"], Wishes(), print)[0]["c"].to_list() == [float(text) for text in texts]
+
+
+def test_what_was_asked_for_goes_before_months(tmp_path):
+    path = written(tmp_path / "t.csv", MONTHS)
+    for settings in ({"wishes": Wishes.of(["c=number"])}, {"wishes": Wishes(), "target": "c"}):
+        said = []
+        column = settle(tables.read(path), ["c", "d"], say=said.append, **settings)[0]["c"]
+        assert column.to_list() == [1.202, None, 10.202, 12.1999]
+        assert "is read as numbers" in said[0]
+    # A format reads months that no leading zero shows to be such.
+    written(path, ["10.2020", "12.2021"])
+    assert settle(tables.read(path, ["c"]), ["c"], Wishes.of(["c=date:%m.%Y"]), print)[0]["c"].dt.month()[1] == 12
+    with pytest.raises(mc.DataError, match=r"type Float64, not dates.*--kind c=date:%m\.%Y"):
+        settle(tables.read(path), ["c"], Wishes.of(["c=date"]), print)
+
+
 def test_mixed_units_and_wishes_that_cannot_be():
     with pytest.raises(mc.DataError, match="with and without %"):
         settled(["12%", "0.5"])
-    with pytest.raises(mc.DataError, match="as a number, but it holds text such as 'red'"):
+    with pytest.raises(mc.DataError, match="is a number, but it holds text such as 'red'"):
         settled(["1", "red"], kinds=["c=number"])
-    with pytest.raises(mc.DataError, match="as a date, but it holds text such as 'red'"):
+    with pytest.raises(mc.DataError, match="is a date, but it holds text such as 'red'"):
         settled(["red"], kinds=["c=date"])
-    with pytest.raises(mc.DataError, match="as a date, but it holds text such as 'soon'"):
+    with pytest.raises(mc.DataError, match="is a date, but it holds text such as 'soon'"):
         settled(["2020-01-02", "soon"], kinds=["c=date"])
-    with pytest.raises(mc.DataError, match=r"no one order.*'01/13/2020' is none with the day first, '13/01/2020' none"):
+    with pytest.raises(mc.DataError, match=r"mixes orders.*'01/13/2020' is not a date with the day first, nor '13/01"):
         settled(["13/01/2020", "01/13/2020", "02/02/2020"])
     assert settled([1, 2], kinds=["c=text"])[0].to_list() == ["1", "2"]
     for bad in ("c", "c=colour", "c=text:x", "c=number:;"):
@@ -249,7 +298,7 @@ def test_ambiguous_tables_are_refused_on_the_command_line_and_options_settle_the
     arguments = ["fit", tmp_path / "t.csv", "--target", "price", "--output", tmp_path / "out"]
     assert "--day-first or --month-first" in refused(*arguments)
     assert not (tmp_path / "out").exists()
-    assert "not there: 'whn'" in refused(*arguments, "--kind", "whn=date")
+    assert "the table lacks: 'whn'" in refused(*arguments, "--kind", "whn=date")
     assert "COLUMN=number" in refused(*arguments, "--kind", "when=day")
     part.with_columns(code=pl.Series(range(len(part))) % 3).write_csv(tmp_path / "t.csv")
     result = call(*arguments, "--month-first", "--kind", "code=text")

@@ -582,7 +582,14 @@ def test_frames_keep_their_columns():
 def test_the_report_tells_what_matters():
     model = mc.GaussianProcessClassifier(KERNEL, "ep", progress=False).fit(X, TWO)
     page = str(model.report())
-    for word in ("log evidence", "leave-one-out log score", "Calibration", "Relevance", "called yes", "ep, logistic"):
+    for word in (
+        "log evidence",
+        "leave-one-out log score",
+        "Calibration",
+        "Relevance",
+        "predicted yes",
+        "ep, logistic",
+    ):
         assert word in page
     assert "yes" in str(model)
     # It says how many sweeps it took: to the optimum, and from there.

@@ -83,11 +83,11 @@ def test_probabilities_that_are_all_the_same_or_certain():
 @pytest.mark.parametrize(
     ("codes", "P", "bins", "told"),
     [
-        ([0, 1], [0.2, 0.7], 10, "a column for each class"),
-        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], 10, "number the 2 columns"),
-        ([0], [[0.5, 0.5], [0.5, 0.5]], 10, "2 whole numbers"),
-        (["a", "b"], [[0.5, 0.5], [0.5, 0.5]], 10, "2 whole numbers"),
-        ([0, 1], [[0.5, 0.6], [0.5, 0.5]], 10, "add up to one"),
+        ([0, 1], [0.2, 0.7], 10, "a column for each of two"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], 10, "between 0 and 1"),
+        ([0], [[0.5, 0.5], [0.5, 0.5]], 10, "2 integers"),
+        (["a", "b"], [[0.5, 0.5], [0.5, 0.5]], 10, "2 integers"),
+        ([0, 1], [[0.5, 0.6], [0.5, 0.5]], 10, "sum to one"),
         ([0, 1], [[np.nan, 0.6], [0.5, 0.5]], 10, "missing"),
         ([0, 1], [[0.4, 0.6], [0.5, 0.5]], 0, "bins must be"),
         ([0, 1], [[0.4, 0.6], [0.5, 0.5]], [0.0, 0.55], "edges of bins"),
@@ -116,7 +116,7 @@ def test_the_page_of_a_fitted_model(fitted):
     y = fitted.classes_[fitted.codes_]
     assert page.title == "Gaussian process classification, 60 rows, 2 classes"
     assert list(page.sections) == [
-        "Fit", "Classes, left out one row at a time", "Parameters", "Relevance of inputs",
+        "Fit", "Classes, by leave-one-out", "Parameters", "Relevance of inputs",
         "Calibration of leave-one-out probabilities", "Optima found", "Numerics",
     ]  # fmt: skip
     told = page.sections["Fit"]
@@ -127,8 +127,8 @@ def test_the_page_of_a_fitted_model(fitted):
         "ep, logistic sigmoid",
     ):
         assert words in told
-    head, *lines = page.sections["Classes, left out one row at a time"].splitlines()
-    assert head.split() == ["class", "rows", "error", "called", "down", "called", "up"]
+    head, *lines = page.sections["Classes, by leave-one-out"].splitlines()
+    assert head.split() == ["class", "rows", "error", "predicted", "down", "predicted", "up"]
     for label, line in zip(("down", "up"), lines, strict=True):
         counts = [int(np.sum((y == label) & (called == other))) for other in ("down", "up")]
         error = np.mean(called[y == label] != label)
@@ -173,19 +173,19 @@ EVEN = np.arange(60) % 3
     ("changes", "told"),
     [
         ({}, None),
-        ({"log_marginal_likelihood_": -65.0}, "tell little more than the frequencies"),
+        ({"log_marginal_likelihood_": -65.0}, "add little to the class frequencies"),
         ({"theta_": np.zeros(20), "optima_": [Found(-1.0, {}, "a", True, 1)]}, "20 parameters were learned"),
         ({"optima_": [Found(-1.0, {}, "a", False, 1)]}, "before it converged"),
         ({"optima_": [Found(-1.0, {}, "a", True, 1), Found(-2.0, {}, "b", True, 1)]}, "another optimum"),
         ({"numerics_": {"iterations": 5, "converged": False, "jitter": 0.0}}, "inference did not converge"),
-        ({"numerics_": {"iterations": 5, "converged": True, "jitter": 1e-8}}, "got jitter"),
-        ({"X_fit_": np.repeat(np.arange(30), 2)[:, None]}, "60 rows have the same inputs as others and another label"),
+        ({"numerics_": {"iterations": 5, "converged": True, "jitter": 1e-8}}, "jitter was added"),
+        ({"X_fit_": np.repeat(np.arange(30), 2)[:, None]}, "60 rows share their inputs with rows of another label"),
         ({"X_fit_": (np.arange(60) % 30)[:, None]}, "30 rows repeat others exactly"),
     ],
 )
 def test_each_suggestion_when_due_and_only_then(changes, told):
     page = report(made(EVEN, calls(EVEN, 3), ["a", "b", "c"], **changes))
-    found = [text for text in page.suggestions if "not sure enough" not in text]  # always right at 90%
+    found = [text for text in page.suggestions if "underconfident" not in text]  # always right at 90%
     assert len(found) == (told is not None)
     assert told is None or told in found[0]
     assert "Relevance of inputs" not in page.sections
@@ -199,7 +199,7 @@ def test_classes_that_are_rare_or_never_called():
     text = "\n".join(report(made(codes, P, ["many", "some", "few"])).suggestions)
     assert "very few rows: few (3)." in text
     assert "some: more than 10 times rarer than many" in text
-    assert "no row left out is called some." in text
+    assert "no left-out row is predicted to be some." in text
 
 
 def test_labels_that_surprise_and_probabilities_that_mislead():
@@ -207,12 +207,12 @@ def test_labels_that_surprise_and_probabilities_that_mislead():
     P = calls(codes, 2, 0.999)
     P[:3] = P[:3, ::-1]
     text = "\n".join(report(made(codes, P, [0, 1])).suggestions)
-    assert "3 labels are given less than 1%" in text
+    assert "3 labels are given a probability below 1%" in text
     rng = np.random.default_rng(0)
     wrong = rng.random(200) < 0.4
     P = calls(np.where(wrong, 1 - codes, codes), 2, 0.9)
     text = "\n".join(report(made(codes, P, [0, 1], log_marginal_likelihood_=-100.0)).suggestions)
-    assert "too sure" in text
+    assert "overconfident" in text
     assert "inference='ep'" in text
 
 
@@ -223,8 +223,8 @@ def test_many_classes_and_a_kernel_for_each():
     model = made(codes, P, [f"c{c}" for c in range(12)], kernels_=[k.RBF(c + 1.0) for c in range(12)])
     del model.kernel_
     page = report(model)
-    lines = page.sections["Classes, left out one row at a time"].splitlines()
-    assert lines[0].split() == ["class", "rows", "error", "most", "often", "taken", "for"]
+    lines = page.sections["Classes, by leave-one-out"].splitlines()
+    assert lines[0].split() == ["class", "rows", "error", "most", "often", "confused", "with"]
     assert lines[4].split() == ["c3", "10", "100.0%", "c7", "(10)"]
     assert "c11: lengthscale  12.0" in page.sections["Parameters"]
 
@@ -248,10 +248,10 @@ def sharpened(P, power):
 def test_the_whole_reliability_curve_is_judged():
     codes, P = draw(300, 3)
     (found,) = probabilities.reliability_curve(codes, sharpened(P, 3), "try")
-    assert "too sure" in found.text
+    assert "overconfident" in found.text
     assert str(found).endswith(": try.")
     (found,) = probabilities.reliability_curve(codes, sharpened(P, 0.3), "try")
-    assert "not sure enough" in found.text
+    assert "underconfident" in found.text
     # Right on average: said 75% everywhere, where half the rows are certain and the others a coin.
     rng = np.random.default_rng(0)
     confidence = np.where(np.arange(300) % 2, 0.80, 0.70)
@@ -265,7 +265,7 @@ def test_frequencies_of_classes_are_judged():
     codes, P = draw(200, 3)
     tilted = P * [3.0, 1.0, 1.0]
     (found,) = probabilities.frequencies(codes, tilted / tilted.sum(axis=1, keepdims=True), ["a", "b", "c"])
-    assert found.text.startswith("a has a probability of")
+    assert found.text.startswith("a has a mean probability of")
     assert probabilities.frequencies(codes, P, ["a", "b", "c"]) == []
 
 
@@ -274,8 +274,8 @@ def test_a_class_that_is_mostly_missed():
     P = np.where((codes == 0)[:, None], [0.95, 0.05], [0.8, 0.2])
     P[-3:] = [0.3, 0.7]
     (found,) = probabilities.errors(codes, P, ["common", "rare"])
-    assert "85% of rare" in found.text
-    assert "most often common" in found.text
+    assert "85% of rare rows" in found.text
+    assert "most often as common" in found.text
     assert found.severity == "note"
 
 
@@ -285,9 +285,10 @@ def test_rows_held_out_are_judged_beside_those_left_out():
     y = np.where(np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=120) > 0, "up", "down")
     model = GaussianProcessClassifier(KERNEL, learning=None).fit(X[:60], y[:60])
     page = model.report(X[60:], y[60:])
-    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:]}
+    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:8]}
     assert lines["rows"] == ["60", "60"]
-    assert lines["error"][0] == f"{np.mean(model.predict(X[60:]) != y[60:]):.1%}"
+    assert lines["errors"][0] == f"{np.sum(model.predict(X[60:]) != y[60:])}"
+    assert lines["error rate"][0] == f"{np.mean(model.predict(X[60:]) != y[60:]):.1%}"
     assert lines["log score a row"][0] == f"{model.log_predictive_density(X[60:], y[60:]).mean():.4f}"
     assert page.findings == ()
     other = np.where(y[60:] == "up", "down", "up")

@@ -46,8 +46,8 @@ def test_intervals_too_wide_too_narrow_and_of_heavy_tails():
     rng = np.random.default_rng(1)
     normal = rng.normal(size=200)
     for z, words in [
-        (0.6 * normal, "too much"),
-        (1.6 * normal, "too little"),
+        (0.6 * normal, "too wide"),
+        (1.6 * normal, "too narrow"),
         (rng.standard_t(2, size=200) / 2, "heavier tails"),
         (np.where(rng.random(200) < 0.5, 0.1, 1.4) * normal, "heavier tails"),
     ]:
@@ -58,6 +58,16 @@ def test_intervals_too_wide_too_narrow_and_of_heavy_tails():
     assert diagnostics.calibration(normal) == []
     # Residuals that are correlated stray further by chance: what is independent decides.
     assert diagnostics.calibration(0.6 * normal, independent=normal) == []
+
+
+def test_intervals_widened_on_purpose_are_not_called_too_wide():
+    """Too wide is judged without the factor, too narrow with it."""
+    normal = np.random.default_rng(1).normal(size=200)
+    assert diagnostics.calibration(0.6 * normal, widened=1 / 0.36) == []
+    assert "too wide" in diagnostics.calibration(0.4 * normal, widened=1.5)[0].text
+    assert "too narrow" in diagnostics.calibration(1.6 * normal, widened=1.5)[0].text
+    heavy = np.random.default_rng(1).standard_t(2, size=200) / 2
+    assert "heavier tails" in diagnostics.calibration(heavy / 1.2, widened=1.44)[0].text
 
 
 def test_what_chance_gives_is_binomial():

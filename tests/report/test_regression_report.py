@@ -7,6 +7,8 @@ import pytest
 
 import mercer as mc
 from mercer import kernels as k
+from mercer.models.relevance import Relevance
+from mercer.report.page import about_inputs
 
 
 def fitted(kernel, X, y, noise=None, learning=None):
@@ -94,7 +96,7 @@ def test_a_straight_kernel_on_a_bend():
     (finding,) = [finding for finding in model.report().findings if finding.kind == "curvature"]
     assert "k.RBF(" in finding.remedy
     assert ".on('bent')" in finding.remedy
-    assert not any("gain nothing" in text and "bent" in text for text in model.report().suggestions)
+    assert not any("little of y" in text and "bent" in text for text in model.report().suggestions)
     assert "curvature" not in found(fitted(4.0 * k.RBF([3.0, 1.0]), X, y, noise=0.04))
 
 
@@ -106,7 +108,7 @@ def test_rows_held_out_are_judged_beside_those_left_out(drawn):
     page = model.report(X[60:], y[60:])
     assert page.findings == ()
     mean = model.predict(X[60:])
-    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:]}
+    lines = {line.rsplit(None, 2)[0]: line.split()[-2:] for line in page.sections["Held-out rows"].splitlines()[1:6]}
     rmse = [np.sqrt(np.mean((y[60:] - mean) ** 2)), np.sqrt(np.mean((y[:60] - model.loo().mean) ** 2))]
     assert lines["RMSE"] == [f"{value:.4g}" for value in rmse]
     assert lines["rows"] == ["40", "60"]
@@ -119,10 +121,21 @@ def test_rows_held_out_are_judged_beside_those_left_out(drawn):
         model.report(X[60:])
 
 
+def test_only_inputs_that_surely_explain_little_are_suggested_for_leaving_out():
+    """With few rows a share within two standard errors of zero may still be large."""
+
+    def table(*errors):
+        effect, nan = np.array([0.5, 0.01]), np.full(2, np.nan)
+        return Relevance(["a", "b"], effect, np.array(errors), nan, nan, effect <= 2 * np.array(errors))
+
+    assert about_inputs(table(0.05, 0.01)) == ["b explains little of y: leaving it out should change little."]
+    assert about_inputs(table(0.05, 0.1)) == about_inputs(table(0.05, 0.01), but={"b"}) == []
+
+
 def test_the_page_says_what_was_judged(drawn):
     X, kernel, draws = drawn
     text = str(
         mc.GaussianProcessRegressor(kernel, noise=0.04, learning=None, normalize=False).fit(X, draws[3]).report()
     )
-    assert "left out one at a time at parameters learned from all rows" in " ".join(text.split())
+    assert "leave-one-out residuals at parameters learned from all rows" in " ".join(text.split())
     assert "by chance" in text

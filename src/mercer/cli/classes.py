@@ -11,7 +11,6 @@ from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, labels
 from mercer.core.errors import DataError
 from mercer.models.classification import GaussianProcessClassifier, chosen_inference
-from mercer.report.classification import Reliability, reliability
 
 FILES = ("model.safetensors", "report.txt", "predictions.csv", "reliability.png", "relevance.png", "fit.png")
 
@@ -26,19 +25,10 @@ class HeldOut:
     classes: np.ndarray
     codes: np.ndarray
     probability: np.ndarray
-    reliability: Reliability
 
     @classmethod
     def of(cls, model, rows: Rows) -> "HeldOut":
-        P, codes = model.predict_proba(rows.X), np.searchsorted(model.classes_, rows.y)
-        return cls(rows, model.classes_, codes, P, reliability(codes, P))
-
-    def __str__(self):
-        found, n = self.reliability, len(self.rows)
-        return (
-            f"error {found.error_rate:.1%} ({round(found.error_rate * n):,} of {n:,} rows), "
-            f"log score {-found.log_loss:.4f} a row, Brier score {found.brier:.4f}\n\n{found}"
-        )
+        return cls(rows, model.classes_, np.searchsorted(model.classes_, rows.y), model.predict_proba(rows.X))
 
     def table(self) -> pl.DataFrame:
         with np.errstate(divide="ignore"):

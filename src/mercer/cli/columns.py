@@ -1,8 +1,8 @@
-"""Columns of text that are numbers or dates: what they say is decided from the whole column, told, and kept.
+"""Numbers and dates in columns of text: the format is inferred from the whole column, reported, and kept.
 
-How a column was read is a plain dict, which goes with the model: ``{"format": "%d/%m/%Y"}`` for dates, by the codes of
-`datetime.strptime`; ``{"decimal": ".", "thousands": ",", "signs": ["$"]}`` for numbers. Nothing at all is in it for
-columns that need no decision.
+The format is a plain dict saved with the model, a `Reading`: ``{"format": "%d/%m/%Y"}`` for dates, in the codes of
+`datetime.strptime`; ``{"decimal": ".", "thousands": ",", "signs": ["$"]}`` for numbers. Columns that polars reads as
+numbers or dates by itself have none.
 """
 
 import collections
@@ -19,7 +19,7 @@ from mercer.core.errors import DataError, ParameterError
 Reading = dict[str, Any]
 
 KINDS = ("number", "text", "date")
-FIRST_COMPACT, LAST_COMPACT = 18000101, 21991231  # whole numbers between which YYYYMMDD may be meant
+FIRST_COMPACT, LAST_COMPACT = 18000101, 21991231  # integers in between may be dates YYYYMMDD
 SIGNS = ("$", "€", "£", "¥", "₹", "₽", "₩", "₺", "USD", "EUR", "GBP", "CHF", "JPY", "%")
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2212": "-", "\u2019": "'"})
 
@@ -31,30 +31,31 @@ CLEAR = (
     *MONTH_NAMES, *(form.replace("%b", "%B") for form in MONTH_NAMES),
 )  # fmt: skip
 NUMERIC_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}")
+MONTH = re.compile(r"(0[1-9]|1[0-2])\.(1[89]\d\d|20\d\d|2100)")  # MM.YYYY
 EXAMPLE = datetime.datetime(2020, 1, 31)
 TIME = re.compile(r"(?:T|\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?\s*([AaPp][Mm])?\s*(Z|[+-]\d{2}:?\d{2})?$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Wishes:
-    """What was asked for on the command line: kinds of columns by name, the order of day and month."""
+    """Options of the command line: the kind of each named column, and the order of day and month."""
 
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     day_first: bool | None = None
 
     @classmethod
     def of(cls, kinds=(), day_first: bool | None = None) -> "Wishes":
-        """From options such as ``when=date:%d/%m/%Y``."""
+        """Parse options such as ``when=date:%d/%m/%Y``."""
         found = {}
         for given in kinds:
             name, sign, kind = given.rpartition("=")
-            if ":" in given and not kind.startswith(KINDS):  # a format may have the sign too
+            if ":" in given and not kind.startswith(KINDS):  # a format may contain "=" too
                 name, sign, kind = given.partition("=")
             word, _, more = kind.partition(":")
             if not sign or word not in KINDS or (word == "text" and more) or (word == "number" and more not in ",."):
                 raise ParameterError(
-                    "--kind takes COLUMN=number, COLUMN=text or COLUMN=date, also with a decimal mark or a format, as "
-                    f"in price=number:, and when=date:%d/%m/%Y; got {given!r}."
+                    "--kind takes COLUMN=number, COLUMN=text or COLUMN=date, optionally followed by a decimal mark or "
+                    f"a date format, as in price=number:, or when=date:%d/%m/%Y; got {given!r}."
                 )
             found[name] = kind
         return cls(found, day_first)
@@ -62,7 +63,7 @@ class Wishes:
     def check(self, names):
         unknown = [name for name in self.kinds if name not in names]
         if unknown:
-            raise ParameterError(f"--kind speaks of columns that are not there: {', '.join(map(repr, unknown))}.")
+            raise ParameterError(f"--kind names columns that the table lacks: {', '.join(map(repr, unknown))}.")
 
 
 NO_WISHES = Wishes()
@@ -71,10 +72,11 @@ NO_WISHES = Wishes()
 def settle(
     frame: pl.DataFrame, names, wishes: Wishes, say, target: str | None = None, decimal: str | None = None
 ) -> tuple[pl.DataFrame, dict[str, Reading]]:
-    """The frame with text made numbers and dates where whole columns say so, and how each such column was read.
+    """Convert columns of text that hold only numbers or only dates; also return the format of each.
 
-    Whole numbers that are all dates YYYYMMDD become dates, but for the ``target``. What could be read in two ways is
-    refused, with the option that settles it; ``decimal`` is the decimal mark where no column tells.
+    Integers that are all dates YYYYMMDD, and text that is all months MM.YYYY, become dates, except in the ``target``.
+    An ambiguous column is refused, with the option that resolves it. ``decimal`` is the decimal mark to assume if no
+    column shows it.
     """
     comma = _decimal_mark_of_the_rest(frame, names) or decimal
     readings: dict[str, Reading] = {}
@@ -86,13 +88,14 @@ def settle(
         if column.null_count() == len(column) or word == "text":
             continue
         if column.dtype == pl.String:
-            reading = _of_text(column, word, more, wishes.day_first, comma, say)
+            reading = _of_text(column, word, more, wishes.day_first, comma, say, may_be_months=name != target)
         elif column.dtype.is_integer() and (word == "date" or (not word and name != target)):
             reading = _of_whole_numbers(column, more, asked=word == "date", say=say)
         else:
             reading = None
             if word and word != _native(column.dtype):
-                raise DataError(f"column {name!r} holds {column.dtype}, which cannot be taken as a {word}.")
+                hint = f" Give its format, as in --kind {shlex.quote(f'{name}=date:%m.%Y')}." if word == "date" else ""
+                raise DataError(f"column {name!r} holds values of type {column.dtype}, not {word}s.{hint}")
         if reading is not None:
             readings[name] = reading
             frame = frame.with_columns(read(column, reading).alias(name))
@@ -100,7 +103,7 @@ def settle(
 
 
 def read(column: pl.Series, reading: Reading) -> pl.Series:
-    """The column as numbers or dates, by a reading; numbers and dates stay as they are."""
+    """Convert a column of text to numbers or dates in a known format; numbers and dates stay as they are."""
     if "format" in reading:
         if column.dtype in (pl.Date, pl.Datetime):
             return column
@@ -113,7 +116,7 @@ def read(column: pl.Series, reading: Reading) -> pl.Series:
 def _mapped(column, function, dtype, reading):
     values = {text: function(text) for text in column.drop_nulls().unique()}
     bad = [text for text in column.drop_nulls() if values[text] is None]
-    if bad and "format" in reading and all(moment(text, "%Y-%m-%d") for text in values):  # no two ways to read these
+    if bad and "format" in reading and all(moment(text, "%Y-%m-%d") for text in values):  # unambiguous
         values, bad = {text: moment(text, "%Y-%m-%d") for text in values}, []
     if bad:
         wanted = f"dates such as {EXAMPLE.strftime(reading['format'])!r}" if "format" in reading else "numbers"
@@ -130,28 +133,28 @@ def _native(dtype) -> str | None:
     return "date" if dtype in (pl.Date, pl.Datetime) else None
 
 
-def _of_text(column, word, more, day_first, comma, say) -> Reading | None:
+def _of_text(column, word, more, day_first, comma, say, may_be_months) -> Reading | None:
     texts = column.drop_nulls().unique(maintain_order=True).to_list()
     reading = None
-    if word in ("", "number"):
+    if word == "number" or (not word and not (may_be_months and are_months(column))):
         reading = _number_reading(column.name, texts, more, comma, say, asked=bool(word))
     if reading is None and word in ("", "date"):
         reading = _date_reading(column.name, texts, more, day_first, say)
     if reading is None and word:
         stray = next((text for text in texts if not _is_read(text, word, more)), texts[0])
-        raise DataError(f"--kind asks for column {column.name!r} as a {word}, but it holds text such as {stray!r}.")
+        raise DataError(f"--kind says that column {column.name!r} is a {word}, but it holds text such as {stray!r}.")
     if reading is None:
         strays = [text for text in texts if not (_is_read(text, "number") or _is_read(text, "date"))]
         if 0 < len(strays) <= len(texts) / 3:
             say(
-                f"column {column.name!r} is taken as text, since {strays[0]!r} is neither a number nor a date, though "
-                "most of its values look like one"
+                f"column {column.name!r} is read as text, because {strays[0]!r} is neither a number nor a date; most "
+                "of its other values are"
             )
     return reading
 
 
 def _is_read(text: str, word: str, form: str = "") -> bool:
-    """Whether one text by itself can be read as a number or a date, whatever the order of its parts."""
+    """Whether a single text is a number or a date in any known format."""
     if word == "number":
         found = _digits(text)
         return found is not None and bool(_styles([found[0]]))
@@ -162,8 +165,24 @@ def _is_read(text: str, word: str, form: str = "") -> bool:
 # -- dates ------------------------------------------------------------------------------------------------------------
 
 
+def are_months(column: pl.Series) -> bool:
+    """Whether text is months MM.YYYY throughout: years 1800 to 2100, and a leading zero somewhere, which nobody writes
+    before a number such as 1.202."""
+    texts = column.drop_nulls().unique().to_list()
+    return any(text.startswith("0") for text in texts) and all(MONTH.fullmatch(text) for text in texts)
+
+
+def may_be_months(column: pl.Series) -> bool:
+    """Whether numbers could be months MM.YYYY that lost their zeros on being read: 01.2020 is 1.202 as a number."""
+    values = column.drop_nulls()
+    if not column.dtype.is_float() or not len(values) or not values.is_between(1, 13).all():
+        return False
+    years = (values - values.floor()) * 1e4
+    return bool(((years - years.round()).abs() < 1e-6).all() and years.round().is_between(1800, 2100).all())
+
+
 def moment(text: str, form: str) -> datetime.datetime | None:
-    """A date, with or without a time after it; None if that is not what it says. Zones are taken to UTC.
+    """Parse a date, optionally followed by a time; None if it does not match. Times with a zone become UTC.
 
     >>> moment("2/1/2020 10:30", "%d/%m/%Y")
     datetime.datetime(2020, 1, 2, 10, 30)
@@ -201,7 +220,8 @@ def _date_reading(name, texts, form, day_first, say) -> Reading | None:
         if _all(texts, clear):
             if "%d" not in clear:
                 day = _in_words(moment(texts[0], clear))
-                say(f"column {name!r} is read as dates, the first of each month: {texts[0]!r} is {day}")
+                also = f"; --kind {shlex.quote(f'{name}=number')} keeps the numbers" if clear == "%m.%Y" else ""
+                say(f"column {name!r} is read as dates, the first of each month: {texts[0]!r} is {day}{also}")
             return {"format": clear}
     marks = {found.group(1) for text in texts if (found := NUMERIC_DATE.match(text))}
     if len(marks) != 1:
@@ -211,8 +231,8 @@ def _date_reading(name, texts, form, day_first, say) -> Reading | None:
     fits = [order for order in orders if _all(texts, order)]
     if len(fits) == 2 and day_first is None and mark != "." and any(_days(texts, order) for order in fits):
         raise DataError(
-            f"column {name!r} holds dates such as {texts[0]!r}, and no day above 12 tells days from months. "
-            "--day-first or --month-first settles it."
+            f"column {name!r} holds dates such as {texts[0]!r}, and no number above 12 shows which part is the day. "
+            "Give --day-first or --month-first."
         )
     if len(fits) == 2:
         fits = [fits[0] if day_first is not False else fits[1]]
@@ -224,16 +244,16 @@ def _date_reading(name, texts, form, day_first, say) -> Reading | None:
     if all(any(moment(text, order) for order in orders) for text in texts):
         stray = [next(text for text in texts if moment(text, order) is None) for order in orders]
         raise DataError(
-            f"column {name!r} holds dates of which no one order reads all: {stray[0]!r} is none with the day first, "
-            f"{stray[1]!r} none with the month first. Write them alike, or give --kind {shlex.quote(f'{name}=text')}."
+            f"column {name!r} mixes orders of day and month: {stray[0]!r} is not a date with the day first, nor "
+            f"{stray[1]!r} with the month first. Write all dates alike, or give --kind {shlex.quote(f'{name}=text')}."
         )
     short = [f"%d{mark}%m{mark}%y", f"%m{mark}%d{mark}%y", f"%y{mark}%m{mark}%d"]
     fits = [order for order in short if _all(texts, order)]
     if fits:
         options = " or ".join(f"--kind {shlex.quote(f'{name}=date:{form}')}" for form in fits)
         raise DataError(
-            f"column {name!r} holds what may be dates with years of two digits, such as {texts[0]!r}. Say how to read "
-            f"them: {options}, or --kind {shlex.quote(f'{name}=text')}."
+            f"column {name!r} may hold dates with two-digit years, such as {texts[0]!r}. Give their format, {options}, "
+            f"or --kind {shlex.quote(f'{name}=text')}."
         )
     return None
 
@@ -243,7 +263,7 @@ def _orders(mark: str) -> dict[str, str]:
 
 
 def _days(texts, form) -> list[str]:
-    """Texts that mean another day when day and month change places, those first that cannot."""
+    """Texts that are another date, or none, with day and month swapped; those that are none come first."""
     swapped = form.replace("%d", "%?").replace("%m", "%d").replace("%?", "%m")
     differ = [text for text in texts if moment(text, form) != moment(text, swapped)]
     return sorted(differ, key=lambda text: moment(text, swapped) is not None)
@@ -256,7 +276,7 @@ def _of_whole_numbers(column, form, asked, say) -> Reading | None:
     near = values.min() >= FIRST_COMPACT and values.max() <= LAST_COMPACT
     if not (asked or (near and len(values) > 1)) or not _all(texts, form):
         if asked:
-            raise DataError(f"--kind asks for column {column.name!r} as dates, but it holds {texts[0]}.")
+            raise DataError(f"--kind says that column {column.name!r} is a date, but it holds {texts[0]}.")
         return None
     if not asked:
         say(
@@ -273,12 +293,12 @@ def _in_words(day: datetime.datetime | None) -> str:
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
-# Decimal mark and what stands between thousands, in the order in which they are preferred.
+# Decimal mark and thousands separator, in order of preference.
 STYLES = ((".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"))
 
 
 def _digits(text: str) -> tuple[str, tuple[str, ...]] | None:
-    """A number without currency and percent signs, in brackets if negative, and the signs; None if it is none."""
+    """Strip currency and percent signs, and turn (1) into -1; also return the signs. None if it is no number."""
     text = text.translate(BLANKS).strip()
     negative = text.startswith("(") and text.endswith(")")
     text, signs = text[1:-1] if negative else text, []
@@ -310,7 +330,7 @@ def _number(text: str, reading: Reading) -> float | None:
 
 
 def _styles(texts) -> dict[tuple[str, str], list[float]]:
-    """Every style that all the numbers can be read in, and what they are then."""
+    """The styles in which all texts are numbers, each with the values."""
     found = {}
     for style in STYLES:
         values = [value for text in texts if (value := _valued(text, *style)) is not None]
@@ -320,13 +340,13 @@ def _styles(texts) -> dict[tuple[str, str], list[float]]:
 
 
 def _decimal_mark_of_the_rest(frame, names) -> str | None:
-    """The decimal mark that other columns of the table settle; None where they do not, or contradict each other."""
+    """The decimal mark that the columns of the table show; None if they show none, or both."""
     marks = collections.Counter[str]()
     for name in names:
         column = frame[name]
         if column.dtype.is_float() and (column.drop_nulls() != column.drop_nulls().round()).any():
             marks["."] += 1
-        elif column.dtype == pl.String:
+        elif column.dtype == pl.String and not are_months(column):
             plain = [_digits(text) for text in column.drop_nulls().unique()]
             if plain and None not in plain:
                 decimals = {decimal for decimal, _ in _styles([found[0] for found in plain if found])}
@@ -347,7 +367,9 @@ def _number_reading(name, texts, mark, comma, say, asked) -> Reading | None:
     option = shlex.quote(f"{name}=text")
     if len(money) > 1 or ("%" in every and not all("%" in each for each in signs)):
         mixed = f"amounts in {' and '.join(sorted(money))}" if len(money) > 1 else "numbers with and without %"
-        raise DataError(f"column {name!r} holds {mixed}. Make them one unit, or leave it out, or give --kind {option}.")
+        raise DataError(
+            f"column {name!r} holds {mixed}. Convert them to one unit, drop the column, or give --kind {option}."
+        )
     ways = {tuple(values): style for style, values in reversed(styles.items())}
     if len(ways) > 1:
         if comma is None or not any(style[0] == comma for style in ways.values()):
@@ -355,8 +377,8 @@ def _number_reading(name, texts, mark, comma, say, asked) -> Reading | None:
             options = " or ".join(f"--kind {shlex.quote(f'{name}=number:{each}')}" for each in marks)
             shown = next(text for text in texts if set(text) & set(",."))
             raise DataError(
-                f"column {name!r} holds numbers such as {shown!r}, and nothing in the table tells whether a comma or a "
-                f"point is the decimal mark: {options} settles it."
+                f"column {name!r} holds numbers such as {shown!r}, and nothing in the table shows whether the decimal "
+                f"mark is a comma or a point. Give {options}."
             )
         ways = {values: style for values, style in ways.items() if style[0] == comma}
     values, (decimal, thousands) = next(iter(ways.items()))

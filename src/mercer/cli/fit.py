@@ -11,7 +11,7 @@ from mercer.cli import classes, quantities, tables
 from mercer.cli.columns import NO_WISHES, Wishes, settle
 from mercer.cli.tables import Rows
 from mercer.core.errors import DataError, InterruptedFitWarning, NumericalWarning, ParameterError
-from mercer.report.page import Report
+from mercer.report.page import HELD_OUT, Report
 
 MODEL = "model.safetensors"
 KINDS: dict[str, ModuleType] = {"regression": quantities, "classification": classes}  # of a target
@@ -31,7 +31,7 @@ def run_fit(
 
     if task is not None and task not in KINDS:
         raise ParameterError(f"the task is {' or '.join(KINDS)}; got {task!r}.")
-    frame = tables.read(data, [name for name, kind in wishes.kinds.items() if kind == "text"])
+    frame = tables.read(data, [name for name, kind in wishes.kinds.items() if kind.startswith(("text", "date:"))])
     tables.check_names(frame, target, drop)
     wishes.check(frame.columns)
     used = [name for name in frame.columns if name not in drop]
@@ -54,7 +54,9 @@ def run_fit(
     write(model, target, tables.with_ranges(inputs, training.X), output)  # before anything else can go wrong
     try:
         judged = kind.HeldOut.of(model, held) if len(held) else None
-        report = full_report(model.report(), data, target, rows, judged, seed, refit, remarks)
+        # Before --refit: a model that has seen the held-out rows cannot be judged on them.
+        report = model.report(held.X, held.y) if len(held) else model.report()
+        report = full_report(report, data, target, rows, len(held), seed, refit, remarks)
         (output / "report.txt").write_text(f"{report}\n", encoding="utf-8")
         if judged is not None:
             judged.table().write_csv(output / "predictions.csv")
@@ -114,9 +116,8 @@ def fit(model, rows: Rows, say: tables.Say) -> list[str]:
     return texts
 
 
-def full_report(report: Report, data, target, rows, judged, seed, refit, remarks) -> Report:
-    """The model's own report, with what became of the table, and the rows held out."""
-    held = 0 if judged is None else len(judged.rows)
+def full_report(report: Report, data, target, rows, held: int, seed, refit, remarks) -> Report:
+    """The model's own report, preceded by how the table was read and split, and by the ``held`` rows held out."""
     inputs = "1 input" if rows.X.width == 1 else f"{rows.X.width} inputs"
     lines = [
         f"{data.name}: {len(rows):,} rows, {inputs} ({_listed(rows.X.columns)}), target {target}",
@@ -128,10 +129,9 @@ def full_report(report: Report, data, target, rows, judged, seed, refit, remarks
         lines.append("The model saved has all rows, at the parameters learned without those held out (--refit).")
     elif held:
         lines.append("The model saved has seen only the rows to learn from; --refit adds the others.")
-    sections = {"Data": "\n".join(lines)}
-    if judged is not None:
-        sections["Held-out rows"] = str(judged)
-    return dataclasses.replace(report, sections=sections | report.sections)
+    first = {"Data": "\n".join(lines)}
+    first |= {name: text for name, text in report.sections.items() if name == HELD_OUT}
+    return dataclasses.replace(report, sections=first | report.sections)
 
 
 def write(model, target: str, inputs: list[tables.Input], output: Path):

@@ -34,13 +34,6 @@ class HeldOut:
         mean, deviation = model.predict(rows.X, return_std=True)
         return cls(rows, mean, deviation, calibration(rows.y, mean, deviation))
 
-    def __str__(self):
-        found = self.calibration
-        return (
-            f"R^2 {found.r2:.4f}, RMSE {found.rmse:.4g}, mean absolute error {found.mean_absolute_error:.4g}, "
-            f"log density {found.log_density:.4f} a row\n\n{found}"
-        )
-
     def table(self) -> pl.DataFrame:
         return _table(self.rows.numbers, self.mean, self.deviation, self.rows.y)
 

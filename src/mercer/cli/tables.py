@@ -92,10 +92,20 @@ def _separated(path, texts):
     separator = _separator(raw)
     # Names are as in the file here, blanks and quotes included; dates are read later, from whole columns.
     header = pl.read_csv(path, separator=separator, n_rows=0).columns
-    return pl.read_csv(
-        path, separator=separator, infer_schema_length=None, null_values=MISSING,
-        schema_overrides={name: pl.String for name in header if name.strip() in names},
-    )  # fmt: skip
+
+    def parse(as_text):
+        return pl.read_csv(
+            path, separator=separator, infer_schema_length=None, null_values=MISSING,
+            schema_overrides=dict.fromkeys(as_text, pl.String),
+        )  # fmt: skip
+
+    as_text = [name for name in header if name.strip() in names]
+    frame = parse(as_text)
+    doubtful = [column.name for column in frame.iter_columns() if columns.may_be_months(column)]
+    if doubtful:  # only the text shows whether 1.202 was written 01.2020
+        again = parse([*as_text, *doubtful])
+        frame = frame.with_columns(again[name] for name in doubtful if columns.are_months(again[name]))
+    return frame
 
 
 def _opened(path):
@@ -120,17 +130,18 @@ def _tidy(frame: pl.DataFrame, texts: set[str]) -> pl.DataFrame:
     if len(set(names)) < len(names):
         raise DataError(f"the table has columns of the same name: {', '.join(sorted(_repeated(names)))}.")
     frame = frame.rename(dict(zip(frame.columns, names, strict=True)))
-    columns = []
+    tidy = []
     for column in frame.iter_columns():
         if column.dtype == pl.String:
             column = column.str.strip_chars().replace("", None)
             numbers = column.cast(pl.Float64, strict=False)
-            if column.name not in texts and numbers.null_count() == column.null_count() < len(column):
+            are_numbers = numbers.null_count() == column.null_count() < len(column)
+            if are_numbers and column.name not in texts and not columns.are_months(column):
                 column = numbers
         if column.dtype.is_float():
             column = pl.select(pl.when(column.is_finite()).then(column).alias(column.name)).to_series()
-        columns.append(column)
-    return pl.DataFrame(columns)
+        tidy.append(column)
+    return pl.DataFrame(tidy)
 
 
 def _repeated(names):

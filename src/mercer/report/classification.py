@@ -1,4 +1,4 @@
-"""What a fitted classification says of itself, in a page."""
+"""The report of a fitted classification."""
 
 import dataclasses
 import math
@@ -10,20 +10,30 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
 from mercer.core.text import number, rounded, table
 from mercer.report import diagnostics, probabilities
-from mercer.report.page import Report, about_copies, about_inputs, about_learning, entries, in_order, listed, optima
+from mercer.report.page import (
+    HELD_OUT,
+    Report,
+    about_copies,
+    about_inputs,
+    about_learning,
+    entries,
+    in_order,
+    listed,
+    optima,
+)
 
-FEW = 5  # rows: a class with fewer is hardly learned
-RARE = 10  # times fewer rows than the largest class
-SHOWN = 8  # classes whose confusions are written out
-NATS = 2.0  # of evidence: less is no difference
+FEW = 5  # rows: too few to learn a class from
+RARE = 10  # times fewer rows than the largest class has
+SHOWN = 8  # classes at most for which the whole confusion matrix is printed
+NATS = 2.0  # of log evidence: a smaller difference does not matter
 BASIS = (
-    "Looked at: calibration, frequencies and errors of classes, and improbable labels, of rows left out one at a time "
-    "at parameters learned from all rows."
+    "Checked: calibration, frequencies and errors of classes, and improbable labels, on leave-one-out probabilities at "
+    "parameters learned from all rows."
 )
 
 
 class Bins(NamedTuple):
-    """Rows sorted by a probability: from, to, how many, what was predicted on average, how often it happened: (B,)."""
+    """Rows binned by a predicted probability: edges, counts, mean prediction and observed frequency, each (B,)."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -34,13 +44,13 @@ class Bins(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reliability:
-    """Whether probabilities are what they say, and how good the predictions are.
+    """Calibration and accuracy of predicted probabilities.
 
-    ``bins`` are of the probability of the predicted class. ``calibration_error`` is the mean distance between what was
-    predicted and what happened in them, weighted by their rows (the expected calibration error, ECE). Probabilities
-    that are right have one too, by chance: ``by_chance``, give or take ``chance_deviation``. ``log_loss`` is the mean
-    of -ln p(right class), ``brier`` the mean squared distance of probabilities from the truth, summed over classes
-    (Brier 1950).
+    ``bins`` group rows by the probability of the predicted class. ``calibration_error`` is the mean distance between
+    predicted probability and observed frequency over the bins, weighted by their rows (the expected calibration error,
+    ECE). Correct probabilities have one too, by chance: ``by_chance`` on average, with standard deviation
+    ``chance_deviation``. ``log_loss`` is the mean of -ln p(true class), ``brier`` the mean squared distance of the
+    probabilities from the 0/1 indicators, summed over classes (Brier 1950).
     """
 
     bins: Bins
@@ -63,21 +73,23 @@ class Reliability:
     def accuracy(self) -> np.ndarray:
         return self.bins.observed
 
-    def __str__(self):
+    def table(self) -> str:
+        """The bins, one per line."""
         rows = [
             [f"{low:.1%} to {high:.1%}", f"{count:,}", f"{predicted:.1%}", f"{observed:.1%}"]
             for low, high, count, predicted, observed in zip(*self.bins, strict=True)
         ]
-        return (
-            table(["probability of the call", "rows", "on average", "right"], rows)
-            + f"\n\ncalibration error {self.calibration_error:.1%}; chance alone gives {self.by_chance:.1%}"
-        )
+        return table(["probability of the predicted class", "rows", "on average", "correct"], rows)
+
+    def __str__(self):
+        chance = f"calibration error {self.calibration_error:.1%}; chance alone gives {self.by_chance:.1%}"
+        return f"{self.table()}\n\n{chance}"
 
 
 def reliability(codes, probability, bins=10) -> Reliability:
-    """Of predicted probabilities (n, C) beside the classes, numbered from 0, that the rows then had (n,).
+    """Compare predicted probabilities (n, C) with the true classes (n,), numbered from 0.
 
-    ``bins``: how many of equal counts, fewer where that gives less than ten rows each; or their edges.
+    ``bins`` is the number of bins of equal counts (reduced so that each has at least ten rows), or their edges.
 
     >>> found = reliability([0, 1, 1, 1], [[0.8, 0.2], [0.3, 0.7], [0.4, 0.6], [0.6, 0.4]])
     >>> found.error_rate, round(found.log_loss, 3), round(found.brier, 3), round(found.calibration_error, 3)
@@ -88,8 +100,8 @@ def reliability(codes, probability, bins=10) -> Reliability:
     confidence, right = P.max(axis=1), P.argmax(axis=1) == codes
     found = binned(confidence, right, bins)
     share = found.counts / n
-    # Of n_b outcomes with probabilities p the share varies with variance sum p (1 - p) / n_b^2; |N(0, s^2)| has mean
-    # (2 / pi)^1/2 s and variance (1 - 2 / pi) s^2.
+    # The observed frequency in a bin has variance s^2 = sum p (1 - p) / n_b^2; |N(0, s^2)| has mean (2 / pi)^1/2 s and
+    # variance (1 - 2 / pi) s^2.
     which = np.searchsorted(found.lower, confidence, side="right") - 1
     varies = np.sqrt(np.bincount(which, confidence * (1 - confidence), minlength=len(share))) / found.counts
     truth = np.zeros_like(P)
@@ -108,22 +120,24 @@ def reliability(codes, probability, bins=10) -> Reliability:
 
 
 def checked(codes, probability) -> tuple[np.ndarray, np.ndarray]:
-    """Class numbers (n,) and probabilities (n, C) that belong together."""
+    """Validated class numbers (n,) and probabilities (n, C)."""
     P = as_matrix(probability, "probability")
     codes = np.asarray(codes)
     if P.shape[1] < 2:
         raise DataError(
-            f"probability must have a column for each class, two or more; got shape {np.shape(probability)}. Of two "
-            "classes, np.column_stack([1 - p, p])."
+            f"probability must have a column for each of two or more classes; got shape {np.shape(probability)}. For "
+            "two classes, give np.column_stack([1 - p, p])."
         )
     if codes.shape != (len(P),) or codes.dtype.kind not in "iub":
-        raise DataError(f"codes must be {len(P)} whole numbers, one per row of probability; got {codes.dtype} "
+        raise DataError(f"codes must be {len(P)} integers, one per row of probability; got {codes.dtype} "
                         f"{codes.shape}.")  # fmt: skip
     codes = codes.astype(int)
     if len(codes) == 0 or codes.min() < 0 or codes.max() >= P.shape[1]:
-        raise DataError(f"codes number the {P.shape[1]} columns of probability, from 0; got {_range(codes)}.")
+        raise DataError(
+            f"codes must lie between 0 and {P.shape[1] - 1}, the columns of probability; got {_range(codes)}."
+        )
     if P.min() < 0 or np.abs(P.sum(axis=1) - 1).max() > 1e-6:
-        raise DataError("probability must not be negative, and each row must add up to one.")
+        raise DataError("probability must be non-negative, and each row must sum to one.")
     return codes, P
 
 
@@ -132,12 +146,12 @@ def _range(codes) -> str:
 
 
 def binned(p, happened, bins=10) -> Bins:
-    """Probabilities beside what happened (n,), in ``bins`` of equal counts, or between edges; empty ones left out."""
+    """Bin probabilities p (n,) and outcomes (n,): ``bins`` of equal counts, or edges. Empty bins are dropped."""
     if np.ndim(bins) == 0:
         if not bins >= 1:
-            raise ParameterError(f"bins must be a number of at least 1, or edges; got {bins!r}.")
+            raise ParameterError(f"bins must be at least 1, or an array of edges; got {bins!r}.")
         wanted = min(int(bins), max(1, len(p) // 10))
-        first = np.arange(wanted) * len(p) // wanted  # row of each bin, in order of p
+        first = np.arange(wanted) * len(p) // wanted  # row of each bin, sorted by p
         edges = np.append(np.unique(np.sort(p)[first]), p.max())
     else:
         edges = np.asarray(bins, dtype=float)
@@ -148,7 +162,7 @@ def binned(p, happened, bins=10) -> Bins:
             or edges[0] > p.min()
             or edges[-1] < p.max()
         ):
-            raise ParameterError("edges of bins must rise and hold all probabilities between them, as 0, 0.1, ..., 1.")
+            raise ParameterError("edges of bins must increase and enclose all probabilities, such as 0, 0.1, ..., 1.")
     which = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, len(edges) - 2)
     counts = np.bincount(which, minlength=len(edges) - 1)
     some = counts > 0
@@ -161,7 +175,7 @@ def binned(p, happened, bins=10) -> Bins:
 
 
 def report(model, X=None, y=None) -> Report:
-    """The report of a fitted `GaussianProcessClassifier`; given rows it was not fitted to, these are judged too."""
+    """The report of a fitted `GaussianProcessClassifier`, also on held-out rows ``X``, ``y`` if they are given."""
     loo = model.loo()
     codes, n = model.codes_, len(model.codes_)
     counts = np.bincount(codes, minlength=len(model.classes_))
@@ -173,14 +187,14 @@ def report(model, X=None, y=None) -> Report:
     findings = probabilities.of_labels(codes, loo.probability, names, _remedy(model))
     sections = {
         "Fit": _fit(model, left_out, counts),
-        "Classes, left out one row at a time": _classes(model, confusion),
+        "Classes, by leave-one-out": _classes(model, confusion),
         "Parameters": table(["parameter", "value"], _parameters(model)),
     }
     if X is not None or y is not None:
         held_codes, P, scores = _held_out(model, X, y)
-        sections["Held-out rows"] = _beside(reliability(held_codes, P), left_out)
+        sections[HELD_OUT] = _beside(reliability(held_codes, P), left_out)
         findings += diagnostics.disagreement(loo.log_score, scores)
-        if not any(finding.kind == "calibration" for finding in findings):  # the same of others is no news
+        if not any(finding.kind == "calibration" for finding in findings):  # said once is enough
             findings += probabilities.reliability_curve(held_codes, P, _remedy(model), of="held out")
     try:
         relevance = model.relevance()
@@ -205,9 +219,9 @@ def _remedy(model) -> str:
 
 
 def _held_out(model, X, y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of rows not fitted to: their classes by number, the probabilities of all, and ln p of theirs."""
+    """True classes of held-out rows (m,), the probabilities of all classes (m, C), and ln p(true class) (m,)."""
     if X is None or y is None:
-        raise DataError("held-out rows are inputs X and labels y; give both, or neither.")
+        raise DataError("held-out rows need inputs X and labels y: give both, or neither.")
     P = model.predict_proba(X)
     codes = model._codes_of(y, len(P))
     with np.errstate(divide="ignore"):
@@ -215,20 +229,23 @@ def _held_out(model, X, y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _beside(held: Reliability, left_out: Reliability) -> str:
+    """Scores of held-out rows next to those of leave-one-out, and the reliability of the former."""
     both = (held, left_out)
+    sizes = [int(found.counts.sum()) for found in both]
     rows = [
-        ["rows", *(f"{found.counts.sum():,}" for found in both)],
-        ["error", *(f"{found.error_rate:.1%}" for found in both)],
+        ["rows", *(f"{n:,}" for n in sizes)],
+        ["errors", *(f"{round(found.error_rate * n):,}" for found, n in zip(both, sizes, strict=True))],
+        ["error rate", *(f"{found.error_rate:.1%}" for found in both)],
         ["log score a row", *(f"{-found.log_loss:.4f}" for found in both)],
         ["Brier score", *(f"{found.brier:.4f}" for found in both)],
         ["calibration error", *(f"{found.calibration_error:.1%}" for found in both)],
-        ["of that by chance", *(f"{found.by_chance:.1%}" for found in both)],
+        ["expected by chance", *(f"{found.by_chance:.1%}" for found in both)],
     ]
-    return table(["", "held out", "left out one at a time"], rows)
+    return table(["", "held out", "leave-one-out"], rows) + "\n\nHeld out:\n" + held.table()
 
 
 def _from_frequencies(counts) -> float:
-    """ln p(y) by someone who knows how frequent the classes are, and nothing else."""
+    """ln p(y) of a model that ignores the inputs and predicts the class frequencies."""
     return float(counts @ np.log(counts / counts.sum()))
 
 
@@ -240,7 +257,7 @@ def _fit(model, held, counts) -> str:
         [
             ["log evidence", f"{evidence:.2f} ({evidence / n:.3f} a row; class frequencies alone {known / n:.3f})"],
             ["leave-one-out log score", f"{-held.log_loss:.4f} a row"],
-            ["leave-one-out error", f"{held.error_rate:.1%} (always the largest class {1 - counts.max() / n:.1%})"],
+            ["leave-one-out error", f"{held.error_rate:.1%} (largest class always: {1 - counts.max() / n:.1%})"],
             ["leave-one-out Brier score", f"{held.brier:.4f}"],
             ["method", f"{model.inference_}, {link}, {model.n_evaluations_} evaluations of the evidence"],
         ]
@@ -256,14 +273,14 @@ def _classes(model, confusion) -> str:
     ]
     if len(names) <= SHOWN:
         rows = [first + [f"{count:,}" for count in line] for first, line in zip(head, confusion, strict=True)]
-        return table(["class", "rows", "error", *(f"called {name}" for name in names)], rows)
+        return table(["class", "rows", "error", *(f"predicted {name}" for name in names)], rows)
     taken = [f"{names[line.argmax()]} ({line.max():,})" if line.any() else "" for line in wrong]
     rows = [[*first, other] for first, other in zip(head, taken, strict=True)]
-    return table(["class", "rows", "error", "most often taken for"], rows)
+    return table(["class", "rows", "error", "most often confused with"], rows)
 
 
 def _kernels(model) -> dict:
-    """By what they are called in front of their parameters."""
+    """Kernels by the prefix of their parameters' names."""
     if hasattr(model, "kernels_"):
         return {f"{label}: ": kernel for label, kernel in zip(model.classes_, model.kernels_, strict=True)}
     return {"": model.kernel_}
@@ -295,24 +312,23 @@ def _suggestions(model, held, confusion, relevance) -> list[str]:
     free = len(model.theta_)
     if model.optima_ and 5 * free > n:
         found.append(
-            f"{free} parameters were learned from {n} rows: probabilities may be too sure; fix or tie some, or give a "
-            "kernel with priors (learning='map')."
+            f"{free} parameters were learned from {n} rows: probabilities may be overconfident; fix or tie some, or "
+            "give a kernel with priors (learning='map')."
         )
     known = _from_frequencies(counts)
     if model.log_marginal_likelihood_ < known + NATS or -held.log_loss * n < known:
         found.append(
-            "the inputs tell little more than the frequencies of the classes do: try another kernel, n_restarts=5, or "
-            "other inputs."
+            "the inputs add little to the class frequencies: try another kernel, n_restarts=5, or other inputs."
         )
     found += [*about_inputs(relevance), *about_learning(model)]
     carried = any(slot.prior is not None for kernel in _kernels(model).values() for slot in kernel._slots())
     if model.learning == "mle" and carried:
-        found.append("the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.")
+        found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if not model.numerics_.get("converged", True):
-        found.append("inference did not converge: probabilities may be off. Try a kernel of smaller variance.")
+        found.append("inference did not converge: probabilities may be wrong. Try a kernel of smaller variance.")
     if model.numerics_.get("jitter", 0.0) > 0:
         found.append(
-            "the covariance was singular to rounding and got jitter: drop duplicate rows, or add a White kernel."
+            "the covariance was numerically singular, so jitter was added: drop duplicates, or add a White kernel."
         )
     return found
 
@@ -323,16 +339,16 @@ def _about_classes(classes, counts, confusion) -> list[str]:
     few = counts < FEW
     if few.any():
         told = listed([f"{name} ({count})" for name, count in zip(names[few], counts[few], strict=True)])
-        found.append(f"classes with very few rows: {told}. More of them, or classes put together, would help.")
+        found.append(f"classes with very few rows: {told}. Add rows, or merge classes.")
     rare = ~few & (RARE * counts < counts.max())
     if rare.any():
         found.append(
             f"{listed(names[rare])}: more than {RARE} times rarer than {names[counts.argmax()]}. To miss fewer of "
-            "them, call them at a lower predict_proba than the highest."
+            "them, predict them above a threshold on predict_proba instead of where they are most probable."
         )
     never = ~few & (confusion.sum(axis=0) == 0)
     if never.any():
-        found.append(f"no row left out is called {listed(names[never], most=3)}.")
+        found.append(f"no left-out row is predicted to be {listed(names[never], most=3)}.")
     return found
 
 
@@ -340,14 +356,14 @@ def _about_rows(model) -> list[str]:
     found = []
     disputed, copies = _repeated(model)
     if disputed:
-        found.append(f"{disputed} rows have the same inputs as others and another label: no model can tell them apart.")
+        found.append(f"{disputed} rows share their inputs with rows of another label: no model can tell them apart.")
     if copies:
         found.append(about_copies(copies, "label"))
     return found
 
 
 def _repeated(model) -> tuple[int, int]:
-    """How many rows have inputs that come with several labels, and how many are copies, label included."""
+    """How many rows share their inputs with another label, and how many are exact copies, label included."""
     try:
         X = as_matrix(model.X_fit_)
     except DataError:

@@ -1,7 +1,7 @@
-"""What looks wrong with predictions of rows left out. Pure functions: arrays in, findings out.
+"""Findings from predictions of rows left out or held out. Pure functions: arrays in, findings out.
 
-Each kind of check raises a false alarm in at most ``ALPHA`` of well-specified data sets, however many inputs, lags or
-levels it looks at; and a deviation that matters little is not told, however significant many rows make it.
+Each check raises a false alarm on at most ``ALPHA`` of the data sets for which the model is right, however many inputs,
+lags or levels it looks at. Deviations too small to matter are not reported, even where many rows make them significant.
 """
 
 import dataclasses
@@ -10,25 +10,25 @@ import math
 import numpy as np
 from scipy.special import betainc, fdtrc, log_ndtr, ndtr, ndtri, stdtr, stdtrit
 
-ALPHA = 0.005  # of false alarms, for each kind of check
-LEVELS, MARGINS = (0.5, 0.8, 0.95), (0.05, 0.04, 0.015)  # of intervals, and how far off coverage is no matter
-MIN_ROWS = 20  # fewer say nothing of residuals
-MIN_CORRELATION = 0.1  # of neighbours
-MIN_SHARE = 0.02  # of the variance of residuals, for a pattern in them
-MIN_RATIO = 1.3  # of a spread to another
-MIN_CYCLES = 3  # slower is a trend
-NOT_SLOW = 0.05  # chance that something without a period makes such a wave
+ALPHA = 0.005  # significance level of each check: its rate of false alarms
+LEVELS, MARGINS = (0.5, 0.8, 0.95), (0.05, 0.04, 0.015)  # central intervals, and errors of coverage too small to matter
+MIN_ROWS = 20  # too few residuals below this for any check
+MIN_CORRELATION = 0.1  # between neighbours; less does not matter
+MIN_SHARE = 0.02  # of the residuals' variance; a pattern that explains less does not matter
+MIN_RATIO = 1.3  # of the largest spread to the smallest; less does not matter
+MIN_CYCLES = 3  # over the range of an input; fewer make a trend, not a season
+RED_NOISE_ALPHA = 0.05  # significance level of a season against autocorrelated noise
 MAX_FREQUENCIES = 500
-WINSOR = 3.0  # residuals are cut off here where a pattern is looked for: single rows make none
-MOST_NAMED = 5  # rows or inputs
+WINSOR = 3.0  # standard deviations at which residuals are clipped before looking for patterns: one row makes none
+MOST_NAMED = 5  # rows or inputs named in a finding
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """Something that looks wrong, and what to do about it.
 
-    ``kind`` is the check; ``severity`` is "warning" where predictions or intervals mislead, "note" where a look is
-    worth the while; ``name`` the input it is about, if it is about one.
+    ``kind`` is the check that raised it; ``severity`` is "warning" if predictions or intervals mislead, "note" if it
+    is only worth a look; ``name`` is the input concerned, if it concerns a single one.
     """
 
     kind: str
@@ -41,12 +41,13 @@ class Finding:
         return f"{self.text}: {self.remedy}."
 
 
-def of_residuals(z, mean, y, X=None, names=(), independent=None) -> list[Finding]:
-    """Everything that standardised leave-one-out residuals z (n,) tell of a regression.
+def of_residuals(z, mean, y, X=None, names=(), independent=None, widened: float = 1.0) -> list[Finding]:
+    """All findings from the standardised leave-one-out residuals z (n,) of a regression.
 
-    ``mean`` (n,) are the predictions, ``y`` the targets, ``X`` (n, d) inputs by ``names``. ``independent`` (n,) are
-    residuals that a right model would have drawn independently from N(0, 1); leave-one-out residuals themselves are
-    correlated where neighbours nearly determine each other. None takes z.
+    ``mean`` (n,) are the predictions, ``y`` the targets, ``X`` (n, d) the inputs called ``names``. ``independent`` (n,)
+    are residuals that are independent draws from N(0, 1) if the model is right; leave-one-out residuals are correlated
+    where neighbours nearly determine each other. None takes z. ``widened`` is the factor by which predictive variances
+    were multiplied to allow for learned parameters.
     """
     z = np.clip(np.nan_to_num(np.asarray(z, dtype=float)), -1e6, 1e6)
     w = z if independent is None else np.clip(np.nan_to_num(independent), -1e6, 1e6)
@@ -62,51 +63,62 @@ def of_residuals(z, mean, y, X=None, names=(), independent=None) -> list[Finding
     changing, level = spread(w, mean, y, X, names)
     apart = outliers(z / level)  # where the noise is large, a large residual is no outlier
     causes = [*order, *bent, *changing, *apart]
-    return [*causes, *calibration(z, independent, explained=bool(causes)), *skew(w, y)]
+    return [*causes, *calibration(z, independent, explained=bool(causes), widened=widened), *skew(w, y)]
 
 
 # -- intervals -----------------------------------------------------------------------------------------------------
 
 
-def calibration(z, independent=None, of: str = "left out", explained: bool = False) -> list[Finding]:
-    """Coverage of central intervals at three levels; ``explained`` says that a reason was found before."""
-    size = np.abs(z)
+def calibration(
+    z, independent=None, of: str = "left out", explained: bool = False, widened: float = 1.0
+) -> list[Finding]:
+    """Whether central intervals at three levels cover what they should; ``explained``: a cause was found before.
+
+    Variances multiplied by ``widened``, to allow for parameters learned from the same rows, make leave-one-out
+    intervals at those parameters cover more than their level even if the model is right. Intervals thus count as too
+    wide only if they would be without that factor, and as too narrow only if they are with it.
+    """
     off = {}
     for level, margin in zip(LEVELS, MARGINS, strict=True):
-        held = float(np.mean(size <= ndtri(0.5 + level / 2)))
-        chance = _binomial(held * len(z), len(z), level)
-        if independent is not None:  # correlated residuals stray further by chance; these do not
-            same = float(np.mean(np.abs(independent) <= ndtri(0.5 + level / 2)))
-            chance = max(chance, _binomial(same * len(z), len(z), level))
-        if chance < ALPHA / len(LEVELS) and abs(held - level) > margin:
-            off[level] = held - level
+        held = _coverage(z, level)
+        for factor, sign in ((1.0, -1), (math.sqrt(widened), 1)):
+            excess = _coverage(factor * z, level) - level
+            chance = _binomial((level + excess) * len(z), len(z), level)
+            if independent is not None:  # correlated residuals stray further by chance; these do not
+                chance = max(chance, _binomial(_coverage(factor * independent, level) * len(z), len(z), level))
+            if chance < ALPHA / len(LEVELS) and sign * excess > margin:
+                off[level] = held - level
     if not off:
         return []
-    told = ", ".join(f"{level:.0%} intervals hold {level + more:.0%}" for level, more in off.items())
-    told += f" of the rows {of}, "
     if min(off.values()) > 0 and 0.95 in off:
-        told += "too much"
+        text = "intervals are too wide"
         remedy = "learn the noise (noise=None) and the amplitude of the kernel, with n_restarts=5"
     elif max(off.values()) < 0:
-        told += "too little"
-        remedy = (
-            "calibrate=True widens them; noise with heavy tails, or a kernel too smooth for the data, makes them narrow"
-        )
+        text = "intervals are too narrow"
+        remedy = "the noise may have heavy tails, or the kernel may be too smooth; calibrate=True widens the intervals"
     else:
-        told += f"95% ones {np.mean(size <= ndtri(0.975)):.0%}; residuals have heavier tails than a Gaussian"
-        remedy = "another scale of y, or a variance for each row (noise=...), may help"
-    return [Finding("calibration", "warning", told, "likely a consequence of the above" if explained else remedy)]
+        text = "residuals have heavier tails than a Gaussian"
+        remedy = "transform y, or give a variance for each row (noise=...)"
+        off.setdefault(0.95, _coverage(z, 0.95) - 0.95)
+    coverage = ", ".join(f"{level:.0%} intervals cover {level + more:.0%}" for level, more in sorted(off.items()))
+    remedy = "probably a consequence of the above" if explained else remedy
+    return [Finding("calibration", "warning", f"{text} ({coverage} of the rows {of})", remedy)]
+
+
+def _coverage(z, level: float) -> float:
+    """Share of rows inside central intervals of this level."""
+    return float(np.mean(np.abs(z) <= ndtri(0.5 + level / 2)))
 
 
 def _binomial(k: float, n: int, p: float) -> float:
-    """Two-sided probability of a count at least as far from n p as k."""
+    """Two-sided p-value of a count k of n under probability p."""
     below = 1.0 if k >= n else float(betainc(n - k, k + 1, 1 - p))
     above = 1.0 if k <= 0 else float(betainc(k, n - k + 1, p))
     return min(1.0, 2 * min(below, above))
 
 
 def chance_range(n: int, level: float, share: float = 0.95) -> tuple[float, float]:
-    """Between what shares of n rows honest intervals of this level hold, in ``share`` of all cases."""
+    """Range of the coverage on n rows to expect of correct intervals of this level, with probability ``share``."""
     k = np.arange(n)
     below = betainc(n - k, k + 1, 1 - level)  # P(a count of at most k)
     edges = np.searchsorted(below, [(1 - share) / 2, (1 + share) / 2])
@@ -114,7 +126,7 @@ def chance_range(n: int, level: float, share: float = 0.95) -> tuple[float, floa
 
 
 def outliers(z) -> list[Finding]:
-    """Rows beyond what the largest of n normal residuals reaches, in robust standard deviations."""
+    """Rows further out than the largest of n normal residuals would be, in robust standard deviations."""
     n = len(z)
     scale = _robust_deviation(z)
     # The median absolute deviation of n values is as precise as a standard deviation of 0.37 n.
@@ -126,10 +138,10 @@ def outliers(z) -> list[Finding]:
     rows = ", ".join(f"{row} ({z[row] / scale:+.0f})" for row in order[:MOST_NAMED])
     rows += f" and {len(far) - MOST_NAMED} more" if len(far) > MOST_NAMED else ""
     if len(far) <= max(3, 0.03 * n):
-        remedy = "check for mistakes; drop such rows, or give them a large variance (noise=...)"
+        remedy = "check them for errors; drop them, or give them a large variance (noise=...)"
     else:
         remedy = (
-            "so many are hardly mistakes: the noise has heavy tails; try another scale of y, or a variance for each "
+            "so many point to noise with heavy tails rather than to errors; transform y, or give a variance for each "
             "row (noise=...)"
         )
     what = "1 row is an outlier" if len(far) == 1 else f"{len(far)} rows are outliers"
@@ -138,7 +150,7 @@ def outliers(z) -> list[Finding]:
 
 
 def skew(w, y) -> list[Finding]:
-    """Whether residuals reach further on one side than on the other."""
+    """Whether residuals have a longer tail on one side than on the other."""
     n = len(w)
     left = w - w.mean()
     found = float(np.mean(left**3) / np.mean(left**2) ** 1.5)
@@ -146,8 +158,8 @@ def skew(w, y) -> list[Finding]:
     if _two_sided(found / deviation) > ALPHA or abs(found) < 0.5:
         return []
     up = found > 0
-    remedy = "learn np.log(y), if that makes them even" if up and np.min(y) > 0 else "another scale of y may be even"
-    text = f"residuals reach further {'up' if up else 'down'} than {'down' if up else 'up'} (skewness {found:.1f})"
+    remedy = "model np.log(y) instead" if up and np.min(y) > 0 else "a transformation of y may make them symmetric"
+    text = f"residuals are skewed {'upwards' if up else 'downwards'} (skewness {found:.1f})"
     return [Finding("skew", "note", text, remedy)]
 
 
@@ -155,7 +167,7 @@ def skew(w, y) -> list[Finding]:
 
 
 def serial(w, X, names, y=None) -> list[Finding]:
-    """Whether rows next to each other, along an input or in the table, have alike residuals; and seasons."""
+    """Seasons, and correlation between the residuals of neighbours, along each input and in the order of the table."""
     along = [j for j in range(X.shape[1]) if len(np.unique(X[:, j])) > len(w) / 2]
     found = []
     for j in along:
@@ -164,46 +176,46 @@ def serial(w, X, names, y=None) -> list[Finding]:
         if season is not None:
             period, share = season
             text = (
-                f"a season is missed: a period of {period:.3g} in {names[j]} has {share:.0%} of the residuals' variance"
+                f"the model misses a season (period {period:.3g} in {names[j]}, {share:.0%} of the residuals' variance)"
             )
             term = f"k.Periodic({period:.3g})" + (f".on({_which(names[j], j)})" if X.shape[1] > 1 else "")
-            remedy = f"add a term for it, 1.0 * {term}, times an RBF if it changes over time"
+            remedy = f"add 1.0 * {term} to the kernel, multiplied by an RBF if the season changes over time"
             found.append(Finding("season", "warning", text, remedy, names[j]))
             continue
         r = _neighbours(w[order])
         if r > MIN_CORRELATION and _one_sided(r * math.sqrt(len(w))) < ALPHA / len(along):
-            text = f"residuals of neighbours along {names[j]} are alike (correlation {r:.2f})"
+            text = f"residuals of neighbours along {names[j]} are correlated ({r:.2f})"
             remedy = (
-                "something of the function is missed; a rougher kernel (k.Matern(nu=1.5)), one more term of a shorter "
-                "lengthscale, or n_restarts=5, may find it"
+                "the model misses part of the function; try a rougher kernel (k.Matern(nu=1.5)), another term with a "
+                "shorter lengthscale, or n_restarts=5"
             )
             found.append(Finding("serial", "warning", text, remedy, names[j]))
     if found or (y is not None and _sorted(y)) or any(_sorted(X[:, j]) for j in along):
         return found
     r = _neighbours(w)
     if r > MIN_CORRELATION and _one_sided(r * math.sqrt(len(w))) < ALPHA:
-        text = f"residuals of rows next to each other in the table are alike (correlation {r:.2f})"
-        remedy = "if rows are in the order of time, or in groups, give the time, or the group, as an input"
+        text = f"residuals of consecutive rows of the table are correlated ({r:.2f})"
+        remedy = "if the rows are ordered in time, or grouped, add the time or the group as an input"
         found.append(Finding("serial", "warning", text, remedy))
     return found
 
 
 def _neighbours(w) -> float:
-    """The correlation of each residual with the next."""
+    """Correlation of each residual with the next (lag 1)."""
     left = w - w.mean()
     return float(left[1:] @ left[:-1] / (left @ left))
 
 
 def _season(x, w, alpha) -> tuple[float, float] | None:
-    """Period of the strongest wave of residuals w at sorted places x, and its share of their variance; None if chance
-    makes such waves.
+    """Period of the highest peak of the periodogram of residuals w at sorted places x, and its share of their variance;
+    None if the peak is not significant.
 
-    Under independence the periodogram is exponential at each frequency. What bends slowly, or keeps to its neighbours,
-    has power at many low ones and no season: a cubic in the ranks is taken off, and the spectrum of a process of first
-    order with the same correlation of neighbours is divided out (Schulz and Mudelsee 2002).
+    For independent residuals the periodogram is exponential at each frequency. A trend, or autocorrelation, has power
+    at many low frequencies without being a season: a cubic in the ranks is subtracted, and the peak is also tested
+    against the spectrum of a first-order autoregression with the same lag-1 correlation (Schulz and Mudelsee 2002).
     """
     n, length = len(w), float(x[-1] - x[0]) * len(x) / (len(x) - 1)
-    # Half a step apart, so that none falls between two; up to as many cycles as half the rows.
+    # Half the Fourier spacing, so that no peak falls between two; up to n / 2 cycles over the range.
     frequencies = np.arange(2 * MIN_CYCLES, min(n, 2 * MAX_FREQUENCIES) + 1) / (2 * length)
     slow = np.linalg.qr(np.vander(_ranks(x), 4))[0]
     left = w - slow @ (slow.T @ w)
@@ -217,11 +229,11 @@ def _season(x, w, alpha) -> tuple[float, float] | None:
     best = int(np.argmax(power / red))
     share = 2 * power[best] / n * kept
     chance = len(frequencies) * np.exp(-power[best] * np.array([1.0, 1 / max(red[best], 1.0)]))
-    if chance[0] > alpha or chance[1] > NOT_SLOW or share < MIN_SHARE:
+    if chance[0] > alpha or chance[1] > RED_NOISE_ALPHA or share < MIN_SHARE:
         return None
     finer = frequencies[best] + np.linspace(-0.5, 0.5, 41) / length
     period = 1 / float(finer[np.argmax(_periodogram(x, left, finer))])
-    digits = (float(f"{period:.{d}g}") for d in range(1, 8))  # no more than the data tell: a tenth of a cycle in all
+    digits = (float(f"{period:.{d}g}") for d in range(1, 8))  # as many as shift the last cycle by a tenth
     return next(p for p in digits if abs(p - period) < 0.1 * period**2 / length), share
 
 
@@ -231,7 +243,7 @@ def _periodogram(x, w, frequencies) -> np.ndarray:
 
 
 def curvature(w, X, names) -> list[Finding]:
-    """Whether residuals bend along an input: the t of a quadratic term in its ranks."""
+    """Whether residuals depend on an input nonlinearly: t-test of a quadratic term in its ranks."""
     found = []
     for j in range(X.shape[1]):
         if len(np.unique(X[:, j])) < 3:
@@ -240,21 +252,22 @@ def curvature(w, X, names) -> list[Finding]:
         t, share = _last_coefficient(w, np.column_stack([np.ones(len(w)), r, r**2]))
         if share > MIN_SHARE and _two_sided(t, len(w) - 3) < ALPHA / X.shape[1]:
             shape = "low in the middle and high at both ends" if t > 0 else "high in the middle and low at both ends"
-            text = f"y bends along {names[j]} in a way the model does not: residuals are {shape}"
+            text = f"the model misses curvature along {names[j]} (residuals are {shape})"
             term = f"k.RBF({np.std(X[:, j]):.2g}).on({_which(names[j], j)})"
-            remedy = f"add a term that bends, 1.0 * {term}"
+            remedy = f"add a nonlinear term, 1.0 * {term}"
             if X[:, j].min() > 0 and X[:, j].max() > 4 * np.median(X[:, j]):
-                remedy += f", or give the logarithm of {names[j]}"
+                remedy += f", or take the logarithm of {names[j]}"
             found.append((share, Finding("curvature", "warning", text, remedy, names[j])))
     return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])[:MOST_NAMED]]
 
 
 def spread(w, mean, y, X, names) -> tuple[list[Finding], np.ndarray]:
-    """Whether the size of residuals changes with the prediction or with an input, by the F of |w| against ranks; and
-    that size at each row, relative to its mean: (n,), ones if it does not change.
+    """Whether the noise level depends on the prediction or on an input: F-test of a regression of |w| on ranks. Also
+    returns the level at each row relative to its mean (n,): ones if it is constant.
 
-    Against inputs by a parabola: noise may be largest in between. Against the prediction by a line: where neighbours
-    nearly determine each other, large residuals and predictions far from the mean go together by chance.
+    The regression on an input is quadratic, since the noise may be largest in the middle. On the prediction it is
+    linear: where neighbours nearly determine each other, large residuals go with predictions far from the mean by
+    chance.
     """
     columns = [("the prediction", mean, 1), *((names[j], X[:, j], 2) for j in range(X.shape[1]))]
     size, strongest = np.abs(w), None
@@ -269,7 +282,7 @@ def spread(w, mean, y, X, names) -> tuple[list[Finding], np.ndarray]:
         ratio = _ratio(size, r, degree)
         if ratio < MIN_RATIO or fdtrc(degree, len(w) - 1 - degree, F) > ALPHA / len(columns):
             continue
-        if strongest is None or 1.5 * strongest[0] < F:  # the prediction, unless an input tells it better
+        if strongest is None or 1.5 * strongest[0] < F:  # the prediction, unless an input explains it better
             strongest = F, name, ratio, fit, r
     if strongest is None:
         return [], np.ones(len(w))
@@ -281,12 +294,12 @@ def spread(w, mean, y, X, names) -> tuple[list[Finding], np.ndarray]:
     text = f"the noise {how}, by a factor of {ratio:.1f} between thirds of the rows"
     remedy = "intervals are too wide for some rows and too narrow for others; give a variance for each row (noise=...)"
     if how == "grows with the prediction" and np.min(y) > 0:
-        remedy = "learn np.log(y), or give a variance for each row (noise=...)"
+        remedy = "model np.log(y), or give a variance for each row (noise=...)"
     return [Finding("spread", "warning", text, remedy, name)], np.maximum(fit / size.mean(), 0.1)
 
 
 def _ratio(size, r, degree: int) -> float:
-    """Of mean sizes in the lowest and highest third; for a parabola also in the middle one."""
+    """Largest over smallest mean size, of the lowest and the highest third; for a parabola also of the middle third."""
     parts = (r < -1 / 3, r > 1 / 3) if degree == 1 else (r < -1 / 3, abs(r) <= 1 / 3, r > 1 / 3)
     means = [float(np.mean(size[part])) for part in parts if part.any()]
     return max(means) / max(min(means), 1e-9)
@@ -296,7 +309,7 @@ def _ratio(size, r, degree: int) -> float:
 
 
 def disagreement(left_out, held) -> list[Finding]:
-    """Whether held-out rows are predicted as well as rows left out one at a time: log densities (n,), (m,)."""
+    """Whether held-out rows are predicted as well as leave-one-out suggests: t-test on log densities (n,), (m,)."""
     left_out, held = (values[np.isfinite(values)] for values in (np.asarray(left_out), np.asarray(held)))
     if len(left_out) < MIN_ROWS or len(held) < MIN_ROWS // 2:
         return []
@@ -305,14 +318,14 @@ def disagreement(left_out, held) -> list[Finding]:
     if error == 0 or _two_sided(less / error, min(len(left_out), len(held)) - 1) > ALPHA or abs(less) < 0.05:
         return []
     if less > 0:
-        text = f"held-out rows are predicted worse than leave-one-out says, by {less:.2f} nats a row"
+        text = f"held-out rows are predicted worse than leave-one-out suggests, by {less:.2f} nats a row"
         remedy = (
-            "they may be of another kind or a later time; or parameters are many for the rows: a simpler kernel, or "
+            "they may come from another source or a later time, or the model may overfit; try a simpler kernel, or "
             "more rows"
         )
     else:
-        text = f"held-out rows are predicted better than leave-one-out says, by {-less:.2f} nats a row"
-        remedy = "see that they, or copies of them, were not among the rows the model was fitted to"
+        text = f"held-out rows are predicted better than leave-one-out suggests, by {-less:.2f} nats a row"
+        remedy = "make sure that neither they nor copies of them are among the training rows"
     return [Finding("held out", "warning", text, remedy)]
 
 
@@ -328,7 +341,7 @@ def _one_sided(t: float) -> float:
 
 
 def _last_coefficient(w, A) -> tuple[float, float]:
-    """t of the last column's coefficient in least squares, and the share of the variance of w it takes up."""
+    """t statistic of the last column's coefficient in least squares, and the share of w's variance it explains."""
     Q, R = np.linalg.qr(A)
     if abs(R[-1, -1]) < 1e-9 * np.abs(R).max():
         return 0.0, 0.0
@@ -342,14 +355,14 @@ def _last_coefficient(w, A) -> tuple[float, float]:
 
 
 def _ranks(x) -> np.ndarray:
-    """Places in order from -1 to 1, ties at their mean: a few far values have no more weight than others."""
+    """Ranks scaled to [-1, 1], ties at their mean: extreme values get no more weight than others."""
     values, which, counts = np.unique(x, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2
     return 2 * middle[which.ravel()] / max(len(x) - 1, 1) - 1 if len(values) > 1 else np.zeros(len(x))
 
 
 def _robust_deviation(z) -> float:
-    """1.4826 times the median absolute deviation; the standard deviation where half of the values are equal."""
+    """1.4826 times the median absolute deviation; the standard deviation if that is zero."""
     found = 1.4826 * float(np.median(np.abs(z - np.median(z))))
     return found or float(np.std(z)) or 1.0
 

@@ -1,4 +1,4 @@
-"""A report: sections to read, and what all of them say in the same words."""
+"""A report: its sections, and the suggestions that regression and classification share."""
 
 import dataclasses
 from typing import Any
@@ -6,14 +6,17 @@ from typing import Any
 from mercer.core.text import table
 from mercer.report.diagnostics import Finding
 
+HELD_OUT = "Held-out rows"  # heading of their section
+SMALL_SHARE = 0.05  # of the variance of y; an input that explains less can be left out
+
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Sections with a heading each; prints as text.
+    """Sections by their headings; prints as text.
 
-    ``suggestions`` are sentences, the most important first; ``findings`` those of them that come from predictions of
-    rows left out or held out, in parts. ``calibration`` is of the leave-one-out predictions. ``basis`` says what was
-    looked at where nothing looks wrong.
+    ``suggestions`` are sentences, the most important first; ``findings`` are those that come from predictions of rows
+    left out or held out, as objects. ``calibration`` is that of the leave-one-out predictions. ``basis`` says what was
+    checked, and is printed if nothing looks wrong.
     """
 
     title: str
@@ -61,7 +64,7 @@ def optima(model) -> str:
         ]
         for i, found in enumerate(model.optima_)
     ]
-    return table(["", "log evidence", "less by", "found", "converged", "from"], rows)
+    return table(["", "log evidence", "difference", "times found", "converged", "start"], rows)
 
 
 def about_learning(model) -> list[str]:
@@ -70,20 +73,21 @@ def about_learning(model) -> list[str]:
     if model.optima_ and not model.optima_[0].converged:
         found.append("learning stopped before it converged: raise max_iterations, or fit again.")
     if len(model.optima_) > 1 and model.optima_[1].value > model.optima_[0].value - 2:
-        found.append("another optimum is nearly as good: the data allow a different reading; see optima_.")
+        found.append("another optimum is nearly as good: other parameters explain the data as well; see optima_.")
     return found
 
 
 def about_inputs(relevance, but=()) -> list[str]:
-    """Suggestions from what the inputs matter, ``but`` those of which something else is told."""
+    """Suggest leaving out the inputs that surely explain little, except those in ``but``, which have a finding."""
     if relevance is None or relevance.irrelevant.all():
         return []
-    told = zip(relevance.names, relevance.irrelevant, strict=True)
-    names = [name for name, out in told if out and name not in but]
+    # Few rows fail to show that an input matters; that is no sign that it does not.
+    small = relevance.irrelevant & (relevance.effect + 2 * relevance.error < SMALL_SHARE)
+    names = [name for name, out in zip(relevance.names, small, strict=True) if out and name not in but]
     if not names:
         return []
-    without = "it" if len(names) == 1 else "them"
-    return [f"predictions gain nothing sure from {listed(names)}: without {without}, little should change."]
+    them = "it" if len(names) == 1 else "them"
+    return [f"{listed(names)} explain{'s' * (len(names) == 1)} little of y: leaving {them} out should change little."]
 
 
 def about_copies(count: int, target: str) -> str:

@@ -1,4 +1,4 @@
-"""What looks wrong with predicted probabilities of classes. Pure functions: arrays in, findings out."""
+"""Findings from predicted probabilities of classes. Pure functions: arrays in, findings out."""
 
 import itertools
 import math
@@ -9,22 +9,22 @@ from scipy.special import chdtrc, gammainc, ndtr
 from mercer.report.diagnostics import ALPHA, MIN_ROWS, MOST_NAMED, Finding
 
 BINS = 10
-MIN_VARIANCE = 3.0  # of the number of right calls in a bin, for it to be nearly normal
-MIN_OFF = 0.02  # of a probability, on average
+MIN_VARIANCE = 3.0  # of the number of correct predictions in a bin, for it to be nearly normal
+MIN_OFF = 0.02  # mean error of a probability; less does not matter
 SURPRISE = 0.01  # a label less probable than this is worth a look
-MOSTLY = 0.5  # errors of a class
+MOSTLY = 0.5  # error rate above which a class is mostly missed
 
 
 def of_labels(codes, P, names, remedy: str, of: str = "left out") -> list[Finding]:
-    """Everything that probabilities P (n, C) tell beside the classes that the rows then had, numbered in ``codes``;
-    ``remedy`` is what to try where they are not what they say."""
+    """All findings from probabilities P (n, C) and the true classes ``codes`` (n,); ``remedy`` is what to try if the
+    probabilities are not calibrated."""
     found = frequencies(codes, P, names, of)
     return [*reliability_curve(codes, P, remedy, of), *found, *surprises(codes, P), *errors(codes, P, names, of)]
 
 
 def reliability_curve(codes, P, remedy: str, of: str = "left out") -> list[Finding]:
-    """Whether calls are right as often as they are said to be: on the whole, and over the range of probabilities (the
-    test of Hosmer and Lemeshow 1980, for probabilities of rows that were not fitted)."""
+    """Whether predictions are correct as often as their probability says: overall, and over the range of probabilities
+    (the test of Hosmer and Lemeshow 1980, for rows that were not fitted)."""
     n = len(codes)
     if n < MIN_ROWS:
         return []
@@ -39,15 +39,15 @@ def reliability_curve(codes, P, remedy: str, of: str = "left out") -> list[Findi
     overall = 2 * ndtr(-abs(total) * n / math.sqrt(max(varies.sum(), MIN_VARIANCE)))
     if min(chdtrc(len(sums), squared.sum()), overall) > ALPHA / 2 or off - by_chance < MIN_OFF:
         return []
-    how = "are too sure" if total < 0 else "are not sure enough"
+    how = "overconfident" if total < 0 else "underconfident"
     if abs(total) < 0.3 * off:
-        how = "are too sure for some rows and not sure enough for others"
-    text = f"the probabilities of rows {of} {how}, off by {off:.1%} on average where chance gives {by_chance:.1%}"
+        how = "overconfident for some rows and underconfident for others"
+    text = f"probabilities of rows {of} are {how} (off by {off:.1%} on average; {by_chance:.1%} expected by chance)"
     return [Finding("calibration", "warning", text, remedy)]
 
 
 def _parts(varies) -> list[slice]:
-    """Bins of equal counts, neighbours put together until the number of right calls in them varies enough."""
+    """Bins of equal counts, neighbours merged until the number of correct predictions in each varies enough."""
     n = len(varies)
     edges = [0]
     for edge in (np.arange(1, BINS + 1) * n // BINS).tolist():
@@ -58,7 +58,7 @@ def _parts(varies) -> list[slice]:
 
 
 def frequencies(codes, P, names, of: str = "left out") -> list[Finding]:
-    """Whether classes are as frequent as their probabilities add up to."""
+    """Whether classes are as frequent as the sum of their probabilities says."""
     n, C = P.shape
     if n < MIN_ROWS:
         return []
@@ -70,12 +70,12 @@ def frequencies(codes, P, names, of: str = "left out") -> list[Finding]:
         return []
     c = off[np.argmin(chance[off])]
     said, had = P[:, c].mean(), np.mean(codes == c)
-    text = f"{names[c]} has a probability of {said:.0%} on average, and {had:.0%} of the rows {of} are it"
-    return [Finding("frequency", "warning", text, "a constant term in the kernel (+ 1.0) gives classes a level")]
+    text = f"{names[c]} has a mean probability of {said:.0%}, but makes up {had:.0%} of the rows {of}"
+    return [Finding("frequency", "warning", text, "add a constant to the kernel (+ 1.0), for class frequencies")]
 
 
 def surprises(codes, P) -> list[Finding]:
-    """Whether more labels are improbable than their probabilities allow for."""
+    """Whether there are more improbable labels than the probabilities predict."""
     mine = P[np.arange(len(codes)), codes]
     rows = np.flatnonzero(mine < SURPRISE)
     expected = float(np.sum(P[P < SURPRISE]))
@@ -84,13 +84,13 @@ def surprises(codes, P) -> list[Finding]:
     first = rows[np.argsort(mine[rows], kind="stable")][:MOST_NAMED].tolist()
     more = f" and {len(rows) - len(first)} more" if len(rows) > len(first) else ""
     few = "1 label is" if len(rows) == 1 else f"{len(rows)} labels are"
-    text = f"{few} given less than {SURPRISE:.0%} by the other rows, where {expected:.1f} would be by chance"
+    text = f"{few} given a probability below {SURPRISE:.0%} by the other rows ({expected:.1f} expected by chance)"
     listed = f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, first))}{more}, counted from 0"
-    return [Finding("outliers", "warning", text, f"mistakes, perhaps; look at {listed}")]
+    return [Finding("outliers", "warning", text, f"they may be mislabelled; check {listed}")]
 
 
 def errors(codes, P, names, of: str = "left out") -> list[Finding]:
-    """Classes that are mostly missed, while calls are mostly right."""
+    """Classes that are mostly missed although predictions are mostly correct."""
     C = P.shape[1]
     called = P.argmax(axis=1)
     overall = np.mean(called != codes)
@@ -101,7 +101,7 @@ def errors(codes, P, names, of: str = "left out") -> list[Finding]:
         if mine.sum() < MIN_ROWS // 2 or wrong <= max(MOSTLY, 2 * overall) or not (called == c).any():
             continue
         instead = np.bincount(called[mine & (called != c)], minlength=C).argmax()
-        text = f"{wrong:.0%} of {names[c]} are called another class when {of}, most often {names[instead]}"
-        remedy = "to miss fewer, call it at a lower predict_proba than the highest; or look for inputs that tell it"
-        found.append(Finding("class", "note", f"{text}; of all rows {overall:.0%} are called wrong", remedy))
+        text = f"{wrong:.0%} of {names[c]} rows {of} are misclassified, most often as {names[instead]}"
+        remedy = "to miss fewer, predict it above a lower threshold on predict_proba, or add inputs that distinguish it"
+        found.append(Finding("class", "note", f"{text} ({overall:.0%} of all rows)", remedy))
     return found[:MOST_NAMED]

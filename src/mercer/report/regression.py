@@ -1,4 +1,4 @@
-"""What a fitted regression says of itself, in a page."""
+"""The report of a fitted regression."""
 
 import dataclasses
 import math
@@ -12,19 +12,19 @@ from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
 from mercer.report import diagnostics
-from mercer.report.page import Report, about_inputs, about_learning, entries, in_order, optima
+from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-DENSE_ROWS = 5000  # up to this, one more factorisation is no trouble
+DENSE_ROWS = 5000  # up to this, another factorisation takes little time
 BASIS = (
-    "Looked at: calibration, outliers, seasons, order, curvature, spread and skew of rows left out one at a time at "
-    "parameters learned from all rows."
+    "Checked: calibration, outliers, seasons, autocorrelation, curvature, noise level and skewness, on leave-one-out "
+    "residuals at parameters learned from all rows."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """How often intervals of each level held what they should, and how well the mean did."""
+    """Coverage of central intervals at each level, and accuracy of the mean; ``z`` are the standardised residuals."""
 
     levels: tuple[float, ...]
     coverage: np.ndarray
@@ -39,11 +39,11 @@ class Calibration:
         for level, found in zip(self.levels, self.coverage, strict=True):
             low, high = diagnostics.chance_range(len(self.z), level)
             rows.append([f"{level:.0%}", f"{found:.1%}", f"{low:.1%} to {high:.1%}"])
-        return table(["interval", "held", "by chance"], rows)
+        return table(["interval", "covers", "expected by chance"], rows)
 
 
 def standardised(y, mean, deviation) -> np.ndarray:
-    """How many standard deviations above the mean; zero where it is met exactly, whatever the deviation."""
+    """Residuals in standard deviations; zero where y equals the mean, even if the deviation is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(y == mean, 0.0, (y - mean) / deviation)
 
@@ -56,7 +56,7 @@ def log_density(y, mean, deviation) -> np.ndarray:
 
 
 def calibration(y, mean, deviation) -> Calibration:
-    """Of predictions beside what was then measured."""
+    """Compare predictions with the measurements y (n,)."""
     y, mean, deviation = (np.asarray(v, dtype=float) for v in (y, mean, deviation))
     missed = y - mean
     z = standardised(y, mean, deviation)
@@ -68,8 +68,8 @@ def calibration(y, mean, deviation) -> Calibration:
 
 
 def report(model, X=None, y=None) -> Report:
-    """The report of a fitted `GaussianProcessRegressor`; given rows it was not fitted to, these are judged too."""
-    n, kept = len(model.y_train_), np.unique(model._copies(), return_index=True)[1]  # copies are judged once
+    """The report of a fitted `GaussianProcessRegressor`, also on held-out rows ``X``, ``y`` if they are given."""
+    n, kept = len(model.y_train_), np.unique(model._copies(), return_index=True)[1]  # copies count once
     loo, seen = type(model.loo())(*(part[kept] for part in model.loo())), model.y_train_[kept]
     left_out = calibration(seen, loo.mean, np.sqrt(loo.variance))
     findings = _findings(model, left_out, loo, seen)
@@ -80,10 +80,10 @@ def report(model, X=None, y=None) -> Report:
     }
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
-        sections["Held-out rows"] = _beside(held, left_out)
+        sections[HELD_OUT] = _beside(held, left_out)
         findings += diagnostics.disagreement(loo.log_score, densities)
-        if not any(finding.kind == "calibration" for finding in findings):  # the same of others is no news
-            findings += diagnostics.calibration(held.z, of="held out")
+        if not any(finding.kind == "calibration" for finding in findings):  # said once is enough
+            findings += diagnostics.calibration(held.z, of="held out", widened=_allowance(model, len(kept)))
     try:
         relevance = model.relevance()
     except DataError:
@@ -103,11 +103,21 @@ def report(model, X=None, y=None) -> Report:
 
 def _findings(model, left_out, loo, y) -> list[diagnostics.Finding]:
     X, names = _columns(model, len(y))
-    return diagnostics.of_residuals(left_out.z, loo.mean, y, X, names, _independent(model))
+    independent = _independent(model)
+    return diagnostics.of_residuals(left_out.z, loo.mean, y, X, names, independent, _allowance(model, len(y)))
+
+
+def _allowance(model, n: int) -> float:
+    """The part of ``calibration_`` that allows for k parameters learned from n rows, (n + k) / (n - k).
+
+    Leave-one-out at those parameters does not need it. The rest makes leave-one-out intervals cover 95%, and is judged.
+    """
+    k = min(len(model.theta_) + (model.kernel is None), n // 2)
+    return min(model.calibration_, (n + k) / (n - k))
 
 
 def _columns(model, n) -> tuple[np.ndarray, list[str]]:
-    """The inputs that are numbers, and their names: (n, d)."""
+    """The numeric inputs (n, d) and their names."""
     X = model._data()[0]
     frame = as_frame(X)
     if frame is None:
@@ -119,8 +129,8 @@ def _columns(model, n) -> tuple[np.ndarray, list[str]]:
 
 
 def _independent(model) -> np.ndarray | None:
-    """L^-1 (y - m) for rows in random order: each predicted from those before it, in standard deviations. Independent
-    if the model is right, which leave-one-out residuals are not. None where that would take long."""
+    """Standardised residuals of each row given those before it, in random order: L^-1 (y - m), independent if the model
+    is right, which leave-one-out residuals are not. None if there are more than DENSE_ROWS rows."""
     X, target, noise = model._data()
     n = len(target)
     if n > DENSE_ROWS:
@@ -132,32 +142,36 @@ def _independent(model) -> np.ndarray | None:
         return None
     a, b = L.half_solve(target[order]), L.half_solve(np.ones(n))
     out = np.empty(n)
-    out[order] = a - b * (b @ a) / (b @ b)  # a level of their own, as it is not known
+    out[order] = a - b * (b @ a) / (b @ b)  # less their own estimate of the unknown mean
     return out
 
 
 def _held_out(model, X, y) -> tuple[Calibration, np.ndarray]:
-    """Of rows not fitted to: how well they are predicted, and their log densities."""
+    """Calibration and log densities of held-out rows."""
     if X is None or y is None:
-        raise DataError("held-out rows are inputs X and targets y; give both, or neither.")
+        raise DataError("held-out rows need inputs X and targets y: give both, or neither.")
     mean, deviation = model.predict(X, return_std=True)
     y = as_vector(y, len(mean))
     return calibration(y, mean, deviation), log_density(y, mean, deviation)
 
 
 def _beside(held: Calibration, left_out: Calibration) -> str:
+    """Scores and coverage of held-out rows next to those of leave-one-out."""
     both = (held, left_out)
     measures = [
         ["rows", *(f"{len(found.z):,}" for found in both)],
         ["R^2", *("undefined" if np.isnan(found.r2) else f"{found.r2:.4f}" for found in both)],
         ["RMSE", *(f"{found.rmse:.4g}" for found in both)],
+        ["mean absolute error", *(f"{found.mean_absolute_error:.4g}" for found in both)],
         ["log density a row", *(f"{found.log_density:.4f}" for found in both)],
-        *(
-            [f"held by {level:.0%} intervals", *(f"{found.coverage[i]:.1%}" for found in both)]
-            for i, level in enumerate(LEVELS)
-        ),
     ]
-    return table(["", "held out", "left out one at a time"], measures)
+    coverage = []
+    for i, level in enumerate(LEVELS):
+        low, high = diagnostics.chance_range(len(held.z), level)
+        shares = [f"{held.coverage[i]:.1%}", f"{low:.1%} to {high:.1%}", f"{left_out.coverage[i]:.1%}"]
+        coverage.append([f"{level:.0%}", *shares])
+    head = ["interval", "held out", "expected by chance", "leave-one-out"]
+    return table(["", "held out", "leave-one-out"], measures) + "\n\n" + table(head, coverage)
 
 
 def _fit(model, held, n) -> str:
@@ -175,15 +189,13 @@ def _fit(model, held, n) -> str:
 def _noise(model, y) -> str:
     noise, spread = float(np.mean(model.noise_)), float(np.std(y))
     if noise == 0:
-        return "none is added to the kernel's own."
+        return "none, apart from any in the kernel."
     kind = "learned" if model.noise is None else "as given"
-    share = f", {np.sqrt(noise) / spread:.1%} of the spread of y" if spread > 0 else ""
+    share = f", {np.sqrt(noise) / spread:.1%} of that of y" if spread > 0 else ""
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
     if model.calibration_ > 1:
-        text += (
-            f"\nwidened: the covariance was multiplied by {model.calibration_:.3g}, for 95% intervals to hold 95% of "
-        )
-        text += "rows left out, and of new ones"
+        text += f"\nintervals were widened: the covariance was multiplied by {model.calibration_:.3g}, so that 95% "
+        text += "intervals cover 95% of rows left out, and of new rows"
     return text
 
 
@@ -207,28 +219,28 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
     repeated = n - len(np.unique(model._copies()))
     if repeated:
         found.append(
-            f"{repeated:,} rows repeat others exactly, target included: they are taken for copies, and count once. "
-            "Where they are measurements of their own, give noise=..."
+            f"{repeated:,} rows are exact copies of others, target included, and count once. If they are separate "
+            "measurements, give noise=..."
         )
     free = len(model.theta_)
-    if model.optima_ and 5 * free > n >= 10:
+    if model.optima_ and 5 * free > n >= 10 and model.calibration_ == 1:  # else intervals allow for it
         found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
     if n < 10:
-        found.append(f"{n} rows hardly determine the parameters; a kernel with priors would help (learning='map').")
+        found.append(f"{n} rows are too few to learn the parameters well; priors would help (learning='map').")
     found += about_inputs(relevance, but={finding.name for finding in findings})
     found += about_learning(model)
     if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
-        found.append("little of y is explained: try n_restarts=5, another kernel, or inputs scaled to order one.")
+        found.append("the model explains little of y: try n_restarts=5, another kernel, or inputs on similar scales.")
     if model.learning == "mle" and any(slot.prior is not None for slot in model.kernel_._slots()):
-        found.append("the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.")
+        found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if model.numerics_["jitter"] > 0:
-        found.append("the covariance was singular to rounding and got jitter: give noise, or drop duplicate rows.")
+        found.append("the covariance was numerically singular, so jitter was added: give noise, or drop duplicates.")
     if model.numerics_["residual"] > 1e-6:
-        found.append("the equations were solved with few correct digits: more noise, or a rougher kernel, would help.")
+        found.append("the linear solve lost accuracy to rounding: more noise, or a rougher kernel, would help.")
     return found
 
 
 def interval(mean, deviation, level: float):
-    """The central interval that should hold ``level`` of new measurements."""
+    """Central interval that should cover a share ``level`` of new measurements."""
     z = float(ndtri(0.5 + level / 2))
     return mean - z * deviation, mean + z * deviation
