@@ -19,6 +19,7 @@ from mercer.core.errors import (
 from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator
+from mercer.core.scores import optimism
 from mercer.core.text import number, rounded, table
 from mercer.gp.mean import UNKNOWN
 from mercer.gp.process import GP
@@ -214,17 +215,16 @@ class GaussianProcessRegressor(Regressor):
     def _needed_factor(self, problem, theta, jitter) -> float:
         """Factor of the covariance that makes 95% intervals cover 95%: of rows left out, and of new ones.
 
-        Parameters were learned from the rows left out too. With k of them learned from n rows, squared errors of new
-        rows are larger by about (n + k) / (n - k) (Akaike's final prediction error).
+        Parameters were learned from the rows left out too, which makes these easier to predict than new ones
+        (`optimism`).
         """
         if problem.amplitude() is None:
             raise ParameterError(
                 "calibrate=True multiplies the whole covariance, noise included, so every term of the kernel needs a "
                 "free amplitude, and noise must be learned. Try 1.0 * kernel, and noise=None."
             )
-        n, k = problem.n, min(problem.size + (self.kernel is None), problem.n // 2)  # one for the choice of the kernel
-        unseen = (n + k) / (n - k)
-        if n < FEW_ROWS:
+        unseen = optimism(problem.n, problem.size + (self.kernel is None))  # one for the choice of the kernel
+        if problem.n < FEW_ROWS:
             return unseen
         kernel, noise = problem.at(theta)
         mean, variance = self._posterior(kernel, problem.X, problem.target, noise + jitter).leave_one_out()

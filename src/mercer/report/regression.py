@@ -10,6 +10,7 @@ from mercer import gram
 from mercer.core.errors import DataError, MercerError
 from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric, take_rows
 from mercer.core.machine import in_words
+from mercer.core.scores import optimism
 from mercer.core.text import number, rounded, table
 from mercer.report import diagnostics
 from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
@@ -108,12 +109,11 @@ def _findings(model, left_out, loo, y) -> list[diagnostics.Finding]:
 
 
 def _allowance(model, n: int) -> float:
-    """The part of ``calibration_`` that allows for k parameters learned from n rows, (n + k) / (n - k).
+    """The part of ``calibration_`` that allows for parameters learned from these n rows.
 
     Leave-one-out at those parameters does not need it. The rest makes leave-one-out intervals cover 95%, and is judged.
     """
-    k = min(len(model.theta_) + (model.kernel is None), n // 2)
-    return min(model.calibration_, (n + k) / (n - k))
+    return min(model.calibration_, optimism(n, len(model.theta_) + (model.kernel is None)))
 
 
 def _columns(model, n) -> tuple[np.ndarray, list[str]]:
