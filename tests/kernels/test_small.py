@@ -1,0 +1,74 @@
+"""The standard kernel on few rows in NumPy: the numbers of the compiled program, and of the formula."""
+
+import math
+
+import numpy as np
+import pytest
+
+from mercer.core.coordinates import from_free, to_free
+from mercer.gram import Triangle, triangle
+from mercer.kernels.small import MOST_ROWS, STRIP, SmallTriangle
+from mercer.kernels.stationary import SMOOTHNESSES, Standard
+
+
+def standard(d: int, nu: float, seed: int, one: bool = False, theta3: float = 0.2):
+    rng = np.random.default_rng(seed)
+    theta1 = np.float64(0.7) if one else np.exp(rng.normal(size=d))
+    kernel = Standard(theta0=1.3, theta1=theta1, theta2=0.5, theta3=theta3)
+    return kernel._evolve(nu=np.float64(nu))
+
+
+def rows(n: int, d: int, seed: int):
+    X = np.random.default_rng(seed).normal(size=(n, d)) + 3.0
+    X[2], X[3] = X[1], X[1] + 1e-7  # a copy, and a row that is nearly one
+    return X
+
+
+@pytest.mark.parametrize("nu", SMOOTHNESSES)
+@pytest.mark.parametrize(("n", "d", "one"), [(7, 1, False), (9, 2, True), (STRIP, 3, False), (2 * STRIP + 5, 8, False)])
+def test_the_matrix_is_that_of_the_kernel(n, d, one, nu):
+    kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
+    out = np.full((n, n), np.nan)
+    with SmallTriangle(kernel, X) as K:
+        K.fill(np.asarray(to_free(kernel)), out)
+    upper = np.triu_indices(n)
+    assert np.abs(out - kernel(X))[upper].max() < 1e-13 * np.abs(out[upper]).max()
+
+
+@pytest.mark.parametrize("nu", SMOOTHNESSES)
+@pytest.mark.parametrize(("n", "d", "one"), [(9, 2, True), (STRIP + 30, 4, False)])
+def test_the_contraction_is_that_of_the_compiled_program_and_a_finite_difference(n, d, one, nu):
+    kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
+    rng = np.random.default_rng(5)
+    a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel))
+    with SmallTriangle(kernel, X) as K:
+        found = K.contract(theta, inverse, a)
+    with Triangle(kernel, X) as K:
+        compiled = K.contract(theta, inverse, a)
+    size = np.abs(compiled).max()
+    assert np.abs(found - compiled).max() < 1e-7 * size  # nearly equal rows cost digits with nu = 1/2
+    upper = np.triu(inverse) + np.triu(inverse, 1).T
+    weights = np.outer(a, a) - upper
+
+    def total(theta):
+        return float(np.sum(weights * from_free(kernel, theta)(X)))
+
+    for i in range(len(theta)):
+        step = 1e-5 * np.eye(len(theta))[i]
+        assert found[i] == pytest.approx((total(theta + step) - total(theta - step)) / 2e-5, abs=1e-6 * size)
+
+
+def test_without_a_linear_term():
+    kernel, X = standard(3, math.inf, seed=0, theta3=0.0), rows(40, 3, seed=1)
+    out, theta = np.zeros((40, 40)), np.asarray(to_free(kernel))
+    with SmallTriangle(kernel, X) as K:
+        K.fill(theta, out)
+        assert len(K.contract(theta, np.eye(40), np.ones(40))) == len(theta) == 5
+    assert np.triu(out) == pytest.approx(np.triu(kernel(X)), abs=1e-13)
+
+
+def test_few_rows_take_this_route_and_fixed_parameters_do_not():
+    kernel, X = standard(2, 1.5, seed=0), np.zeros((MOST_ROWS + 1, 2))
+    assert isinstance(triangle(kernel, X[:-1]), SmallTriangle)
+    assert isinstance(triangle(kernel, X), Triangle)
+    assert isinstance(triangle(kernel.fix("theta0"), X[:5]), Triangle)
