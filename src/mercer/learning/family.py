@@ -21,14 +21,15 @@ from mercer.learning.optimise import HEAT, REACH
 from mercer.learning.progress import Progress
 
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
-STRETCHES = (1.0, 1 / 3, 3.0, 10.0, 0.1)  # factors on lengthscales at the starts
 NOISE = 0.1  # of the target's variance, where climbs begin
+# Factors on lengthscales, and noise, at the starts: little noise and much lead to different optima.
+STARTS = ((1.0, NOISE), (1 / 3, 1e-3), (3.0, 1e-3), (10.0, 1e-3), (0.1, NOISE))
 OFF = -35.0  # ln theta3 / theta0 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
 MANY_ROWS, FADES = 100, 20.0  # rows from which there is no prior, and where its weight is one
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
-ENOUGH = 0.05  # nats: a climb ends here when less is left to gain
+ITERATIONS, ENOUGH = 100, 0.05  # of a climb at most, and nats: it ends here when less is left to gain
 PRICE = 1.0  # share of the rows that a parameter costs in the score: rows left out took part in learning it
 
 
@@ -163,8 +164,11 @@ def begin(problem, noise: float = NOISE) -> np.ndarray:
 
 def starts(problem) -> list[tuple[str, np.ndarray]]:
     """Where heats begin: lengthscales on the scale of the data and several times shorter and longer."""
-    coordinates, theta = Coordinates(problem.names()), begin(problem)
-    return [(f"lengthscales x {stretch:.2g}", coordinates.stretched(theta, stretch)) for stretch in STRETCHES]
+    coordinates = Coordinates(problem.names())
+    return [
+        (f"lengthscales x {stretch:.2g}, noise {noise:g}", coordinates.stretched(begin(problem, noise), stretch))
+        for stretch, noise in STARTS
+    ]
 
 
 def random_starts(problem, member: Member, count: int, rng) -> list[tuple[str, np.ndarray]]:
@@ -222,17 +226,18 @@ def choose(problem, rows, progress: Progress | None = None) -> Choice:
         }  # fmt: skip
         m = objectives[FIRST].evidence.n
 
-        def settle(member: Member, origins, iterations: int = 100) -> Tried | None:
-            """At the maximum reached from the best of these places after a few iterations."""
+        def settle(member: Member, origins, keep: int = 1) -> Tried | None:
+            """At the highest maximum reached from the best of these places after a few iterations."""
             objective, span = objectives[member.nu], coordinates.span(member)
             origins = [theta if member.linear else coordinates.without_linear(theta) for theta in origins]
             origins = [theta for theta in origins if objective.at(theta) is not None]
             if not origins:
                 return None
-            if len(origins) > 1:
+            if len(origins) > keep:
                 run = [climb(objective, theta, "", "lbfgs", span, None, HEAT, ENOUGH) for theta in origins]
-                origins = [max(run, key=lambda optimum: optimum.value).theta]
-            found = climb(objective, origins[0], "", "lbfgs", span, None, iterations, ENOUGH)
+                origins = [o.theta for o in sorted(run, key=lambda optimum: -optimum.value)[:keep]]
+            climbs = [climb(objective, theta, "", "lbfgs", span, None, ITERATIONS, ENOUGH) for theta in origins]
+            found = max(climbs, key=lambda optimum: optimum.value)
             score = left_out_score(objective.evidence, np.clip(found.theta, *objective.box))
             evidence = found.value - (0.0 if prior is None else prior(found.theta)[0])
             tried[member] = Tried(member, evidence, score * (1 + PRICE * span.shape[1] / m), found.theta)
@@ -249,7 +254,7 @@ def choose(problem, rows, progress: Progress | None = None) -> Choice:
             order = np.argsort([math.inf if value is None else -value[0] for value in values])
             settle(one, [thetas[order[0]]])
             if len(coordinates.lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(coordinates.lengths):
-                settle(each, [*thetas[:3], *([tried[one].theta] if one in tried else [])])
+                settle(each, [*thetas[:3], *([tried[one].theta] if one in tried else [])], keep=2)
             if not tried:
                 return Choice([], m, sum(o.evaluations for o in objectives.values()))
             first = best_of([one, each])
