@@ -18,6 +18,7 @@ MOST_STEPS = 200
 HALVINGS = 40
 STUCK = 1e-7  # of the height: what may be left to gain where rounding ends the climb
 FORCING = 0.03  # how well a direction solves Newton's equations
+ROUGHLY = 3  # iterations for a direction where the factorisation stays, and the next one will do better
 TILE = 256
 
 
@@ -206,8 +207,8 @@ class Climb:
                  most: int = MOST_STEPS):  # fmt: skip
         self.processes, self.room, self.likelihood = processes, room, likelihood or processes.likelihood
         self.factor, self.fixed = factor, factor is not None
-        self.budget = max(10 if self.fixed else 4, processes.n // 150)
-        self.tolerance, self.most = 1e-9 if self.fixed else 1e-17, most
+        self.budget = ROUGHLY if self.fixed else max(4, processes.n // 150)
+        self.tolerance, self.most = 1e-6 if self.fixed else 1e-17, most
         self.steps, self.converged = 0, False
 
     def stand(self, a):

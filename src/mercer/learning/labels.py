@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer.core.errors import NotPositiveDefiniteError
+from mercer.core.lapack import one_thread
 from mercer.core.random import generator
 from mercer.inference import softmax
 from mercer.inference.latent import Covariance
 from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
 from mercer.learning import heuristics
 from mercer.learning.family import WeakPrior
-from mercer.learning.latent import LabelProblem
+from mercer.learning.latent import LabelProblem, LatentEvidence
 from mercer.learning.optimise import Learned, learn
 from mercer.learning.progress import Progress
 
@@ -155,9 +156,9 @@ class Teacher:
         """
         theta, mask = learned.optima[0].theta, problem.amplitude()
         prior = problem.prior() if self.use_priors else lambda theta: (0.0, None)
-        kernels = problem.at(theta)
-        folds = HeldOut([Covariance.of(kernel, problem.X, learned.jitter) for kernel in kernels], problem.codes,
-                        self.classes)  # fmt: skip
+        with LatentEvidence(problem.kernels, problem.X, problem.codes, problem.infer) as evidence:
+            evidence.jitter = learned.jitter
+            folds = HeldOut(evidence.covariances(theta, careful=True), problem.codes, self.classes)
 
         def moved(power) -> np.ndarray:
             return theta + power * np.log(RAISED) * mask if power else theta
@@ -220,14 +221,16 @@ class HeldOut:
     def scores(self, factor: float) -> np.ndarray:
         """ln p(label) of every row; minus infinity where inference fails."""
         out = np.empty(len(self.codes))
-        for i, held in enumerate(self.folds):
-            out[held] = self._scores(i, held, factor)
+        with one_thread():  # they are a few hundred rows
+            for i, held in enumerate(self.folds):
+                out[held] = self._scores(i, held, factor)
         return out
 
     def _scores(self, i: int, held, factor: float):
         kept = np.setdiff1d(np.arange(len(self.codes)), held)
         inside = [Covariance(factor * K[np.ix_(kept, kept)]) for K in self.whole]
-        found = softmax.variational(inside, self.codes[kept], self.found[i], classes=self.classes)
+        found = softmax.variational(inside, self.codes[kept], self.found[i], gradient=False, classes=self.classes,
+                                    effort=softmax.ON_THE_WAY)  # fmt: skip
         if found is None:
             return -np.inf
         posterior, self.found[i] = SoftmaxPosterior.of(found, [None] * len(inside), None), found
