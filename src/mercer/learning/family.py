@@ -30,6 +30,7 @@ FEW_ROWS = 8  # below this there is no linear term: two or three rows would make
 MANY_ROWS, FADES = 100, 20.0  # rows from which there is no prior, and where its weight is one
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
 ITERATIONS, ENOUGH = 100, 0.05  # of a climb at most, and nats: it ends here when less is left to gain
+MARGIN = 0.15  # of the best score: members that are not further behind are compared on more rows
 PRICE = 1.0  # share of the rows that a parameter costs in the score: rows left out took part in learning it
 
 
@@ -47,12 +48,13 @@ class Member(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A member at its maximum of the evidence on the rows where the choice was made."""
+    """A member at its maximum of the evidence, and on how many rows."""
 
     member: Member
     log_evidence: float
     score: float
     theta: np.ndarray
+    rows: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,17 +81,18 @@ class Choice:
         return f"score on rows left out {ahead:.1%} better than the next of {len(self.tried)} kernels tried (choice_)"
 
     def __str__(self):
-        best = self.tried[0].score
+        best = self.tried[0]
         rows = [
             [
                 str(t.member),
                 f"{-t.score:.4f}",
-                f"{t.score / best - 1:+.1%}" if t.score != best else "",
+                f"{t.score / best.score - 1:+.1%}" if t is not best and t.rows == best.rows else "",
                 f"{t.log_evidence:.1f}",
+                f"{t.rows or self.rows:,}",
             ]
             for t in self.tried
         ]
-        return table(["kernel", "penalised CRPS", "", "log evidence"], rows)
+        return table(["kernel", "penalised CRPS", "", "log evidence", "rows"], rows)
 
     __repr__ = __str__
 
@@ -194,86 +197,131 @@ def loosened(problem, theta) -> np.ndarray | None:
     return None if np.abs(free - theta).max() < 0.5 else free
 
 
-def choose(problem, rows, progress: Progress | None = None) -> Choice:
-    """The member for a ``problem`` whose kernel is standard with one theta1 for each input, by these rows (None: all).
+class Contest:
+    """The members of the family on some rows (None: all) of a ``problem`` whose kernel is standard, with one theta1 for
+    each input."""
+
+    def __init__(self, problem, rows, progress: Progress | None = None):
+        self.problem, self.rows = problem, rows
+        self.coordinates = Coordinates(problem.names())
+        self.m = problem.n if rows is None else len(rows)
+        self.tried: dict[Member, Tried] = {}
+        self.prior = WeakPrior.of(problem)
+        self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
+        self._objectives: dict[float, Objective] = {}
+        self.thetas = np.stack([theta for _, theta in starts(problem)])
+        self._box = self.thetas.min(axis=0) - REACH, self.thetas.max(axis=0) + REACH
+        if self.coordinates.linear is not None:
+            self._box[0][self.coordinates.linear] += OFF
+        self._amplitude = problem.profiled() if self.prior is None else None
+        if self._amplitude is None:
+            self._box = np.maximum(self._box[0], problem.floor()), self._box[1]
+
+    def __enter__(self):
+        self._stack.callback(self._progress.close)
+        return self
+
+    def __exit__(self, *error):
+        self._stack.close()
+
+    @property
+    def evaluations(self) -> int:
+        return sum(objective.evaluations for objective in self._objectives.values())
+
+    def objective(self, nu: float) -> Objective:
+        if nu not in self._objectives:
+            problem = self.problem.replaced(self.problem.kernel._evolve(nu=np.float64(nu)))
+            evidence = self._stack.enter_context(problem(self.rows))
+            self._objectives[nu] = Objective(evidence, self._box, self._amplitude, self.prior, self._watch)
+        return self._objectives[nu]
+
+    def _watch(self, objective):
+        done = f"{self.m:,} of {self.problem.n:,} rows, {len(self.tried)} done"
+        self._progress(f"choosing the kernel on {done}")
+
+    def settle(self, member: Member, origins, keep: int = 1, iterations: int = ITERATIONS) -> Tried | None:
+        """At the highest maximum reached from the best of these places after a few iterations."""
+        objective, span = self.objective(member.nu), self.coordinates.span(member)
+        origins = [theta if member.linear else self.coordinates.without_linear(theta) for theta in origins]
+        origins = [theta for theta in origins if objective.at(theta) is not None]
+        if not origins:
+            return None
+        if len(origins) > keep:
+            run = [climb(objective, theta, "", "lbfgs", span, None, HEAT, ENOUGH) for theta in origins]
+            origins = [o.theta for o in sorted(run, key=lambda optimum: -optimum.value)[:keep]]
+        climbs = [climb(objective, theta, "", "lbfgs", span, None, iterations, ENOUGH) for theta in origins]
+        found = max(climbs, key=lambda optimum: optimum.value)
+        score = left_out_score(objective.evidence, np.clip(found.theta, *objective.box))
+        evidence = found.value - (0.0 if self.prior is None else self.prior(found.theta)[0])
+        penalised = score * (1 + PRICE * span.shape[1] / self.m)
+        self.tried[member] = Tried(member, evidence, penalised, found.theta, self.m)
+        return self.tried[member]
+
+    def ranked(self) -> list[Tried]:
+        """What was tried, best first."""
+        return sorted(self.tried.values(), key=lambda tried: -tried.score)
+
+
+def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice:
+    """The member of the family for a ``problem``, by these rows (None: all).
 
     One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term, at the
-    two best of these, and once more the lengthscales, at the best. About 150 evaluations.
+    two best of these, and once more the lengthscales, at the best. About 150 evaluations. The best few are then
+    compared on ``more`` rows, if there are any: (rows,), rows None for all of them.
     """
-    coordinates = Coordinates(problem.names())
-    thetas = np.stack([theta for _, theta in starts(problem)])
-    box = thetas.min(axis=0) - REACH, thetas.max(axis=0) + REACH
-    if coordinates.linear is not None:
-        box[0][coordinates.linear] += OFF
-    prior = WeakPrior.of(problem)
-    amplitude = problem.profiled() if prior is None else None
-    if amplitude is None:
-        box = np.maximum(box[0], problem.floor()), box[1]
-    tried: dict[Member, Tried] = {}
-    progress = progress or Progress(shown=False)
-
-    def watch(objective):
-        progress(f"choosing the kernel on {objective.evidence.n:,} of {problem.n:,} rows, {len(tried) + 1} of about 8")
-
-    with contextlib.ExitStack() as stack:
-        stack.callback(progress.close)
-        objectives = {
-            nu: Objective(
-                stack.enter_context(problem.replaced(problem.kernel._evolve(nu=np.float64(nu)))(rows)), box, amplitude,
-                prior, watch,
-            )
-            for nu in SMOOTHNESSES
-        }  # fmt: skip
-        m = objectives[FIRST].evidence.n
-
-        def settle(member: Member, origins, keep: int = 1) -> Tried | None:
-            """At the highest maximum reached from the best of these places after a few iterations."""
-            objective, span = objectives[member.nu], coordinates.span(member)
-            origins = [theta if member.linear else coordinates.without_linear(theta) for theta in origins]
-            origins = [theta for theta in origins if objective.at(theta) is not None]
-            if not origins:
-                return None
-            if len(origins) > keep:
-                run = [climb(objective, theta, "", "lbfgs", span, None, HEAT, ENOUGH) for theta in origins]
-                origins = [o.theta for o in sorted(run, key=lambda optimum: -optimum.value)[:keep]]
-            climbs = [climb(objective, theta, "", "lbfgs", span, None, ITERATIONS, ENOUGH) for theta in origins]
-            found = max(climbs, key=lambda optimum: optimum.value)
-            score = left_out_score(objective.evidence, np.clip(found.theta, *objective.box))
-            evidence = found.value - (0.0 if prior is None else prior(found.theta)[0])
-            tried[member] = Tried(member, evidence, score * (1 + PRICE * span.shape[1] / m), found.theta)
-            return tried[member]
-
-        def best_of(members):
-            return max((tried[m] for m in members if m in tried), key=lambda t: t.score)
-
-        interrupted = False
-        linear = coordinates.linear is not None and m >= FEW_ROWS
+    interrupted, evaluations = False, 0
+    with Contest(problem, rows, progress) as contest:
+        lengths, tried = contest.coordinates.lengths, contest.tried
+        linear = contest.coordinates.linear is not None and contest.m >= FEW_ROWS
         one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
         try:
-            values = [objectives[FIRST].at(theta, gradient=False) for theta in thetas]
+            values = [contest.objective(FIRST).at(theta, gradient=False) for theta in contest.thetas]
             order = np.argsort([math.inf if value is None else -value[0] for value in values])
-            settle(one, [thetas[order[0]]])
-            if len(coordinates.lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(coordinates.lengths):
-                settle(each, [*thetas[:3], *([tried[one].theta] if one in tried else [])], keep=2)
+            contest.settle(one, [contest.thetas[order[0]]])
+            if len(lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(lengths):
+                contest.settle(each, [*contest.thetas[:3], *(t.theta for t in tried.values())], keep=2)
             if not tried:
-                return Choice([], m, sum(o.evaluations for o in objectives.values()))
-            first = best_of([one, each])
+                return Choice([], contest.m, contest.evaluations)
+            first = contest.ranked()[0]
             for nu in SMOOTHNESSES:
                 if nu != FIRST:
-                    settle(first.member._replace(nu=nu), [first.theta])
-            ranked = sorted((tried[m] for m in list(tried) if m.each == first.member.each), key=lambda t: -t.score)
+                    contest.settle(first.member._replace(nu=nu), [first.theta])
+            ranked = [found for found in contest.ranked() if found.member.each == first.member.each]
             for found in ranked[:2]:
                 if linear:
-                    settle(found.member._replace(linear=False), [found.theta])
+                    contest.settle(found.member._replace(linear=False), [found.theta])
                 other = found.member._replace(each=not found.member.each)
                 if found is ranked[0] and other not in tried and (one if first.member.each else each) in tried:
-                    settle(other, [tried[one if first.member.each else each].theta])
+                    contest.settle(other, [tried[one if first.member.each else each].theta])
         except KeyboardInterrupt:  # what was tried until then
             if not tried:
                 raise
             interrupted = True
-        evaluations = sum(o.evaluations for o in objectives.values())
-    return Choice(sorted(tried.values(), key=lambda t: -t.score), m, evaluations, interrupted)
+        ranked, m, evaluations = contest.ranked(), contest.m, contest.evaluations
+    if more is not None and not interrupted:
+        with Contest(problem, more[0], progress) as contest:
+            try:
+                for found in _finalists(ranked):
+                    other = loosened(problem, found.theta)
+                    origins = [found.theta] if other is None else [found.theta, other]
+                    contest.settle(found.member, origins, iterations=HEAT)
+            except KeyboardInterrupt:
+                interrupted = True
+            else:
+                others = [found for found in ranked if found.member not in contest.tried]
+                ranked, m = contest.ranked() + others, contest.m
+            evaluations += contest.evaluations
+    return Choice(ranked, m, evaluations, interrupted)
+
+
+def _finalists(ranked: list[Tried]) -> list[Tried]:
+    """The best, the best with another smoothness, and the best with the other kind of lengthscales: more rows may
+    afford one for each input. None that is far behind."""
+    best = ranked[0]
+    near = [found for found in ranked if found.score > best.score * (1 + MARGIN)]
+    rougher = [found for found in near if found.member.nu != best.member.nu and found.member.each == best.member.each]
+    other = [found for found in near if found.member.each != best.member.each]
+    return [best, *rougher[:1], *other[:1]]
 
 
 def simplified(problem, member: Member, learned):

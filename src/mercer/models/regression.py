@@ -177,9 +177,10 @@ class GaussianProcessRegressor(Regressor):
 
     def _learn_default(self, problem) -> tuple[Problem, Learned]:
         """Choose a member of the default family on the rows where learning begins, then learn its parameters."""
-        first = search_stages(problem.n)[0]
-        rows = None if first == problem.n else np.sort(generator(self.random_state).permutation(problem.n)[:first])
-        choice = family.choose(problem, rows, Progress(shown=bool(self.progress)))
+        first, *later = search_stages(problem.n)
+        order = generator(self.random_state).permutation(problem.n)
+        rows, *more = [None if m == problem.n else np.sort(order[:m]) for m in (first, *later[:1])]
+        choice = family.choose(problem, rows, more or None, Progress(shown=bool(self.progress)))
         if not choice.tried:
             return self._learn(problem)
         self.choice_ = choice
