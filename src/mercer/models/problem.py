@@ -69,8 +69,12 @@ class Problem:
         theta = np.asarray(to_free(kernel), dtype=float)
         return np.append(theta, math.log(noise)) if self.noise is None else theta
 
+    @functools.cached_property
+    def _free(self) -> np.ndarray:
+        return np.asarray(to_free(self.kernel), dtype=float)
+
     def start(self, noise):
-        return self._theta(self.kernel, noise)
+        return np.append(self._free, math.log(noise)) if self.noise is None else self._free.copy()
 
     def candidates(self):
         spread = self.variance()
@@ -99,8 +103,12 @@ class Problem:
         kinds = [np.full(len(p.entries), p.constraint.logarithmic) for p in self.layout.places]
         return np.concatenate([*kinds, [True] if self.noise is None else []]).astype(bool)
 
-    def names(self):
+    @functools.cached_property
+    def _names(self) -> list[str]:
         return [*free_names(self.kernel), *(["noise"] if self.noise is None else [])]
+
+    def names(self) -> list[str]:
+        return list(self._names)
 
     def at(self, theta) -> tuple[Any, np.ndarray]:
         """The kernel, as plain numbers, and the noise: (n,)."""

@@ -43,7 +43,7 @@ from mercer.report.regression import log_density, report
 SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
-FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 1, 4  # random starts of the default kernel, on more rows or less
+FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 1, 2  # random starts of the default kernel, on more rows or less
 LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
 
