@@ -75,8 +75,7 @@ def learn(
     progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
     also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
     ceiling: np.ndarray | float = np.inf, floor: np.ndarray | float = -np.inf, sizes: Sequence[int] | None = None,
-    heats: bool = False, span=None, judge: Callable | None = None,
-    loosened: Callable | None = None,
+    heats: bool = False, span=None, judge: Callable | None = None, loosened: Callable | None = None,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
@@ -153,13 +152,13 @@ def learn(
                     until = max(enough, COARSE * tolerance) if found and not n_restarts else enough
                     optimum = climb(objective, theta, start, method, span, metric, max_iterations, until, path)
                     found.append(dataclasses.replace(optimum, times_found=count, finished=until == enough))
-                best = _distinct(found, span) or best
+                best = _distinct(found) or best
                 if final:
                     rest, best = _judged(best, judge), []
                     while rest and (not best or rest[0].value > best[0].value + TIE):  # its floor may have lowered it
                         ahead = _finished(objective, rest.pop(0), floor, method, span, max_iterations, enough)
                         best = sorted([*best, ahead], key=lambda optimum: -optimum.value)
-                    best += rest
+                    best = _merged(best + rest, span)
                 if not best:
                     break
                 if not final:
@@ -257,7 +256,7 @@ def _held_up(objective, optimum: Optimum, floor, method, span, max_iterations, e
 def _judged(found: list[Optimum], judge) -> list[Optimum]:
     """Best first. The evidence does not tell those within `TIE` of the best apart: they are ordered by ``judge``, if it
     tells another from the best."""
-    tied = [optimum for optimum in found if optimum.value > found[0].value - TIE]  # none of none
+    tied = [optimum for optimum in found if optimum.value > found[0].value - TIE]
     if judge is None or len(tied) < 2:
         return found
     scores = {id(optimum): judge(optimum.theta) for optimum in tied}
@@ -265,14 +264,23 @@ def _judged(found: list[Optimum], judge) -> list[Optimum]:
     return sorted(tied, key=lambda optimum: -scores[id(optimum)]) + found[len(tied) :] if told else found
 
 
-def _distinct(found: list[Optimum], span) -> list[Optimum]:
-    """Best first, those that are one counted once: of equal height, for they differ in directions that the evidence
-    does not feel, or so close to a higher one that its curvature explains the difference."""
+def _distinct(found: list[Optimum]) -> list[Optimum]:
+    """Best first, those of equal height counted once: they differ in directions the evidence does not feel."""
     kept: list[Optimum] = []
     for optimum in sorted((o for o in found if o.value > -math.inf), key=lambda o: -o.value):
-        same = [
-            other for other in kept if other.value - optimum.value < 0.02 or _depth(other, optimum.theta, span) < TIE
-        ]
+        if kept and kept[-1].value - optimum.value < 0.02:
+            kept[-1].times_found += optimum.times_found
+        else:
+            kept.append(optimum)
+    return kept
+
+
+def _merged(found: list[Optimum], span) -> list[Optimum]:
+    """In their order, coarse climbs counted with the optimum that they were on their way to: its curvature explains how
+    far below it they ended."""
+    kept: list[Optimum] = []
+    for optimum in found:
+        same = [other for other in kept if not optimum.finished and _depth(other, optimum.theta, span) < TIE]
         if same:
             same[0].times_found += optimum.times_found
         else:
