@@ -208,6 +208,22 @@ def test_one_lengthscale_or_one_each_and_a_linear_term_or_none():
     np.testing.assert_allclose(far, 6 * X[:5] @ np.arange(6.0), atol=4.0)  # a line goes on
 
 
+def test_more_rows_than_the_first_decide_between_the_best():
+    # Three hundred rows cannot afford a lengthscale for each of many inputs; all of them can.
+    X, y = draw(14, 620, 12, lambda X: np.sin(2 * X[:, 0]) + X[:, 1] ** 2, 0.5)
+    choice = model(X, y).choice_
+    assert choice.rows == 620
+    assert choice.member.each
+    finalists = [tried for tried in choice.tried if tried.rows == 620]
+    assert 2 <= len(finalists) <= 4
+    assert choice.tried[: len(finalists)] == finalists  # then the others, by what the first rows said of them
+    assert {tried.rows for tried in choice.tried} == {300, 620}
+    scores = [tried.score for tried in finalists]
+    assert scores == sorted(scores, reverse=True)
+    assert "620" in str(choice)
+    assert "300" in str(choice)
+
+
 def test_a_model_that_chose_is_stored_and_given_back(tmp_path):
     X, y = draw(14, 60, 2, lambda X: np.sin(2 * X[:, 0]), 0.1)
     found = model(np.r_[X, X[:5]], np.r_[y, y[:5]])

@@ -315,13 +315,15 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
 
 
 def _finalists(ranked: list[Tried]) -> list[Tried]:
-    """The best, the best with another smoothness, and the best with the other kind of lengthscales: more rows may
-    afford one for each input. None that is far behind."""
-    best = ranked[0]
+    """The best, those with the two next best smoothnesses, and the best with the other kind of lengthscales: more rows
+    show rougher functions, and afford a lengthscale for each input. None that is far behind."""
+    best, smoothnesses = ranked[0], {}
     near = [found for found in ranked if found.score > best.score * (1 + MARGIN)]
-    rougher = [found for found in near if found.member.nu != best.member.nu and found.member.each == best.member.each]
-    other = [found for found in near if found.member.each != best.member.each]
-    return [best, *rougher[:1], *other[:1]]
+    for found in near:
+        if found.member.each == best.member.each:
+            smoothnesses.setdefault(found.member.nu, found)
+    others = [found for found in near if found.member.each != best.member.each]
+    return [*list(smoothnesses.values())[:3], *others[:1]]
 
 
 def simplified(problem, member: Member, learned):
