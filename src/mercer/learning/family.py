@@ -317,7 +317,8 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
 def _finalists(ranked: list[Tried]) -> list[Tried]:
     """The best, those with the two next best smoothnesses, and the best with the other kind of lengthscales: more rows
     show rougher functions, and afford a lengthscale for each input. None that is far behind."""
-    best, smoothnesses = ranked[0], {}
+    best = ranked[0]
+    smoothnesses: dict[float, Tried] = {}  # the best with each
     near = [found for found in ranked if found.score > best.score * (1 + MARGIN)]
     for found in near:
         if found.member.each == best.member.each:
