@@ -22,8 +22,9 @@ from mercer.learning.progress import Progress
 
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
 NOISE = 0.1  # of the target's variance, where climbs begin
-# Factors on lengthscales, and noise, at the starts: little noise and much lead to different optima.
-STARTS = ((1.0, NOISE), (1 / 3, 1e-3), (3.0, 1e-3), (10.0, 1e-3), (0.1, NOISE))
+# Factors on lengthscales, noise, and factors on the linear term at the starts: little noise and much lead to different
+# optima. One is nearly a plane.
+STARTS = ((1.0, NOISE, 1.0), (1 / 3, 1e-3, 1.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE, 1.0))
 OFF = -35.0  # ln theta3 / theta0 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
@@ -167,11 +168,13 @@ def begin(problem, noise: float = NOISE) -> np.ndarray:
 
 def starts(problem) -> list[tuple[str, np.ndarray]]:
     """Where heats begin: lengthscales on the scale of the data and several times shorter and longer."""
-    coordinates = Coordinates(problem.names())
-    return [
-        (f"lengthscales x {stretch:.2g}, noise {noise:g}", coordinates.stretched(begin(problem, noise), stretch))
-        for stretch, noise in STARTS
-    ]
+    coordinates, found = Coordinates(problem.names()), []
+    for stretch, noise, linear in STARTS:
+        theta = coordinates.stretched(begin(problem, noise), stretch)
+        if coordinates.linear is not None:
+            theta[coordinates.linear] += math.log(linear)
+        found.append((f"lengthscales x {stretch:.2g}, noise {noise:g}", theta))
+    return found
 
 
 def random_starts(problem, member: Member, count: int, rng) -> list[tuple[str, np.ndarray]]:
@@ -275,9 +278,7 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
         linear = contest.coordinates.linear is not None and contest.m >= FEW_ROWS
         one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
         try:
-            values = [contest.objective(FIRST).at(theta, gradient=False) for theta in contest.thetas]
-            order = np.argsort([math.inf if value is None else -value[0] for value in values])
-            contest.settle(one, [contest.thetas[order[0]]])
+            contest.settle(one, contest.thetas, keep=2)
             if len(lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(lengths):
                 contest.settle(each, [*contest.thetas[:3], *(t.theta for t in tried.values())], keep=2)
             if not tried:

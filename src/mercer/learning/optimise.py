@@ -21,8 +21,9 @@ from mercer.learning.progress import Progress
 
 REACH = 14.0  # how far a logarithm may move from where it began: a factor of a million either way
 HEAT = 6  # iterations after which starts are compared
-RIVALS = 2  # climbs that go on after a heat, and optima of a subset that are climbed on more rows
-FEW_ROWS, RIVALS_OF_FEW = 200, 4  # rows up to which more climbs go on, and how many: evaluations are cheap, optima many
+RIVALS = 2  # optima of a subset that are climbed on more rows
+AHEAD, MANY_AHEAD = 3, 5  # climbs that go on after a heat; more where evaluations are cheap, or climbs short
+FEW_ROWS, FEW_PARAMETERS = 200, 4
 RISE = 10.0  # times what its last two steps gained: a climb further behind the best is given up
 COARSE = 0.05  # nats: rivals are compared where less is left to gain
 SAME = 0.02  # logarithms closer than this are one place
@@ -139,7 +140,8 @@ def learn(
                 queue = list(zip(reached, metrics, counts, paths, strict=True))
                 queue = [item for item in queue if objective.at(item[0][1]) is not None]
                 if len(queue) > 1 and heats and first:
-                    keep = (RIVALS if size > FEW_ROWS else RIVALS_OF_FEW) + n_restarts
+                    few = size <= FEW_ROWS or span.shape[1] <= FEW_PARAMETERS
+                    keep = (MANY_AHEAD if few else AHEAD) + n_restarts
                     queue = _after_a_heat(objective, queue, method, span, enough, keep)
                 found: list[Optimum] = []
                 for (start, theta), metric, count, path in queue:
