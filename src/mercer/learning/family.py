@@ -260,6 +260,12 @@ class Contest:
         self.tried[member] = Tried(member, evidence, penalised, found.theta, self.m)
         return self.tried[member]
 
+    def best_starts(self) -> list[np.ndarray]:
+        """Those with the highest evidence first."""
+        values = [self.objective(FIRST).at(theta, gradient=False) for theta in self.thetas]
+        order = np.argsort([math.inf if value is None else -value[0] for value in values])
+        return [self.thetas[i] for i in order]
+
     def ranked(self) -> list[Tried]:
         """What was tried, best first."""
         return sorted(self.tried.values(), key=lambda tried: -tried.score)
@@ -278,8 +284,9 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
         linear = contest.coordinates.linear is not None and contest.m >= FEW_ROWS
         one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
         try:
-            contest.settle(one, contest.thetas, keep=2)
-            if len(lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(lengths):
+            many = len(lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(lengths)
+            contest.settle(one, contest.best_starts()[: 1 if many else 2], keep=2)
+            if many:
                 contest.settle(each, [*contest.thetas[:3], *(t.theta for t in tried.values())], keep=2)
             if not tried:
                 return Choice([], contest.m, contest.evaluations)
@@ -303,9 +310,7 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
         with Contest(problem, more[0], progress) as contest:
             try:
                 for found in _finalists(ranked):
-                    other = loosened(problem, found.theta)
-                    origins = [found.theta] if other is None else [found.theta, other]
-                    contest.settle(found.member, origins, iterations=HEAT)
+                    contest.settle(found.member, [found.theta], iterations=HEAT // 2)
             except KeyboardInterrupt:
                 interrupted = True
             else:

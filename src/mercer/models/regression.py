@@ -43,7 +43,7 @@ from mercer.report.regression import log_density, report
 SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
-FEW_ROWS_TO_SEARCH, FEW_DRAWN, MANY_DRAWN = 200, 1, 2  # random starts of the default kernel, on more rows or less
+FEW_ROWS_TO_SEARCH, DRAWN = 200, 2  # rows up to which the default kernel has random starts too, and how many
 LEAST_NOISE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
 
@@ -191,7 +191,7 @@ class GaussianProcessRegressor(Regressor):
             found = Optimum(best.log_evidence, best.theta, "interrupted", converged=False)
             learned = Learned([found], [], choice.evaluations, 0, 0.0, interrupted=True)
             return family.simplified(problem, best.member, learned)
-        count = FEW_DRAWN if first > FEW_ROWS_TO_SEARCH else MANY_DRAWN
+        count = 0 if first > FEW_ROWS_TO_SEARCH else DRAWN
         drawn = family.random_starts(problem, best.member, count, generator(self.random_state))
         candidates = [("the choice of the kernel", best.theta), *family.starts(problem), *drawn]
         if not best.member.linear:
