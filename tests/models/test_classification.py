@@ -448,12 +448,12 @@ def test_the_default_kernel_has_a_lengthscale_for_each_input_only_where_they_pay
 
 @pytest.mark.filterwarnings("ignore:mcmc inference has chains")  # so few draws cannot tell
 def test_parameters_can_be_sampled_too():
-    model = fitted(inference="mcmc", learning="sample", n_samples=120)
+    model = fitted(inference="mcmc", learning="sample", n_samples=60)
     told = model.numerics_
-    assert told["draws"] == 120
-    assert told["effective_draws"] > 20
-    assert told["effective_parameters"] > 10
-    assert model.posterior_.theta.shape == (120, 2)
+    assert told["draws"] == 60
+    assert told["effective_draws"] > 10
+    assert told["effective_parameters"] > 5
+    assert model.posterior_.theta.shape == (60, 2)
     assert model.theta_ == pytest.approx(model.posterior_.theta.mean(axis=0))
     assert np.mean(model.predict(X) == TWO) > 0.8
     assert model.loo().log_score.mean() > np.log(0.5)

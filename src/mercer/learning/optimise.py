@@ -22,7 +22,7 @@ from mercer.learning.progress import Progress
 REACH = 14.0  # how far a logarithm may move from where it began: a factor of a million either way
 HEAT = 6  # iterations after which starts are compared
 RIVALS = 2  # optima of a subset that are climbed on more rows
-AHEAD, MANY_AHEAD = 2, 4  # climbs that go on after a heat; more where evaluations are cheap, or climbs short
+AHEAD, MANY_AHEAD = 3, 5  # climbs that go on after a heat; more where evaluations are cheap, or climbs short
 FEW_ROWS, FEW_PARAMETERS = 200, 4
 RISE = 10.0  # times what its last two steps gained: a climb further behind the best is given up
 COARSE = 0.05  # nats: rivals are compared where less is left to gain
