@@ -352,16 +352,24 @@ def test_eleven_vowels_are_told_apart_as_by_a_tuned_machine():
 
 def test_variances_of_many_classes_are_multiplied_to_predict_held_out_labels():
     """Evidence and bound ask for variances several times too small; held out labels do not."""
-    rows, classes = blobs(500, 5, 4)
+    rows, classes = blobs(700, 5, 4)
     train, test = slice(0, 150), slice(150, None)
     start = 1.0 * k.RBF(1.0)
     model = mc.GaussianProcessClassifier(start, progress=False).fit(rows[train], classes[train])
+    assert model.inference_ == "variational"
     optimum, learned = model.optima_[0].parameters, model.kernel_.parameters
     assert learned["lengthscale"] == pytest.approx(optimum["lengthscale"])
     power = np.log(learned["variance"] / optimum["variance"]) / np.log(labels.RAISED)
     assert power == pytest.approx(round(power), abs=1e-6)
-    small = mc.GaussianProcessClassifier(model.kernel_ / 27, learning=None).fit(rows[train], classes[train])
-    assert log_loss(small, rows[test], classes[test]) > 1.1 * log_loss(model, rows[test], classes[test])
+    losses = {}
+    for factor in (1 / 27, 1 / 9, 1 / 3, 3.0, 9.0, 27.0):
+        other = mc.GaussianProcessClassifier(model.kernel_ * factor, learning=None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", mc.NumericalWarning)  # of variances where inference is slow
+            losses[factor] = log_loss(other.fit(rows[train], classes[train]), rows[test], classes[test])
+    mine = log_loss(model, rows[test], classes[test])
+    assert mine < 1.05 * min(losses.values())
+    assert losses[1 / 27] > 1.1 * mine  # it matters
     sure = start.with_priors(variance=priors.LogNormal(np.log(0.5), 0.01))
     heeded = mc.GaussianProcessClassifier(sure, learning="map", progress=False).fit(rows[train], classes[train])
     assert heeded.kernel_.parameters["variance"] == pytest.approx(0.5, rel=0.05)
@@ -448,12 +456,12 @@ def test_the_default_kernel_has_a_lengthscale_for_each_input_only_where_they_pay
 
 @pytest.mark.filterwarnings("ignore:mcmc inference has chains")  # so few draws cannot tell
 def test_parameters_can_be_sampled_too():
-    model = fitted(inference="mcmc", learning="sample", n_samples=60)
+    model = fitted(inference="mcmc", learning="sample", n_samples=120)
     told = model.numerics_
-    assert told["draws"] == 60
-    assert told["effective_draws"] > 10
-    assert told["effective_parameters"] > 5
-    assert model.posterior_.theta.shape == (60, 2)
+    assert told["draws"] == 120
+    assert told["effective_draws"] > 20
+    assert told["effective_parameters"] > 10
+    assert model.posterior_.theta.shape == (120, 2)
     assert model.theta_ == pytest.approx(model.posterior_.theta.mean(axis=0))
     assert np.mean(model.predict(X) == TWO) > 0.8
     assert model.loo().log_score.mean() > np.log(0.5)

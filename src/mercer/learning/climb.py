@@ -37,7 +37,7 @@ class Optimum:
     times_found: int = 1
     path: list[Step] = dataclasses.field(default_factory=list)
     metric: np.ndarray | None = None  # a square root of the inverse curvature
-    finished: bool = True  # not given up early, to be climbed on if it is the best
+    coarse: bool = False  # it ended early: to be climbed on if it may be the best
 
 
 class Objective:

@@ -7,6 +7,7 @@ of rows, tells the next stage how to step.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,7 @@ AHEAD, MANY_AHEAD = 3, 5  # climbs that go on after a heat; more where evaluatio
 FEW_ROWS, FEW_PARAMETERS = 200, 4
 RISE = 10.0  # times what its last two steps gained: a climb further behind the best is given up
 COARSE = 0.05  # nats: rivals are compared where less is left to gain
+CLOSE = 0.2  # nats: a coarse climb that ended this close to the best may lead above it
 SAME = 0.02  # logarithms closer than this are one place
 BEHIND = 4.0  # nats on the subset: optima further behind the best are dropped
 TIE = 0.5  # nats: evidence this close does not tell two optima apart
@@ -153,13 +155,18 @@ def learn(
                     # Rivals of the first are climbed coarsely; who asks for restarts wants to see every optimum.
                     until = max(enough, COARSE * tolerance) if found and not n_restarts else enough
                     optimum = climb(objective, theta, start, method, span, metric, max_iterations, until, path)
-                    found.append(dataclasses.replace(optimum, times_found=count, finished=until == enough))
+                    found.append(dataclasses.replace(optimum, times_found=count, coarse=until > enough))
                 best = _distinct(found) or best
                 if final:
-                    rest, best = _judged(best, judge), []
+                    finish = functools.partial(
+                        _finished, objective, floor=floor, method=method, span=span, max_iterations=max_iterations,
+                        enough=enough,
+                    )  # fmt: skip
+                    within = CLOSE if len(sizes) == 1 else 0.0  # where evaluations are cheap, all that may be the best
+                    ends = [finish(o) if o.value >= best[0].value - within else o for o in best]
+                    rest, best = _judged(_distinct(ends), judge), []
                     while rest and (not best or rest[0].value > best[0].value + TIE):  # its floor may have lowered it
-                        ahead = _finished(objective, rest.pop(0), floor, method, span, max_iterations, enough)
-                        best = sorted([*best, ahead], key=lambda optimum: -optimum.value)
+                        best = sorted([*best, finish(rest.pop(0))], key=lambda optimum: -optimum.value)
                     best = _merged(best + rest, span)
                 if not best:
                     break
@@ -230,7 +237,7 @@ def _hopeless(here: Optimum, found: list[Optimum]) -> bool:
 
 def _finished(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:
     """A climb led to its end, if it was a coarse one; irrelevant inputs let go, noise not below its floor."""
-    if not optimum.finished:
+    if optimum.coarse:
         least = span.shape[1] + 2  # steps that tell the curvature in every direction
         on = climb(
             objective, optimum.theta, optimum.start, method, span, None, max_iterations, enough, optimum.path, least
@@ -283,7 +290,7 @@ def _merged(found: list[Optimum], span) -> list[Optimum]:
     far below it they ended."""
     kept: list[Optimum] = []
     for optimum in found:
-        same = [other for other in kept if not optimum.finished and _depth(other, optimum.theta, span) < TIE]
+        same = [other for other in kept if optimum.coarse and _depth(other, optimum.theta, span) < TIE]
         if same:
             same[0].times_found += optimum.times_found
         else:
