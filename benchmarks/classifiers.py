@@ -15,7 +15,6 @@ of them segment and satellite, of seven and six classes. Data are found through 
 """
 
 import argparse
-import json
 import os
 import time
 import warnings
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from machine import keep, table
+from machine import Kept, keep, table
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.gaussian_process import GaussianProcessClassifier as SklearnClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -86,21 +85,6 @@ def measured(label, name, folds, kept):
             kept[key] = [taken, model.predict_proba(X[test]).tolist()]
         P[test] = kept[key][1]
     return codes, P
-
-
-class Kept(dict):
-    """What was measured, also in a file, line by line."""
-
-    def __init__(self, path):
-        self.path = path
-        lines = Path(path).read_text().splitlines() if path and Path(path).exists() else []
-        super().__init__(json.loads(line) for line in lines)
-
-    def __setitem__(self, key, value):
-        super().__setitem__(key, value)
-        if self.path:
-            with open(self.path, "a") as file:
-                file.write(json.dumps([key, value]) + "\n")
 
 
 def main():

@@ -1,33 +1,23 @@
 """GaussianProcessClassifier() as it comes, beside tuned peers, on every set of labels there is.
 
-    python benchmarks/defaults_classification.py [--splits 10] [--write] [--kept FILE] [--done] [--only mercer]
-                                                 [--sets iris wine] [--patience SECONDS]
-
 Claim: the log loss of the default is the lowest, or within 0.01 of the best, on at least 80% of the sets. Peers:
 scikit-learn's GaussianProcessClassifier with a variance and one lengthscale to learn (hand-made: its own default learns
 nothing), a support vector machine with C and gamma by the log loss of Platt's probabilities in five inner folds, and a
 random forest with leaves and features by its own out-of-bag log loss. scikit-learn's Gaussian process and machine get
 standardised inputs, mercer and the forest the inputs as they are. The same stratified splits for all: 70% of the rows
 to learn from (half of them for iris), 500 at most, and up to 1,000 others to be predicted. Calibration errors are over
-ten bins of equal counts, all splits together. With ``--kept FILE`` what was measured is kept in that file, and not
-measured again; ``--done`` makes the table of what is there. With ``--patience`` a peer that takes longer than that on
-a split is not measured on the next ones. Data are found through MERCER_DATA (default
-../shared/data).
+ten bins of equal counts, all splits together.
 """
 
-import argparse
 import os
-import shlex
-import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from classifiers import Kept, sklearn_process, support_vectors
-from machine import keep
-from machine import table as lines_of
+from classifiers import sklearn_process, support_vectors
+from machine import table
 from sklearn import datasets
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import log_loss
@@ -168,15 +158,14 @@ def measured(label, name, splits, kept, done=False, patience=np.inf):
     return (np.concatenate(codes), np.concatenate(P), losses, seconds) if codes else None
 
 
-def table(splits: int = 10, kept=None, done=False, sets=tuple(SETS), only=("",), patience=np.inf) -> str:
-    """The table as markdown, and a line that counts."""
-    kept, rows, losses = Kept(None) if kept is None else kept, [], {}
+def lines(splits, kept, done=False, sets=None, models=("",), patience=np.inf) -> list[str]:
+    """The table, what it says, and at which commits it was measured."""
+    rows, losses, asked = [], {}, [label for label in MODELS if any(word in label for word in models)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of scikit-learn's parameters at their bounds
-        for name in sets:
-            for label in MODELS:
-                asked = any(word in label for word in only)
-                found = measured(label, name, splits, kept, done, patience) if asked else None
+        for name in sets or SETS:
+            for label in asked:
+                found = measured(label, name, splits, kept, done, patience)
                 if found is None:
                     continue
                 codes, P, each, seconds = found
@@ -184,7 +173,7 @@ def table(splits: int = 10, kept=None, done=False, sets=tuple(SETS), only=("",),
                 losses.setdefault(name, {})[label] = each
                 rows.append([name, label, len(each), f"{judged.error_rate:.1%}", f"{np.mean(each):.4f}",
                              f"{judged.calibration_error:.1%}", f"{np.mean(seconds):.1f}"])  # fmt: skip
-                print(rows[-1], flush=True)
+                print(*rows[-1], sep=" | ", flush=True)
     header = ["data", "model", "splits", "error", "log loss", "calibration error", "seconds to fit"]
     both = {name: found for name, found in losses.items() if DEFAULT in found and len(found) > 1}
     # A peer with fewer splits is compared on those.
@@ -194,28 +183,6 @@ def table(splits: int = 10, kept=None, done=False, sets=tuple(SETS), only=("",),
     )
     summary = f"Log loss of the default lowest, or within {CLOSE} of the best, on {good} of {len(both)} sets"
     summary += f" ({good / max(len(both), 1):.0%})."
-    return "\n".join([*lines_of(header, rows), "", summary])
-
-
-def main(splits: int = 10, write: bool = False, **settings) -> str:
-    """Measure, print, and keep the table if asked to."""
-    found = table(splits, **settings)
-    print(found)
-    if write:
-        command = shlex.join(["python", "benchmarks/defaults_classification.py", *sys.argv[1:]])
-        keep("defaults_classification", "The default classifier on real data", command, found.splitlines())
-    return found
-
-
-if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--splits", type=int, default=10)
-    arguments.add_argument("--write", action="store_true", help="keep the table in benchmarks/results/")
-    arguments.add_argument("--kept", help="a file of what was measured before, and is now")
-    arguments.add_argument("--done", action="store_true", help="nothing is measured: the table of what was")
-    arguments.add_argument("--only", nargs="+", default=[""], help="models whose names hold one of these words")
-    arguments.add_argument("--patience", type=float, default=np.inf, help="seconds a split may take a peer")
-    arguments.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
-    options = arguments.parse_args()
-    main(options.splits, options.write, kept=Kept(options.kept), done=options.done, sets=options.sets,
-         only=options.only, patience=options.patience)  # fmt: skip
+    print(summary)
+    commits = [f"{label}: {kept.measured_at(key for key in kept if key.startswith(label))}" for label in asked]
+    return [summary, "", "Measured at these commits: " + "; ".join(commits) + ".", "", *table(header, rows)]

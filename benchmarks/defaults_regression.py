@@ -54,7 +54,7 @@ def fixed(X, nu: float, linear: bool):
     return kernel if linear else kernel._evolve(theta3=np.float64(0.0))
 
 
-def scikit_learn(X, y, Z, t, restarts: int):
+def scikit_learn(X, y, Z, t, restarts: int = 5):
     from sklearn.gaussian_process import GaussianProcessRegressor, kernels
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -86,44 +86,66 @@ def forest(X, y, Z, t):
     }
 
 
-def measured(name, X, y, splits: int, rows: int, peer_splits: int, peer_rows: int):
+DEFAULT, FOREST, SKLEARN = "mercer, default", "forest", "scikit-learn"
+FIXED = {
+    f"mercer, nu {nu:g}{' + linear' if linear else ''}": (nu, linear)
+    for nu in (0.5, 1.5, 2.5, np.inf)
+    for linear in (False, True)
+}
+PEER_SPLITS, PEER_ROWS = 1, 150  # of scikit-learn's process, which takes minutes with more
+
+
+def one(who: str, X, y, seed: int, rows: int) -> dict:
+    """The scores of a contender on a split."""
+    data = split(X, y, seed, PEER_ROWS if who == SKLEARN else rows)
+    if who in FIXED:
+        return ours(*data, kernel=fixed(data[0], *FIXED[who]), calibrate=True)
+    return {DEFAULT: ours, FOREST: forest, SKLEARN: scikit_learn}[who](*data)
+
+
+def measured(name, X, y, splits: int, rows: int, kept, done, asked) -> dict:
     """Mean scores of every contender over the splits."""
     found: dict[str, list[dict]] = {}
     for seed in range(splits):
-        data = split(X, y, seed, rows)
-        found.setdefault("default", []).append(ours(*data))
-        for nu in (0.5, 1.5, 2.5, np.inf):
-            for linear in (False, True):
-                scored = ours(*data, kernel=fixed(data[0], nu, linear), calibrate=True)
-                found.setdefault(f"nu {nu:g}{' + linear' if linear else ''}", []).append(scored)
-        found.setdefault("forest", []).append(forest(*data))
-        if seed < peer_splits:
-            found.setdefault("scikit-learn", []).append(scikit_learn(*split(X, y, seed, peer_rows), restarts=5))
-    return {who: {key: np.mean([s[key] for s in many]) for key in many[0]} for who, many in found.items()}
+        for who in asked:
+            key = f"{who}|{name}|{rows}|{seed}"
+            if key not in kept and not done and (who != SKLEARN or seed < PEER_SPLITS):
+                kept[key] = one(who, X, y, seed, rows)
+            if key in kept:
+                found.setdefault(who, []).append(kept[key])
+    least = min((len(many) for who, many in found.items() if who != SKLEARN), default=0)
+    return {
+        who: {key: np.mean([s[key] for s in many[: least or None]]) for key in many[0]} | {"splits": least}
+        for who, many in found.items()
+    }
 
 
-def lines(splits: int, rows: int, peer_splits: int = 1, peer_rows: int = 150) -> list[str]:
-    """The table, and what it says."""
-    header = ["set", "inputs", "CRPS", "best fixed kernel", "its CRPS", "ratio", "forest", "scikit-learn", "RMSE",
-              "log density", "50%", "80%", "95%", "seconds", "scikit-learn's"]  # fmt: skip
+def lines(splits: int, rows: int, kept, done=False, sets=None, models=("",)) -> list[str]:
+    """The table, what it says, and at which commits it was measured."""
+    header = ["set", "inputs", "splits", "CRPS", "best fixed kernel", "its CRPS", "ratio", "forest", "scikit-learn",
+              "RMSE", "log density", "50%", "80%", "95%", "seconds", "scikit-learn's"]  # fmt: skip
+    asked = [who for who in (DEFAULT, *FIXED, FOREST, SKLEARN) if any(word in who for word in models)]
     out, ratios, held = [], [], []
     for name, (X, y) in regression().items():
-        found = measured(name, X, y, splits, rows, peer_splits, peer_rows)
-        mine, peer = found["default"], found.get("scikit-learn", dict.fromkeys(found["default"], np.nan))
-        best = min((who for who in found if who.startswith("nu")), key=lambda who: found[who]["crps"])
+        if sets and name not in sets:
+            continue
+        found = measured(name, X, y, splits, rows, kept, done, asked)
+        if DEFAULT not in found or not FIXED.keys() & found.keys():
+            continue
+        mine, nothing = found[DEFAULT], dict.fromkeys(found[DEFAULT], np.nan)
+        peer, trees = found.get(SKLEARN, nothing), found.get(FOREST, nothing)
+        best = min((who for who in found if who in FIXED), key=lambda who: found[who]["crps"])
         ratios.append(mine["crps"] / found[best]["crps"])
         held.append([mine["50%"], mine["80%"], mine["95%"]])
-        row = [name, X.shape[1], f"{mine['crps']:.4f}", best, f"{found[best]['crps']:.4f}", f"{ratios[-1]:.3f}"]
-        row += [
-            f"{found['forest']['crps']:.4f}",
-            f"{peer['crps']:.4f}",
-            f"{mine['rmse']:.4f}",
-            f"{mine['density']:.3f}",
-        ]
+        row = [name, X.shape[1], mine["splits"], f"{mine['crps']:.4f}", best.removeprefix("mercer, "),
+               f"{found[best]['crps']:.4f}", f"{ratios[-1]:.3f}", f"{trees['crps']:.4f}", f"{peer['crps']:.4f}",
+               f"{mine['rmse']:.4f}", f"{mine['density']:.3f}"]  # fmt: skip
         row += [f"{mine[level]:.1%}" for level in ("50%", "80%", "95%")]
         row += [f"{mine['seconds']:.2f}", f"{peer['seconds']:.1f}"]
         print(*row, sep=" | ", flush=True)
         out.append(row)
+    if not out:
+        return []
     ratios, held = np.array(ratios), np.mean(held, axis=0)
     summary = (
         f"Mean CRPS of the default within 2% of the fixed kernel that is best in hindsight on {np.sum(ratios <= 1.02)} "
@@ -131,8 +153,13 @@ def lines(splits: int, rows: int, peer_splits: int = 1, peer_rows: int = 150) ->
         f"{held[0]:.1%}, {held[1]:.1%} and {held[2]:.1%} on average."
     )
     said = (
-        f"{splits} splits, at most {rows} training rows; scikit-learn's process with five restarts on {peer_splits} of "
-        f"the splits and at most {peer_rows} rows."
+        f"{splits} splits, at most {rows} training rows; scikit-learn's process with five restarts on {PEER_SPLITS} of "
+        f"the splits and at most {PEER_ROWS} rows."
     )
     print(summary)
-    return [said, "", summary, "", *table(header, out)]
+    groups = {DEFAULT: [DEFAULT], "fixed kernels": list(FIXED), FOREST: [FOREST], SKLEARN: [SKLEARN]}
+    commits = [
+        f"{group}: {kept.measured_at(key for key in kept if key.split('|')[0] in whose)}"
+        for group, whose in groups.items()
+    ]
+    return [said, "", summary, "", "Measured at these commits: " + "; ".join(commits) + ".", "", *table(header, out)]

@@ -12,14 +12,45 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
+def commit() -> str:
+    """What is measured, with a plus sign if files were changed since."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=HERE,
+    )
+    return found.stdout.strip()
+
+
+class Kept(dict):
+    """What was measured, and at which commit; also in a file, line by line, if a path is given."""
+
+    def __init__(self, path=None):
+        self.path, self.commits = path, {}
+        for line in Path(path).read_text().splitlines() if path and Path(path).exists() else []:
+            key, value, *commits = json.loads(line)
+            super().__setitem__(key, value)
+            self.commits[key] = commits[0] if commits else "not recorded"
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.commits[key] = commit()
+        if self.path:
+            with open(self.path, "a") as file:
+                file.write(json.dumps([key, value, self.commits[key]]) + "\n")
+
+    def measured_at(self, keys) -> str:
+        """The commits at which these were measured."""
+        return ", ".join(sorted({self.commits[key] for key in keys}))
+
+
 def keep(name: str, title: str, command: str, lines: list[str]):
     """Write benchmarks/results/NAME.md, with the commit and the machine it was measured on."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=HERE
-    ).stdout.strip()
     information = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in information if line.startswith("model name")), "unknown CPU")
-    where = f"commit {commit}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    where = f"commit {commit()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
     text = [f"# {title}", "", f"`{command}`, {where}.", "", *lines, ""]
     (HERE / "results" / f"{name}.md").write_text("\n".join(text))
 
