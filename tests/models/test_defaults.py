@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.datasets import load_diabetes
 from sklearn.ensemble import BaggingRegressor
 
 import mercer as mc
@@ -206,6 +207,19 @@ def test_one_lengthscale_or_one_each_and_a_linear_term_or_none():
     assert straight.choice_.member.linear
     far = straight.predict(6 * X[:5])
     np.testing.assert_allclose(far, 6 * X[:5] @ np.arange(6.0), atol=4.0)  # a line goes on
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_a_linear_term_a_nearly_linear_function_is_still_found(seed):
+    """Long lengthscales are as good as the linear term, where the rest of the function was only noise."""
+    rows = np.random.default_rng(seed).permutation(442)[:200]
+    X, y = (part[rows] for part in load_diabetes(scaled=False, return_X_y=True))
+    tried = mc.GaussianProcessRegressor(progress=False).fit(X, y).choice_.tried
+    evidence = {found.member: found.log_evidence for found in tried}
+    plain = [member for member in evidence if not member.linear and member.nu > 1]
+    assert plain
+    for member in plain:
+        assert evidence[member] > evidence[member._replace(linear=True)] - 10
 
 
 def test_more_rows_than_the_first_decide_between_the_best():

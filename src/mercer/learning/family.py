@@ -128,6 +128,15 @@ class Coordinates:
             theta[self.linear] = theta[0] + OFF
         return theta
 
+    def nearly_linear(self, theta, scaled) -> np.ndarray:
+        """``theta`` without the linear term but with its slope: lengthscales ten times those of ``scaled``, the
+        amplitude that makes theta0 theta1 what theta3 was, and all that was not linear in the noise."""
+        long = theta.copy()
+        long[self.lengths] = self.stretched(scaled, 10.0)[self.lengths]
+        long[0] = theta[self.linear] - long[self.lengths].mean()
+        long[-1] = np.logaddexp(theta[0], theta[-1])
+        return self.without_linear(long)
+
 
 class WeakPrior:
     """Log-normal prior on the default kernel's parameters: ln p(theta), up to a constant, and its gradient.
@@ -260,11 +269,11 @@ class Contest:
         self.tried[member] = Tried(member, evidence, penalised, found.theta, self.m)
         return self.tried[member]
 
-    def best_starts(self) -> list[np.ndarray]:
-        """Those with the highest evidence first."""
-        values = [self.objective(FIRST).at(theta, gradient=False) for theta in self.thetas]
+    def by_evidence(self, member: Member, thetas) -> list[np.ndarray]:
+        """Those where the member has the highest evidence first."""
+        values = [self.objective(member.nu).at(theta, gradient=False) for theta in thetas]
         order = np.argsort([math.inf if value is None else -value[0] for value in values])
-        return [self.thetas[i] for i in order]
+        return [thetas[i] for i in order]
 
     def ranked(self) -> list[Tried]:
         """What was tried, best first."""
@@ -285,7 +294,7 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
         one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
         try:
             many = len(lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(lengths)
-            contest.settle(one, contest.best_starts()[: 1 if many else 2], keep=2)
+            contest.settle(one, contest.by_evidence(one, contest.thetas)[: 1 if many else 2], keep=2)
             if many:
                 contest.settle(each, [*contest.thetas[:3], *(t.theta for t in tried.values())], keep=2)
             if not tried:
@@ -297,7 +306,10 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
             ranked = [found for found in contest.ranked() if found.member.each == first.member.each]
             for found in ranked[:2]:
                 if linear:
-                    contest.settle(found.member._replace(linear=False), [found.theta])
+                    plain = found.member._replace(linear=False)
+                    origins = [contest.coordinates.without_linear(found.theta),
+                               contest.coordinates.nearly_linear(found.theta, contest.thetas[0])]  # fmt: skip
+                    contest.settle(plain, contest.by_evidence(plain, origins)[:1])
                 other = found.member._replace(each=not found.member.each)
                 if found is ranked[0] and other not in tried and (one if first.member.each else each) in tried:
                     contest.settle(other, [tried[one if first.member.each else each].theta])
@@ -321,8 +333,8 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
 
 
 def _finalists(ranked: list[Tried]) -> list[Tried]:
-    """The best, those with the two next best smoothnesses, and the best with the other kind of lengthscales: more rows
-    show rougher functions, and afford a lengthscale for each input. None that is far behind."""
+    """The best with each smoothness, and the best with the other kind of lengthscales: more rows show rougher
+    functions, and afford a lengthscale for each input. None that is far behind."""
     best = ranked[0]
     smoothnesses: dict[float, Tried] = {}  # the best with each
     near = [found for found in ranked if found.score > best.score * (1 + MARGIN)]
@@ -330,7 +342,7 @@ def _finalists(ranked: list[Tried]) -> list[Tried]:
         if found.member.each == best.member.each:
             smoothnesses.setdefault(found.member.nu, found)
     others = [found for found in near if found.member.each != best.member.each]
-    return [*list(smoothnesses.values())[:3], *others[:1]]
+    return [*smoothnesses.values(), *others[:1]]
 
 
 def simplified(problem, member: Member, learned):
