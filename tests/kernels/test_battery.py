@@ -18,7 +18,12 @@ from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.precision import concretely, double
 from reference import kernels as reference
 
-CASES = [pytest.param(kernel, d, id=f"d{d}-{kernel!r}"[:90]) for d in (1, 5) for kernel in examples(d)]
+# What is compiled for a kernel serves all its tests: one process runs them.
+CASES = [
+    pytest.param(kernel, d, id=f"d{d}-{kernel!r}"[:90], marks=pytest.mark.xdist_group(f"d{d}-{kernel!r}"))
+    for d in (1, 5)
+    for kernel in examples(d)
+]
 battery = pytest.mark.parametrize(("kernel", "d"), CASES)
 
 
@@ -111,19 +116,34 @@ def test_what_it_claims_of_itself_is_true(kernel, d):
         assert not turned
 
 
+@jax.jit
+def slopes(kernel, theta, x, z, weights, own):
+    """A weighted sum of k(x, z) and k(x, x), and its gradients in parameters and in x: one program for three tests."""
+
+    def total(theta, x):
+        free = from_free(kernel, theta)
+        return jnp.sum(weights * free(x, z)) + jnp.sum(own * free(x))
+
+    return jax.value_and_grad(total, argnums=(0, 1))(theta, x)
+
+
+def slopes_at(kernel, d):
+    """Where they are tested: theta, x, z and weights of both matrices."""
+    rng = np.random.default_rng(5)
+    X, Z = inputs(kernel, 4, d), inputs(kernel, 3, d, seed=1)
+    return np.asarray(to_free(kernel)), X, Z, rng.normal(size=(4, 3)), rng.normal(size=(4, 4))
+
+
 @battery
 def test_gradient_in_parameters_is_exact(kernel, d):
-    X = inputs(kernel, 5, d)
-    weights = np.random.default_rng(5).normal(size=(5, 5))
     with double():
-        theta = np.asarray(to_free(kernel))
+        theta, *rest = slopes_at(kernel, d)
         if theta.size == 0:
             pytest.skip("no free parameters")
-        value = jax.jit(lambda t: jnp.sum(weights * from_free(kernel, t)(X)))
-        gradient = np.asarray(jax.grad(value)(theta))
+        gradient = np.asarray(slopes(kernel, theta, *rest)[1][0])
         h = 1e-5
         for i, step in enumerate(np.eye(theta.size) * h):
-            difference = (value(theta + step) - value(theta - step)) / (2 * h)
+            difference = (slopes(kernel, theta + step, *rest)[0] - slopes(kernel, theta - step, *rest)[0]) / (2 * h)
             assert gradient[i] == pytest.approx(float(difference), rel=2e-6, abs=2e-7)
 
 
@@ -131,45 +151,48 @@ def test_gradient_in_parameters_is_exact(kernel, d):
 def test_gradient_in_inputs_is_exact(kernel, d):
     if has(kernel, k.Precomputed):
         pytest.skip("its inputs are row numbers")
-    X, Z = inputs(kernel, 4, d), inputs(kernel, 3, d, seed=1)
-    weights = np.random.default_rng(5).normal(size=(4, 3))
     with double():
-        value = jax.jit(lambda x: jnp.sum(weights * kernel(x, Z)))
-        gradient = np.asarray(jax.grad(value)(X))
+        theta, X, *rest = slopes_at(kernel, d)
+        gradient = np.asarray(slopes(kernel, theta, X, *rest)[1][1])
         direction = np.random.default_rng(6).normal(size=X.shape)
         h = 1e-5
-        difference = (value(X + h * direction) - value(X - h * direction)) / (2 * h)
-        assert np.sum(gradient * direction) == pytest.approx(float(difference), rel=2e-6, abs=2e-7)
+        up, down = (slopes(kernel, theta, X + sign * h * direction, *rest)[0] for sign in (1, -1))
+        assert np.sum(gradient * direction) == pytest.approx(float((up - down) / (2 * h)), rel=2e-6, abs=2e-7)
 
 
 @battery
 def test_gradients_are_finite_at_coincident_points(kernel, d):
     if has(kernel, k.Precomputed):
         pytest.skip("its inputs are row numbers")
-    X = np.repeat(inputs(kernel, 2, d), 2, axis=0)
     with double():
-        gradient = jax.grad(lambda x: jnp.sum(kernel(x)))(jnp.asarray(X))
+        theta, X, *_ = slopes_at(kernel, d)
+        X = np.repeat(X[:2], 2, axis=0)
+        slope, gradient = slopes(kernel, theta, X, X[:3], np.ones((4, 3)), np.ones((4, 4)))[1]
+        assert np.isfinite(slope).all()
         assert np.isfinite(gradient).all()
         if kernel.stationary:
             # A point met with itself stays at distance zero: the value cannot change.
-            itself = jax.grad(lambda x: kernel(x, X[:1])[0, 0])(jnp.asarray(X[:1]))
-            np.testing.assert_allclose(itself, 0.0, atol=1e-12)
-        if to_free(kernel).size:
-            slope = jax.grad(lambda t: jnp.sum(from_free(kernel, t)(X)))(to_free(kernel))
-            assert np.isfinite(slope).all()
+            itself = np.zeros((4, 3))
+            itself[0, 0] = 1.0
+            gradient = slopes(kernel, theta, X, X[:3], itself, np.zeros((4, 4)))[1][1]
+            np.testing.assert_allclose(gradient, 0.0, atol=1e-12)
+
+
+@jax.jit
+def transformed(kernel, X):
+    """k(X, X), its rows one by one, and its diagonal."""
+    return kernel(X), jax.vmap(lambda x: kernel(x[None, :], X)[0])(X), kernel.diag(X)
 
 
 @battery
 def test_passes_through_jax_transformations(kernel, d):
     X = inputs(kernel, 5, d)
-    expected = kernel(X)
+    expected, reached = kernel(X), kernel(X, X.copy())
     with double():
-        np.testing.assert_allclose(jax.jit(lambda q, x: q(x))(kernel, X), expected, rtol=1e-12, atol=1e-13)
-        stacked = jax.vmap(lambda x: kernel(x, X))(jnp.asarray(X)[:, None, :])[:, 0, :]
-        reached = kernel(X, X.copy())
-        np.testing.assert_allclose(stacked, reached, rtol=1e-12, atol=1e-13)
-        diagonal = jax.jit(lambda q, x: q.diag(x))(kernel, X)
-        np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-12, atol=1e-13)
+        own, stacked, diagonal = transformed(kernel, X)
+    np.testing.assert_allclose(own, expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(stacked, reached, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-12, atol=1e-13)
 
 
 @battery
