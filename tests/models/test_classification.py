@@ -483,10 +483,19 @@ def test_an_interrupted_fit_keeps_the_best(monkeypatch):
         return module.laplace(K, t, likelihood, start, gradient)
 
     monkeypatch.setattr("mercer.models.classification.laplace", interrupting)
-    with pytest.warns(mc.InterruptedFitWarning):
+    with pytest.warns(mc.InterruptedFitWarning) as told:
         model = mc.GaussianProcessClassifier(KERNEL, "laplace", progress=False).fit(X, TWO)
+    assert told[0].filename == __file__
     assert model.predict_proba(Z).shape == (7, 2)
     assert model.optima_[0].start == "interrupted"
+
+
+@pytest.mark.parametrize("inference", ["auto", "laplace", "variational"])
+def test_rows_that_are_all_the_same_tell_no_classes_apart(inference):
+    model = mc.GaussianProcessClassifier(inference=inference, progress=False).fit(np.ones((4, 2)), [0, 1, 2, 2])
+    P = model.predict_proba(np.ones((1, 2)))[0]
+    assert P[0] == pytest.approx(P[1], abs=1e-3)
+    assert P[2] > P[0] > 0.1
 
 
 # -- labels and inputs of all kinds ----------------------------------------------------------------------------------

@@ -380,8 +380,9 @@ def test_interrupting_keeps_the_best(monkeypatch):
         return measure(self, *args)
 
     monkeypatch.setattr(ConditionalLikelihood, "_measure", interrupted)
-    with pytest.warns(mc.InterruptedFitWarning, match="interrupted after"):
+    with pytest.warns(mc.InterruptedFitWarning, match="interrupted after") as told:
         model = learned()
+    assert told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert np.isfinite(model.predict(Z)).all()

@@ -137,7 +137,7 @@ def _of_text(column, word, more, day_first, comma, say, may_be_months) -> Readin
     texts = column.drop_nulls().unique(maintain_order=True).to_list()
     reading = None
     if word == "number" or (not word and not (may_be_months and are_months(column))):
-        reading = _number_reading(column.name, texts, more, comma, say, asked=bool(word))
+        reading = _number_reading(column.name, texts, more, comma, say)
     if reading is None and word in ("", "date"):
         reading = _date_reading(column.name, texts, more, day_first, say)
     if reading is None and word:
@@ -354,7 +354,7 @@ def _decimal_mark_of_the_rest(frame, names) -> str | None:
     return next(iter(marks)) if len(marks) == 1 else None
 
 
-def _number_reading(name, texts, mark, comma, say, asked) -> Reading | None:
+def _number_reading(name, texts, mark, comma, say) -> Reading | None:
     parts = [_digits(text) for text in texts]
     if None in parts:
         return None

@@ -11,6 +11,7 @@ from mercer.cli import classes, quantities, tables
 from mercer.cli.columns import NO_WISHES, Wishes, settle
 from mercer.cli.tables import Rows
 from mercer.core.errors import DataError, InterruptedFitWarning, NumericalWarning, ParameterError
+from mercer.core.text import listed
 from mercer.report.page import HELD_OUT, Report
 
 MODEL = "model.safetensors"
@@ -120,7 +121,7 @@ def full_report(report: Report, data, target, rows, held: int, seed, refit, rema
     """The model's own report, preceded by how the table was read and split, and by the ``held`` rows held out."""
     inputs = "1 input" if rows.X.width == 1 else f"{rows.X.width} inputs"
     lines = [
-        f"{data.name}: {len(rows):,} rows, {inputs} ({_listed(rows.X.columns)}), target {target}",
+        f"{data.name}: {len(rows):,} rows, {inputs} ({listed(rows.X.columns)}), target {target}",
         *remarks,
         f"{len(rows) - held:,} rows to learn from, {held:,} held out"
         + (f", chosen at random with seed {seed}" if held else ""),
@@ -140,7 +141,3 @@ def write(model, target: str, inputs: list[tables.Input], output: Path):
 
     model.columns_ = {"target": target, "inputs": inputs}
     save(model, output / MODEL)
-
-
-def _listed(names, most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -61,8 +61,7 @@ def prepare(model, rows: Rows, say: Say):
     plan = model.plan(rows.X)
     plan.check()
     if plan.seconds > PATIENCE:
-        spell = f"{plan.seconds:.0f} seconds" if plan.seconds < 120 else f"{plan.seconds / 60:.0f} minutes"
-        say(f"a fit to {len(rows):,} rows takes about {spell} here; Ctrl-C keeps the best model found so far")
+        say(f"a fit to {len(rows):,} rows takes about {plan.duration()} here; Ctrl-C keeps the best model found so far")
 
 
 def add(model, held: Rows, rows: Rows):

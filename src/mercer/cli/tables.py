@@ -19,6 +19,7 @@ import polars as pl
 
 from mercer.cli import columns
 from mercer.core.errors import DataError
+from mercer.core.text import listed
 
 MOST_VALUES = 20  # that a column of text may take
 MOST_CLASSES = 50  # that a target may have
@@ -158,7 +159,7 @@ def check_names(frame: pl.DataFrame, target: str, drop: Iterable[str]):
             known = {column.lower(): column for column in frame.columns}
             near = [known[found] for found in difflib.get_close_matches(name.lower(), known, n=1)]
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"there is no column {name!r}; the columns are {_listed(frame.columns)}.{hint}")
+            raise DataError(f"there is no column {name!r}; the columns are {listed(frame.columns)}.{hint}")
     if target in drop:
         raise DataError(f"{target!r} is the target; it cannot be dropped as well.")
 
@@ -168,7 +169,7 @@ def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> l
     inputs = [name for name in frame.columns if name != target and name not in drop]
     empty = [name for name in inputs if frame[name].null_count() == len(frame)]
     if empty:
-        say(f"left out, since nothing is in them: {_listed(empty)}")
+        say(f"left out, since nothing is in them: {listed(empty)}")
     inputs = [name for name in inputs if name not in empty]
     refused = {name: reason for name in inputs if (reason := _reason_against(frame[name]))}
     if refused:
@@ -280,7 +281,7 @@ def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: S
     missing = {name: count for name, count in zip(columns, frame.null_count().row(0), strict=True) if count}
     whole = ~frame.select(pl.any_horizontal(pl.all().is_null())).to_series().to_numpy()
     if missing:
-        counts = _listed([f"{count} in {name}" for name, count in missing.items()])
+        counts = listed([f"{count} in {name}" for name, count in missing.items()])
         lost = int((~whole).sum())
         if not drop_missing:
             raise DataError(
@@ -303,7 +304,7 @@ def describe(
     out."""
     constant = [name for name in inputs if frame[name].n_unique() == 1]
     if constant:
-        say(f"left out, since they never change: {_listed(constant)}")
+        say(f"left out, since they never change: {listed(constant)}")
     found: list[Input] = []
     for name in inputs:
         if name in constant:
@@ -354,7 +355,7 @@ def outside(frame: pl.DataFrame, X: pl.DataFrame, inputs: list[Input], say: Say)
             where = ~texts.is_in(entry["values"]).to_numpy()
             if where.any():
                 counts = texts.filter(where).value_counts(sort=True).iter_rows()
-                shown = _listed([f"{text!r} in {count} {'row' if count == 1 else 'rows'}" for text, count in counts])
+                shown = listed([f"{text!r} in {count} {'row' if count == 1 else 'rows'}" for text, count in counts])
                 say(f"column {name!r} holds what was not in the fit: {shown}; taken as none of the known values")
         elif "low" in entry:
             low, high = entry["low"], entry["high"]
@@ -366,7 +367,7 @@ def outside(frame: pl.DataFrame, X: pl.DataFrame, inputs: list[Input], say: Say)
             strange[name] = where
     rows = [", ".join(name for name, where in strange.items() if where[i]) or None for i in range(len(frame))]
     if any(rows):
-        counts = _listed([f"{int(where.sum())} in {name}" for name, where in strange.items()])
+        counts = listed([f"{int(where.sum())} in {name}" for name, where in strange.items()])
         say(
             f"{sum(map(bool, rows))} of {len(rows)} rows lie outside what the model has seen ({counts}): the column "
             "'outside' names the inputs"
@@ -391,7 +392,3 @@ def _numbers(column, kind):
     if kind == "boolean" and not values.is_in([0.0, 1.0]).all():
         raise DataError(f"column {column.name!r} was true and false in the fit; now it holds other numbers.")
     return values
-
-
-def _listed(names: list[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

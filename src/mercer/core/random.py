@@ -53,9 +53,15 @@ def entropy(random_state) -> int | None:
     return int(random_state)
 
 
+def seed_of(random_state) -> int:
+    """One number, also of a generator, which would give another at every call. None is 0: the same data, the same
+    model."""
+    return entropy(random_state) or 0
+
+
 def generator(random_state) -> np.random.Generator:
     """For fits: the same data, the same model, so None is 0."""
-    return np.random.default_rng(0 if random_state is None else entropy(random_state))
+    return np.random.default_rng(seed_of(random_state))
 
 
 def normal(seed, shape) -> np.ndarray:

@@ -32,6 +32,15 @@ def rounded(value, digits: int = 4):
     return np.array([float(f"{v:.{digits}g}") for v in array.ravel()]).reshape(array.shape)[()]
 
 
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """The first of some names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Left-aligned columns under a header.
 

@@ -278,7 +278,10 @@ class Climb:
             ratio = size / last if iteration else 0.0
             p, Kp = z + ratio * p, K.times(z) + ratio * Kp
             Ap = p + s * (Kp - (s * Kp).sum(axis=0) / total)
-            length = size / float(np.vdot(Kp, Ap))
+            curved = float(np.vdot(Kp, Ap))
+            if not curved > 0:  # nothing is left but rounding
+                break
+            length = size / curved
             delta, moved = delta + length * p, moved + length * Kp
             r = r - length * Ap
             Kr, last = K.times(r), size

@@ -35,9 +35,14 @@ class Optimum:
     start: str
     converged: bool
     times_found: int = 1
-    path: list[Step] = dataclasses.field(default_factory=list)
+    path: list[Step] = dataclasses.field(default_factory=list)  # of all stages
     metric: np.ndarray | None = None  # a square root of the inverse curvature
     coarse: bool = False  # it ended early: to be climbed on if it may be the best
+
+    def lately(self) -> Step:
+        """Two steps before the last, or as far back as steps on the same rows go."""
+        recent = self.path[-3:]
+        return next(step for step in recent if step.rows == recent[-1].rows)
 
 
 class Objective:
@@ -51,7 +56,7 @@ class Objective:
     def __init__(self, evidence, box, amplitude=None, prior=None, watch: Callable = lambda *_: None):
         self.evidence, self.box, self.amplitude, self.prior = evidence, box, amplitude, prior
         self.watch = watch
-        self.evaluations = self.rejected = 0
+        self.evaluations = 0
         self.best: tuple[float, np.ndarray] | None = None
         self.origin, self.axes = np.zeros(evidence.size), np.eye(evidence.size)
         self._anchor: tuple[float, np.ndarray] | None = None
@@ -68,7 +73,6 @@ class Objective:
         with np.errstate(all="ignore"):
             answer = self.evidence(inside, gradient, profiled=self.amplitude is not None)
         if answer is None:
-            self.rejected += 1
             return None
         value, slope = answer.value, answer.gradient
         reached = inside
@@ -77,7 +81,6 @@ class Objective:
         if self.prior is not None:
             log_density, prior_slope = self.prior(inside)
             if not math.isfinite(log_density):
-                self.rejected += 1
                 return None
             value, slope = value + log_density, slope + prior_slope if gradient else None
         if gradient:  # flat outside, and at the edge no way out
@@ -158,7 +161,7 @@ def climb(
     Newton's; None if not known. ``path``: steps made before.
 
     It ends where less than ``enough`` is left to gain, by Newton's decrement, and the last step gained no more, but not
-    before it has been at ``least`` so many places. Where SciPy gives up before that, it begins anew from there.
+    before it has visited ``least`` points. Where SciPy gives up before that, it begins anew from there.
     """
     from scipy.optimize import minimize  # takes a while to import
 
@@ -202,7 +205,7 @@ def climb(
         root = curved.root()
         metric = None if root is None else axes @ root
         gained = steps[-1].value - steps[before].value
-        if left < LEFT or len(steps) >= max_iterations or gained < 0.5 * LEFT:
+        if left < max(LEFT, enough) or len(steps) >= max_iterations or gained < 0.5 * LEFT:
             break
         theta, metric = steps[-1].theta, None
     # At the edge of where there is a value, a best amplitude may step over it: then what was reached before stands.
@@ -214,10 +217,10 @@ def climb(
 def let_go(objective, optimum: Optimum, span) -> Optimum:
     """An irrelevant input is still on its way to an infinite lengthscale when climbing ends: let it go, at once."""
     found = objective.at(optimum.theta)
-    if found is None or len(optimum.path) < 3 or not np.isfinite(objective.box[0]).all():
+    if found is None or not optimum.path or not np.isfinite(objective.box[0]).all():
         return optimum
     travelled = np.where(np.count_nonzero(span, axis=0)[span.argmax(axis=1)] > 1, 0.0, 1.0)  # not what is tied
-    travelled *= optimum.theta - optimum.path[-3].theta
+    travelled *= optimum.theta - optimum.lately().theta
     travels = (np.abs(travelled) > 0.05) & (np.sign(travelled) == np.sign(found[1])) & (np.abs(found[1]) < 0.1)
     if not travels.any():
         return optimum

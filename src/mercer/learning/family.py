@@ -75,11 +75,14 @@ class Choice:
         return self.tried[0].member
 
     def margin(self) -> str:
-        """By how much it was better than the next."""
-        if len(self.tried) < 2:
+        """By how much it was better than the next that was compared on as many rows."""
+        best, *others = self.tried
+        if not others:
             return "the only one tried"
-        ahead = self.tried[1].score / self.tried[0].score - 1
-        return f"score on rows left out {ahead:.1%} better than the next of {len(self.tried)} kernels tried (choice_)"
+        behind = [other.score / best.score - 1 for other in others if other.rows == best.rows]
+        if not behind:
+            return f"the others of {len(self.tried)} kernels were far behind on fewer rows (choice_)"
+        return f"the penalised CRPS of the next of {len(self.tried)} kernels tried is {behind[0]:.1%} higher (choice_)"
 
     def __str__(self):
         best = self.tried[0]
@@ -280,12 +283,12 @@ class Contest:
         return sorted(self.tried.values(), key=lambda tried: -tried.score)
 
 
-def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice:
+def choose(problem, rows, later=(), progress: Progress | None = None) -> Choice:
     """The member of the family for a ``problem``, by these rows (None: all).
 
     One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term, at the
-    two best of these, and once more the lengthscales, at the best. About 150 evaluations. The best few are then
-    compared on ``more`` rows, if there are any: (rows,), rows None for all of them.
+    two best of these, and once more the lengthscales, at the best. Some 40 to 150 evaluations. The best few are then
+    compared again on each set of rows in ``later`` (None stands for all rows).
     """
     interrupted, evaluations = False, 0
     with Contest(problem, rows, progress) as contest:
@@ -318,8 +321,10 @@ def choose(problem, rows, more=None, progress: Progress | None = None) -> Choice
                 raise
             interrupted = True
         ranked, m, evaluations = contest.ranked(), contest.m, contest.evaluations
-    if more is not None and not interrupted:
-        with Contest(problem, more[0], progress) as contest:
+    for rows in later:
+        if interrupted:
+            break
+        with Contest(problem, rows, progress) as contest:
             try:
                 for found in _finalists(ranked):
                     contest.settle(found.member, [found.theta], iterations=HEAT // 2)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.lapack import one_thread
-from mercer.core.random import generator
+from mercer.core.random import generator, seed_of
 from mercer.inference import softmax
 from mercer.inference.latent import Covariance
 from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
@@ -46,19 +46,19 @@ class Taught(NamedTuple):
 
 
 class Teacher:
-    """Learns parameters of labels of ``n`` rows, for the ``inference`` that is to predict.
+    """Learns parameters of labels, for the ``inference`` that is to predict.
 
     ``infer(name)`` is what `LabelProblem` asks for. ``undecided``: the kernel is the default one, with one lengthscale;
     it may be given one for each input. ``settings`` go to `optimise.learn`.
     """
 
     def __init__(
-        self, inference: str, classes: int, n: int, infer: Callable, *, undecided: bool, use_priors: bool,
+        self, inference: str, classes: int, infer: Callable, *, undecided: bool, use_priors: bool,
         n_restarts: int, random_state, progress: bool, **settings,
     ):  # fmt: skip
         self.inference, self.classes, self.infer = inference, classes, infer
         self.undecided, self.use_priors, self.n_restarts = undecided, use_priors, n_restarts
-        self.random_state, self.progress = random_state, progress
+        self.seed, self.progress = seed_of(random_state), progress
         self.climbs = "laplace" if classes > 2 else inference  # whose evidence
         self.cautious = classes > 2 and inference == "laplace"
         self.rescales = classes > 2 and not self.cautious
@@ -73,7 +73,7 @@ class Teacher:
         few = problem
         most = int(DECIDED_ON * (2 / self.classes) ** (1 / 3))  # as many flops for any number of classes
         if problem.n > most:
-            few = problem.part(np.sort(generator(self.random_state).permutation(problem.n)[:most]))
+            few = problem.part(np.sort(generator(self.seed).permutation(problem.n)[:most]))
         learned, ceiling = self._learn(few), CEILINGS[0]
         one, theta = few, None
         try:
@@ -193,7 +193,7 @@ class Teacher:
         learned = learn(
             problem, problem.n, candidates, prior=prior,
             logarithmic=problem.logarithmic(), n_restarts=self.n_restarts if restarts is None else restarts,
-            rng=generator(self.random_state), progress=Progress(shown=self.progress),
+            rng=generator(self.seed), progress=Progress(shown=self.progress),
             ceiling=problem.ceiling(ceiling or CEILINGS[0]) if self.cautious else np.inf, **self.settings,
         )  # fmt: skip
         if not learned.optima:

@@ -55,7 +55,6 @@ class Learned:
     optima: list[Optimum]
     history: list[Step]
     evaluations: int
-    rejected: int
     jitter: float
     interrupted: bool
 
@@ -189,20 +188,20 @@ def learn(
             if not best:
                 raise
         else:
-            best = [Optimum(*objective.best, start="interrupted", converged=False), *best]
+            best = [Optimum(*objective.best, start="interrupted", converged=False)]  # others may be of other rows
         interrupted = True
     finally:
         progress.close()
-    evaluations, rejected = (sum(getattr(o, count) for o in objectives) for count in ("evaluations", "rejected"))
+    evaluations = sum(o.evaluations for o in objectives)
     history = next((optimum.path for optimum in best if optimum.path), [])
-    return Learned(best, history, evaluations, rejected, jitter, interrupted)
+    return Learned(best, history, evaluations, jitter, interrupted)
 
 
 def _with_values(objective, candidates):
     """Those (name, value, theta) that have one. If none has, jitter grows until one does."""
     evidence, relative = objective.evidence, 0.0
     while True:
-        values = [objective.at(theta, gradient=len(candidates) == 1) for _, theta in candidates]  # one is climbed from
+        values = [objective.at(theta) for _, theta in candidates]
         there = [(name, v[0], v[2]) for (name, _), v in zip(candidates, values, strict=True) if v is not None]
         if there or relative >= 1e-5 or not np.isfinite(evidence.diagonal):
             return there
@@ -231,8 +230,8 @@ def _after_a_heat(objective, queue, method, span, enough, keep: int):
 def _hopeless(here: Optimum, found: list[Optimum]) -> bool:
     """Whether a climb is behind the best by more than it is likely to gain."""
     behind = max(optimum.value for optimum in found) - here.value
-    lately = here.value - here.path[-3].value if len(here.path) > 2 else 0.0
-    return behind > max(BEHIND, RISE * lately)
+    gained = here.value - here.lately().value if here.path else 0.0
+    return behind > max(BEHIND, RISE * gained)
 
 
 def _finished(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:

@@ -73,10 +73,10 @@ class GaussianProcessClassifier(Classifier):
     link : "logistic", or "probit" (two classes).
     learning : "mle" maximises the approximate evidence; "map" the evidence times the priors that the kernel carries;
         None keeps every parameter as it is. "mcmc" learns by expectation propagation. With more than two classes all
-        learn by Laplace's evidence of a few hundred rows, and all but "laplace" then multiply the variances by a power
-        of three, the one that predicts held out labels best: evidences ask for too small ones. With "sample", "mcmc"
-        samples the parameters too, under the priors the kernel carries and, where it has none, normal ones on
-        logarithms, two wide, around the values given.
+        learn by Laplace's evidence, "laplace" from all rows, the others from a few hundred; these then multiply the
+        variances by a power of three, the one that predicts held out labels best: evidences ask for too small ones.
+        With "sample", "mcmc" samples the parameters too, under the priors the kernel carries and, where it has none,
+        normal ones on logarithms, two wide, around the values given.
     bound : for "variational": "gaussian" is the best Gaussian posterior; "local" the bound on each logistic sigmoid
         (PRML 10.144; Gibbs and MacKay 2000), looser and simpler (two classes, logistic).
     n_restarts : how many more climbs begin at random places around the first start. ``optima_`` has what all found.
@@ -150,16 +150,16 @@ class GaussianProcessClassifier(Classifier):
         problem = LabelProblem(kernels, X, codes, self._infer())
         taught = None
         if self.learning in ("mle", "map") and problem.size:
-            taught = self._teacher(n)(kernels, X, codes)
+            taught = self._teacher()(kernels, X, codes)
             problem = taught.problem
             if taught.learned.interrupted:
-                warn_of_interruption(taught.learned.evaluations)
+                warn_of_interruption(taught.learned.evaluations, stacklevel=4)
         self._keep(problem, taught)
         return self
 
-    def _teacher(self, n: int) -> Teacher:
+    def _teacher(self) -> Teacher:
         return Teacher(
-            self.inference_, len(self.classes_), n, self._infer, undecided=self.kernel is None,
+            self.inference_, len(self.classes_), self._infer, undecided=self.kernel is None,
             use_priors=self.learning == "map", n_restarts=self.n_restarts, random_state=self.random_state,
             progress=bool(self.progress), method=self.optimizer, max_iterations=self.max_iterations,
         )  # fmt: skip

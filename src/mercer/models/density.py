@@ -166,7 +166,7 @@ class ParzenDensity(Estimator):
         )  # fmt: skip
         self.n_evaluations_ = learned.evaluations
         if learned.interrupted:
-            warn_of_interruption(learned.evaluations)
+            warn_of_interruption(learned.evaluations, stacklevel=5)
         theta = learned.optima[0].theta - math.log(len(U) / len(V)) / (4 + d)
         return start * np.hypot(least, np.exp(theta))
 

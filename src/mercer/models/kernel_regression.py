@@ -153,7 +153,7 @@ class NadarayaWatson(DensityRegressor):
         ]
         self.n_evaluations_ += learned.evaluations
         if learned.interrupted:
-            warn_of_interruption(learned.evaluations)
+            warn_of_interruption(learned.evaluations, stacklevel=5)
         kernel, width = problem.at(problem.grown(learned.optima[0].theta, problem.n / part.n))
         return self.kernel_.replace(**kernel.parameters), width
 

@@ -37,9 +37,16 @@ class Plan:
                 f"because   {self.why}",
                 f"matrix    {size}",
                 f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",
-                f"time      about {_in_words(self.seconds)} on this machine, if nothing else runs",
+                f"time      about {self.duration()} on this machine, if nothing else runs",
             ]
         )
+
+    def duration(self) -> str:
+        """The seconds in words."""
+        for size, word in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+            if self.seconds >= 2 * size:
+                return f"{self.seconds / size:.0f} {word}"
+        return f"{self.seconds:.0f} seconds" if self.seconds >= 10 else f"{self.seconds:.2g} seconds"
 
     def check(self):
         """Refuse what will not fit."""
@@ -67,10 +74,9 @@ def plan(n: int, features: int | None, solver: str, climbs: int) -> Plan:
         method = "dense"
     total = 0.0
     for i, rows in enumerate(search_stages(n)):
-        # On a subset they are many, and cost little; a millisecond each whatever the rows.
+        # On a subset they are many, and cost little: about a millisecond each and the factorisation.
         total += (EVALUATIONS if i else ON_FEW) * (evaluation * (rows / n) ** 3 + 1e-3)
-    # Forty evaluations take a tenth of a second however few rows there are, and compiling the kernel about a second.
-    total = climbs * (total + 0.1) + (1.0 if climbs else 0.3)
+    total = climbs * total + (1.0 if climbs else 0.3)  # compiling the kernel
     return Plan(method, n, features, memory, available_memory(), total + evaluation, why)
 
 
@@ -97,10 +103,3 @@ def _flops_per_second() -> float:
         lapack.dpotri(L, lower=1, overwrite_c=1)
         best = min(best, time.perf_counter() - start)
     return 1.8 * n**3 / best  # larger matrices run faster
-
-
-def _in_words(seconds: float) -> str:
-    for size, word in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {word}"
-    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.2g} seconds"

@@ -64,9 +64,10 @@ def warn_of_model(model, kernels, X, unknown_mean: bool):
         )
 
 
-def warn_of_interruption(evaluations: int):
+def warn_of_interruption(evaluations: int, stacklevel: int):
+    """``stacklevel``: from here to the caller's line."""
     warnings.warn(
         f"the fit was interrupted after {evaluations} evaluations; the model has the best parameters found until then.",
         InterruptedFitWarning,
-        stacklevel=4,
+        stacklevel=stacklevel,
     )

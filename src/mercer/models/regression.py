@@ -18,7 +18,7 @@ from mercer.core.errors import (
 )
 from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.precision import as_float
-from mercer.core.random import entropy, generator
+from mercer.core.random import entropy, generator, seed_of
 from mercer.core.scores import optimism
 from mercer.core.text import number, rounded, table
 from mercer.gp.mean import UNKNOWN
@@ -73,9 +73,10 @@ class GaussianProcessRegressor(Regressor):
         intervals cover 95% (at least 1), and by (n + k) / (n - k) for k parameters learned from n rows
         (``calibration_``). Real residuals have heavier tails than a Gaussian, new rows are harder to predict than those
         learned from, and the evidence alone makes intervals too narrow. The mean does not change; the evidence falls
-        below its maximum (``optima_``). None does so for the default kernel with everything learned, and not otherwise.
+        below its maximum (``optima_``). None does so for the default kernel with learned noise and learning="mle" only.
     optimizer : "lbfgs" or "cg".
-    max_iterations : of each climb.
+    max_iterations : of each climb to an optimum; the choice of the default kernel and the comparison of starts have
+        limits of their own.
     progress : whether a line on stderr tells how far a fit is that takes longer than a second or two.
     allow_invalid : accept a kernel known not to be positive semidefinite.
 
@@ -139,8 +140,11 @@ class GaussianProcessRegressor(Regressor):
         problem = Problem(kernel, X, target, noise, drawn.method, bool(self.normalize), least)
         learned, self.choice_ = None, None
         if learns and problem.size and target.any():
-            problem, learned = self._learn_default(problem) if self.kernel is None else self._learn(problem)
+            seed = seed_of(self.random_state)  # the same rows in every step
+            problem, learned = (self._learn_default if self.kernel is None else self._learn)(problem, seed)
             theta = learned.optima[0].theta
+            if learned.interrupted:
+                warn_of_interruption(learned.evaluations, stacklevel=4)
         else:
             theta = problem.start(0.1 if target.any() else 1e-2)
         self.calibration_ = 1.0
@@ -151,18 +155,18 @@ class GaussianProcessRegressor(Regressor):
             self._keep(problem, theta, center, scale, y, learned)
         except KeyboardInterrupt:  # what was learned is worth the last factorisation; a second Ctrl-C ends it
             self._keep(problem, theta, center, scale, y, learned)
-            warn_of_interruption(self.n_evaluations_)
+            warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_ = drawn
         return self
 
-    def _learn(self, problem, candidates=None, prior=None, **settings) -> tuple[Problem, Learned]:
+    def _learn(self, problem, seed: int, candidates=None, prior=None, **settings) -> tuple[Problem, Learned]:
         if self.learning == "map" and prior is None:
             prior = Prior(problem.kernel, problem.size)
         learned = learn(
             problem, problem.n, candidates or problem.candidates(), prior=prior,
             amplitude=problem.profiled() if prior is None else None, logarithmic=problem.logarithmic(),
             method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
-            rng=generator(self.random_state), progress=Progress(shown=bool(self.progress)), floor=problem.floor(),
+            rng=generator(seed), progress=Progress(shown=bool(self.progress)), floor=problem.floor(),
             sizes=search_stages(problem.n), heats=True, judge=None if self.learning == "map" else problem.score,
             **{"loosened": problem.loosened, **settings},
         )  # fmt: skip
@@ -171,34 +175,31 @@ class GaussianProcessRegressor(Regressor):
                 f"the covariance of these {problem.n} rows could not be factorised at any starting value of the "
                 f"parameters of {problem.kernel!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
             )
-        if learned.interrupted:
-            warn_of_interruption(learned.evaluations)
         return problem, learned
 
-    def _learn_default(self, problem) -> tuple[Problem, Learned]:
+    def _learn_default(self, problem, seed: int) -> tuple[Problem, Learned]:
         """Choose a member of the default family on the rows where learning begins, then learn its parameters."""
         first, *later = search_stages(problem.n)
-        order = generator(self.random_state).permutation(problem.n)
+        order = generator(seed).permutation(problem.n)
         rows, *more = [None if m == problem.n else np.sort(order[:m]) for m in (first, *later[:1])]
-        choice = family.choose(problem, rows, more or None, Progress(shown=bool(self.progress)))
+        choice = family.choose(problem, rows, more, Progress(shown=bool(self.progress)))
         if not choice.tried:
-            return self._learn(problem)
+            return self._learn(problem, seed)
         self.choice_ = choice
         best, coordinates = choice.tried[0], family.Coordinates(problem.names())
         problem = problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu)))
         if choice.interrupted:
-            warn_of_interruption(choice.evaluations)
             found = Optimum(best.log_evidence, best.theta, "interrupted", converged=False)
-            learned = Learned([found], [], choice.evaluations, 0, 0.0, interrupted=True)
+            learned = Learned([found], [], choice.evaluations, 0.0, interrupted=True)
             return family.simplified(problem, best.member, learned)
         count = 0 if first > FEW_ROWS_TO_SEARCH else DRAWN
-        drawn = family.random_starts(problem, best.member, count, generator(self.random_state))
+        drawn = family.random_starts(problem, best.member, count, generator(seed))
         candidates = [("the choice of the kernel", best.theta), *family.starts(problem), *drawn]
         if not best.member.linear:
             candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
         prior = family.WeakPrior.of(problem)
         problem, learned = self._learn(
-            problem, candidates, prior, span=coordinates.span(best.member),
+            problem, seed, candidates, prior, span=coordinates.span(best.member),
             loosened=lambda theta: family.loosened(problem, theta),
         )  # fmt: skip
         learned.evaluations += choice.evaluations

@@ -8,7 +8,7 @@ import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
-from mercer.core.text import number, rounded, table
+from mercer.core.text import listed, number, rounded, table
 from mercer.report import diagnostics, probabilities
 from mercer.report.page import (
     HELD_OUT,
@@ -18,7 +18,6 @@ from mercer.report.page import (
     about_learning,
     entries,
     in_order,
-    listed,
     optima,
 )
 

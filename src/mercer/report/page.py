@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from mercer.core.text import table
+from mercer.core.text import listed, table
 from mercer.report.diagnostics import Finding
 
 HELD_OUT = "Held-out rows"  # heading of their section
@@ -93,7 +93,3 @@ def about_inputs(relevance, but=()) -> list[str]:
 def about_copies(count: int, target: str) -> str:
     rows = "1 row repeats another" if count == 1 else f"{count} rows repeat others"
     return f"{rows} exactly, {target} included: leave-one-out flatters {'it' if count == 1 else 'them'}."
-
-
-def listed(names, most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

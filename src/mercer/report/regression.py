@@ -93,7 +93,7 @@ def report(model, X=None, y=None) -> Report:
         sections["Relevance of inputs"] = str(relevance)
     sections["Calibration of leave-one-out intervals"] = str(left_out)
     if model.choice_ is not None:
-        sections[f"Kernels tried, on {model.choice_.rows:,} rows"] = str(model.choice_)
+        sections["Kernels tried"] = str(model.choice_)
     sections["Optima found"] = optima(model)
     sections["Numerics"] = _numerics(model)
     findings = in_order(findings)

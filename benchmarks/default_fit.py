@@ -1,0 +1,87 @@
+"""A default fit of `GaussianProcessRegressor()` before and after a change: seconds of a second fit in a process.
+
+    python benchmarks/default_fit.py --before COMMIT [--rounds 3] [--write]
+
+Claim: with the choice of a kernel, a default fit costs at most twice what it did when the standard kernel was fixed
+(commit 36fed15). Both versions take turns, each in a process of its own, on the first rows of real sets; the source of
+the former comes from a worktree of the repository. Data are found through MERCER_DATA (default ../shared/data).
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+from machine import HERE, keep, table
+from tables import regression
+
+CASES = [("concrete", 100), ("concrete", 300), ("energy", 300), ("concrete", 600), ("energy", 600),
+         ("california", 600), ("kin40k", 1000), ("pol", 1000)]  # fmt: skip
+
+
+def measure(name: str, rows: int):
+    """Print wall and processor seconds of the second fit, and its evaluations of the evidence."""
+    import mercer as mc
+
+    X, y = regression()[name]
+    for _ in range(2):
+        wall, cpu = time.perf_counter(), time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = mc.GaussianProcessRegressor(progress=False).fit(X[:rows], y[:rows])
+        taken = time.perf_counter() - wall, time.process_time() - cpu
+    print(json.dumps([*taken, int(model.n_evaluations_)]))
+
+
+def measured(source: Path, name: str, rows: int):
+    command = [sys.executable, __file__, "--measure", name, str(rows)]
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", default="36fed15", help="a commit")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="keep the table in benchmarks/results")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        measure(options.measure[0], int(options.measure[1]))
+        return
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "before"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, options.before], cwd=HERE, check=True)
+        try:
+            for name, n in CASES:
+                found = {source: [] for source in (tree / "src", HERE.parent / "src")}
+                for _ in range(options.rounds):
+                    for source, taken in found.items():
+                        taken.append(measured(source, name, n))
+                before, after = (
+                    [statistics.median(column) for column in zip(*taken, strict=True)] for taken in found.values()
+                )
+                rows.append([f"{name}, {n} rows", f"{before[0]:.2f}", f"{after[0]:.2f}", f"{after[0] / before[0]:.2f}",
+                             f"{before[1]:.2f}", f"{after[1]:.2f}", f"{after[1] / before[1]:.2f}",
+                             f"{before[2]:.0f}", f"{after[2]:.0f}"])  # fmt: skip
+                print(*rows[-1], sep=" | ", flush=True)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=HERE, check=True)
+    header = ["data", "before, s", "after, s", "ratio", "before, CPU s", "after, CPU s", "ratio", "evaluations before",
+              "after"]  # fmt: skip
+    said = f"Median of {options.rounds} processes each, taking turns; the second fit in each. Before: {options.before}."
+    if options.write:
+        command = f"python benchmarks/default_fit.py --before {options.before} --rounds {options.rounds} --write"
+        keep("default_fit", "A default fit, before and after", command, [said, "", *table(header, rows)])
+
+
+if __name__ == "__main__":
+    main()
