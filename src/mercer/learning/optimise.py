@@ -30,6 +30,7 @@ COARSE = 0.05  # nats: rivals are compared where less is left to gain
 CLOSE = 0.2  # nats: a coarse climb that ended this close to the best may lead above it
 SAME = 0.02  # logarithms closer than this are one place
 BEHIND = 4.0  # nats on the subset: optima further behind the best are dropped
+CURVED = 4.0  # times the difference of two values: where the quadratic falls by more is another optimum
 TIE = 0.5  # nats: evidence this close does not tell two optima apart
 TOLD = 0.01  # share of a score on rows left out: a smaller difference does not either
 
@@ -148,7 +149,10 @@ def learn(
                 for (start, theta), metric, count, path in queue:
                     if heats and not first and found:
                         here = climb(objective, theta, start, method, span, metric, HEAT, enough, path)
-                        if _hopeless(here, found):
+                        towards = _towards(here, found, span)
+                        if towards is not None:
+                            towards.times_found += count
+                        if towards is not None or _hopeless(here, found):
                             continue
                         theta, path, metric = here.theta, here.path, here.metric
                     # Rivals of the first are climbed coarsely; who asks for restarts wants to see every optimum.
@@ -170,12 +174,15 @@ def learn(
                 if not best:
                     break
                 if not final:
+                    ratio = sizes[sizes.index(size) + 1] / size
+                    metric = curvature(objective, best[0].theta, span, ratio)
                     if heats:
+                        if metric is not None:
+                            best[0].metric = metric * math.sqrt(ratio)
+                        best = _merged(best, span)
                         near = [o for o in best[:RIVALS] if o.value > best[0].value - BEHIND]
                         best = near + best[RIVALS : RIVALS + n_restarts]
-                    ratio = sizes[sizes.index(size) + 1] / size
-                    metrics = [None if o.metric is None else o.metric / math.sqrt(ratio) for o in best]
-                    metrics[0] = curvature(objective, best[0].theta, span, ratio)
+                    metrics = [metric, *(None if o.metric is None else o.metric / math.sqrt(ratio) for o in best[1:])]
                     reached = [(optimum.start, grown(optimum.theta, ratio)) for optimum in best]
                     counts = [optimum.times_found for optimum in best]
                     paths = [optimum.path for optimum in best]
@@ -289,12 +296,21 @@ def _merged(found: list[Optimum], span) -> list[Optimum]:
     far below it they ended."""
     kept: list[Optimum] = []
     for optimum in found:
-        same = [other for other in kept if optimum.coarse and _depth(other, optimum.theta, span) < TIE]
-        if same:
-            same[0].times_found += optimum.times_found
-        else:
+        towards = _towards(optimum, kept, span) if optimum.coarse else None
+        if towards is None:
             kept.append(optimum)
+        else:
+            towards.times_found += optimum.times_found
     return kept
+
+
+def _towards(here: Optimum, found: list[Optimum], span) -> Optimum | None:
+    """The optimum that a climb is on its way to, if its curvature explains how far below it the climb is."""
+    for other in found:
+        below = other.value - here.value
+        if below >= 0 and _depth(other, here.theta, span) < max(TIE, CURVED * below):
+            return other
+    return None
 
 
 def _depth(optimum: Optimum, theta, span) -> float:
