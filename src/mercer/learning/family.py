@@ -23,8 +23,8 @@ from mercer.learning.progress import Progress
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
 NOISE = 0.1  # of the target's variance, where climbs begin
 # Factors on lengthscales, noise, and factors on the linear term at the starts: little noise and much lead to different
-# optima. One is nearly a plane.
-STARTS = ((1.0, NOISE, 1.0), (1 / 3, 1e-3, 1.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE, 1.0))
+# optima. One is nearly a plane; where lengthscales are short, they belong to what is left of a plane.
+STARTS = ((1.0, NOISE, 1.0), (1 / 3, 1e-3, 30.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE, 30.0))
 OFF = -35.0  # ln theta3 / theta0 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
@@ -286,9 +286,9 @@ class Contest:
 def choose(problem, rows, later=(), progress: Progress | None = None) -> Choice:
     """The member of the family for a ``problem``, by these rows (None: all).
 
-    One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term, at the
-    two best of these, and once more the lengthscales, at the best. Some 40 to 150 evaluations. The best few are then
-    compared again on each set of rows in ``later`` (None stands for all rows).
+    One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term and once
+    more the lengthscales, at the best of these. Some 40 to 120 evaluations. The best few are then compared again on
+    each set of rows in ``later`` (None stands for all rows).
     """
     interrupted, evaluations = False, 0
     with Contest(problem, rows, progress) as contest:
@@ -299,7 +299,7 @@ def choose(problem, rows, later=(), progress: Progress | None = None) -> Choice:
             many = len(lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(lengths)
             contest.settle(one, contest.by_evidence(one, contest.thetas)[: 1 if many else 2], keep=2)
             if many:
-                contest.settle(each, [*contest.thetas[:3], *(t.theta for t in tried.values())], keep=2)
+                contest.settle(each, [*contest.thetas[:3], *(t.theta for t in tried.values())])
             if not tried:
                 return Choice([], contest.m, contest.evaluations)
             first = contest.ranked()[0]
@@ -307,15 +307,15 @@ def choose(problem, rows, later=(), progress: Progress | None = None) -> Choice:
                 if nu != FIRST:
                     contest.settle(first.member._replace(nu=nu), [first.theta])
             ranked = [found for found in contest.ranked() if found.member.each == first.member.each]
-            for found in ranked[:2]:
-                if linear:
-                    plain = found.member._replace(linear=False)
-                    origins = [contest.coordinates.without_linear(found.theta),
-                               contest.coordinates.nearly_linear(found.theta, contest.thetas[0])]  # fmt: skip
-                    contest.settle(plain, contest.by_evidence(plain, origins)[:1])
-                other = found.member._replace(each=not found.member.each)
-                if found is ranked[0] and other not in tried and (one if first.member.each else each) in tried:
-                    contest.settle(other, [tried[one if first.member.each else each].theta])
+            best, rival = ranked[0], one if first.member.each else each
+            if linear:
+                plain = best.member._replace(linear=False)
+                origins = [contest.coordinates.without_linear(best.theta),
+                           contest.coordinates.nearly_linear(best.theta, contest.thetas[0])]  # fmt: skip
+                contest.settle(plain, contest.by_evidence(plain, origins)[:1])
+            other = best.member._replace(each=not best.member.each)
+            if other not in tried and rival in tried:
+                contest.settle(other, [tried[rival].theta])
         except KeyboardInterrupt:  # what was tried until then
             if not tried:
                 raise

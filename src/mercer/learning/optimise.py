@@ -17,7 +17,7 @@ import numpy as np
 from mercer.core.coordinates import Layout, log_prior
 from mercer.core.errors import ParameterError
 from mercer.core.precision import double
-from mercer.learning.climb import METHODS, Objective, Optimum, Step, climb, curvature, let_go
+from mercer.learning.climb import LEFT, METHODS, Objective, Optimum, Step, climb, curvature, let_go
 from mercer.learning.progress import Progress
 
 REACH = 14.0  # how far a logarithm may move from where it began: a factor of a million either way
@@ -127,6 +127,7 @@ def learn(
                 objective = Objective(evidence, (lowest, highest), amplitude, prior, watch)
                 objectives.append(objective)
                 enough = (2e-2 if not final else 1e-3 if len(sizes) > 1 else 1e-4) * tolerance
+                enough = min(enough, LEFT) if final else enough
                 if first:
                     there = _with_values(objective, reached)
                     jitter, amplitude = evidence.jitter, objective.amplitude
