@@ -7,39 +7,77 @@
 (2, 3)
 """
 
-from mercer import basis, datasets, kernels, plot, priors
-from mercer.core.errors import (
-    DataError,
-    FileError,
-    ForkedProcessError,
-    InfiniteFeaturesError,
-    InterruptedFitWarning,
-    InvalidKernelError,
-    MercerError,
-    ModelWarning,
-    NotEnoughMemoryError,
-    NotPositiveDefiniteError,
-    NumericalWarning,
-    ParameterError,
-)
-from mercer.gp.process import GP
-from mercer.kernels.check import check_kernel, mercer_expansion
-from mercer.models.classification import GaussianProcessClassifier
-from mercer.models.density import ParzenDensity
-from mercer.models.discriminant import KernelFisherDiscriminant
-from mercer.models.interpolator import RBFInterpolator
-from mercer.models.kernel_regression import NadarayaWatson
-from mercer.models.linear import BayesianLinearRegression
-from mercer.models.mixture import GaussianMixtureRegressor
-from mercer.models.neighbors import KernelNeighborsClassifier
-from mercer.models.network import RBFNetwork
-from mercer.models.pca import KernelPCA
-from mercer.models.perceptron import KernelPerceptron
-from mercer.models.regression import GaussianProcessRegressor
-from mercer.models.ridge import KernelRidge
-from mercer.persist import load, save
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mercer import basis, datasets, kernels, plot, priors
+    from mercer.core.errors import (
+        DataError,
+        FileError,
+        ForkedProcessError,
+        InfiniteFeaturesError,
+        InterruptedFitWarning,
+        InvalidKernelError,
+        MercerError,
+        ModelWarning,
+        NotEnoughMemoryError,
+        NotPositiveDefiniteError,
+        NumericalWarning,
+        ParameterError,
+    )
+    from mercer.gp.process import GP
+    from mercer.kernels.check import check_kernel, mercer_expansion
+    from mercer.models.classification import GaussianProcessClassifier
+    from mercer.models.density import ParzenDensity
+    from mercer.models.discriminant import KernelFisherDiscriminant
+    from mercer.models.interpolator import RBFInterpolator
+    from mercer.models.kernel_regression import NadarayaWatson
+    from mercer.models.linear import BayesianLinearRegression
+    from mercer.models.mixture import GaussianMixtureRegressor
+    from mercer.models.neighbors import KernelNeighborsClassifier
+    from mercer.models.network import RBFNetwork
+    from mercer.models.pca import KernelPCA
+    from mercer.models.perceptron import KernelPerceptron
+    from mercer.models.regression import GaussianProcessRegressor
+    from mercer.models.ridge import KernelRidge
+    from mercer.persist import load, save
 
 __version__ = "0.1.0"
+
+_SUBMODULES = ("basis", "datasets", "kernels", "plot", "priors")
+_HOMES = {  # of public names, which are loaded when first asked for
+    "BayesianLinearRegression": "mercer.models.linear",
+    "check_kernel": "mercer.kernels.check",
+    "DataError": "mercer.core.errors",
+    "FileError": "mercer.core.errors",
+    "ForkedProcessError": "mercer.core.errors",
+    "GaussianMixtureRegressor": "mercer.models.mixture",
+    "GaussianProcessClassifier": "mercer.models.classification",
+    "GaussianProcessRegressor": "mercer.models.regression",
+    "GP": "mercer.gp.process",
+    "InfiniteFeaturesError": "mercer.core.errors",
+    "InterruptedFitWarning": "mercer.core.errors",
+    "InvalidKernelError": "mercer.core.errors",
+    "KernelFisherDiscriminant": "mercer.models.discriminant",
+    "KernelNeighborsClassifier": "mercer.models.neighbors",
+    "KernelPCA": "mercer.models.pca",
+    "KernelPerceptron": "mercer.models.perceptron",
+    "KernelRidge": "mercer.models.ridge",
+    "load": "mercer.persist",
+    "mercer_expansion": "mercer.kernels.check",
+    "MercerError": "mercer.core.errors",
+    "ModelWarning": "mercer.core.errors",
+    "NadarayaWatson": "mercer.models.kernel_regression",
+    "NotEnoughMemoryError": "mercer.core.errors",
+    "NotPositiveDefiniteError": "mercer.core.errors",
+    "NumericalWarning": "mercer.core.errors",
+    "ParameterError": "mercer.core.errors",
+    "ParzenDensity": "mercer.models.density",
+    "RBFInterpolator": "mercer.models.interpolator",
+    "RBFNetwork": "mercer.models.network",
+    "save": "mercer.persist",
+}
 
 __all__ = [
     "GP",
@@ -78,3 +116,20 @@ __all__ = [
     "priors",
     "save",
 ]
+
+
+if not TYPE_CHECKING:  # type checkers look at the imports above
+
+    def __getattr__(name: str):
+        if name in _HOMES:
+            value = getattr(importlib.import_module(_HOMES[name]), name)
+        elif name in _SUBMODULES:
+            value = importlib.import_module(f"mercer.{name}")
+        else:
+            raise AttributeError(f"module 'mercer' has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -179,7 +179,7 @@ class GaussianProcessClassifier(Classifier):
             theta = draws.theta.mean(axis=0)
             kernels = problem.at(theta)
         for earlier in ("kernel_", "kernels_"):  # of another fit
-            vars(self).pop(earlier, None)
+            self.__dict__.pop(earlier, None)
         if len(kernels) == 1:
             self.kernel_ = kernels[0]
         else:

@@ -169,7 +169,7 @@ class KernelFisherDiscriminant(Classifier, Transformer):
     def transform(self, X):
         """Coordinates along the directions: (s, q)."""
         self._check_fitted()
-        return self._as_output(self._coordinates(self._check_inputs(X, reset=False)), X)
+        return self._coordinates(self._check_inputs(X, reset=False))
 
     def _coordinates(self, X) -> np.ndarray:
         if self.weights_ is None:

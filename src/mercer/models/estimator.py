@@ -1,39 +1,38 @@
-"""The scikit-learn contract: parameters, tags, and what comes in.
-
-Importing scikit-learn takes longer than most fits, so estimators keep its contract by themselves and import it when
-something of it is needed: its tags, its exceptions, the names of a frame's columns. Once it is there, whoever brought
-it, `BaseEstimator` becomes their base class, for what it adds (and for those who ask).
-"""
+"""The scikit-learn contract: parameters, tags, and what comes in."""
 
 import functools
-import importlib
 import inspect
-import sys
 import warnings
 from typing import Any
 
 import jax
 import numpy as np
 
+import mercer.core.lapack  # noqa: F401  # before scikit-learn loads SciPy
+
+# isort: split
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import DataConversionWarning
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils.validation import validate_data
+
 from mercer.core.errors import DataError, MercerError, ParameterError
 from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, foreign_kind, holds_numbers
 from mercer.kernels.base import Kernel
 
 
-class _Anything:
-    """Stands where scikit-learn's base class goes."""
+class NotFittedError(MercerError, SklearnNotFittedError):
+    """The estimator has not seen data yet."""
 
 
-def join_scikit_learn():
-    """Make estimators `BaseEstimator`s, if scikit-learn is loaded."""
-    base = sys.modules.get("sklearn.base")
-    if Estimator.__bases__ == (_Anything,) and hasattr(base, "BaseEstimator"):
-        Estimator.__bases__ = (base.BaseEstimator,)  # type: ignore[union-attr]
-
-
-class Estimator(_Anything):
-    """Parameters by name, as `sklearn.base.BaseEstimator` has them. A kernel's parameters are reached through it:
-    ``set_params(kernel__lengthscale=2.0)``."""
+class Estimator(BaseEstimator):
+    """A scikit-learn estimator. A kernel's parameters are reached too: ``set_params(kernel__lengthscale=2.0)``."""
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -41,7 +40,6 @@ class Estimator(_Anything):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Constructor arguments by name; with ``deep`` also those inside them, as in ``kernel__lengthscale``."""
-        join_scikit_learn()
         params = {}
         for name in self._parameter_names():
             value = params[name] = getattr(self, name)
@@ -87,14 +85,6 @@ class Estimator(_Anything):
             shown.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    def __sklearn_tags__(self):
-        from sklearn.utils import InputTags, Tags, TargetTags
-
-        join_scikit_learn()
-        return Tags(
-            estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags(), requires_fit=True
-        )
-
     # -- fitted ----------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -102,7 +92,7 @@ class Estimator(_Anything):
 
     def _check_fitted(self):
         if not self.__sklearn_is_fitted__():
-            raise _not_fitted()(f"this {type(self).__name__} is not fitted yet. Call fit first.")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet. Call fit first.")
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
@@ -111,8 +101,6 @@ class Estimator(_Anything):
         name = type(self).__name__
         frame = as_frame(X)
         if frame is not None or hasattr(self, "feature_names_in_"):
-            from sklearn.utils.validation import validate_data
-
             if frame is not None and not reset:
                 X = self._in_order_of_fit(X, frame)
             try:
@@ -199,19 +187,8 @@ class Estimator(_Anything):
         return w
 
 
-class Regressor(Estimator):
+class Regressor(RegressorMixin, Estimator):
     """An estimator of numbers."""
-
-    _estimator_type = "regressor"
-
-    def __sklearn_tags__(self):
-        from sklearn.utils import RegressorTags
-
-        tags = super().__sklearn_tags__()
-        tags.estimator_type = "regressor"
-        tags.target_tags.required = True
-        tags.regressor_tags = RegressorTags()
-        return tags
 
     def predict(self, X) -> np.ndarray:
         raise NotImplementedError
@@ -228,20 +205,10 @@ class Regressor(Estimator):
             return float(np.mean(np.where(spread > 0, 1.0 - missed / spread, missed == 0)))  # of several, their mean
 
 
-class Classifier(Estimator):
+class Classifier(ClassifierMixin, Estimator):
     """An estimator of labels of any kind: text, numbers, booleans."""
 
-    _estimator_type = "classifier"
     classes_: np.ndarray
-
-    def __sklearn_tags__(self):
-        from sklearn.utils import ClassifierTags
-
-        tags = super().__sklearn_tags__()
-        tags.estimator_type = "classifier"
-        tags.target_tags.required = True
-        tags.classifier_tags = ClassifierTags()
-        return tags
 
     def _check_labels(self, y, n: int) -> np.ndarray:
         """Which of ``classes_`` each row has, as a number: (n,). Sets ``classes_``, in sorted order."""
@@ -287,48 +254,16 @@ class Classifier(Estimator):
             raise DataError(f"{error.args[0]!r} is not one of the classes learned, {self.classes_.tolist()}.") from None
 
 
-class Transformer(Estimator):
-    """An estimator that gives inputs new coordinates, named after it. ``set_output`` makes frames of them."""
-
-    _output: str | None = None
+class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+    """An estimator that gives inputs new coordinates, named after it: kernelpca0, kernelpca1, ... for `KernelPCA`."""
 
     def __sklearn_tags__(self):
-        from sklearn.utils import TransformerTags
-
         tags = super().__sklearn_tags__()
-        tags.transformer_tags = TransformerTags(preserves_dtype=[])
+        tags.transformer_tags.preserves_dtype = []
         return tags
 
     def transform(self, X) -> np.ndarray:
         raise NotImplementedError
-
-    def fit_transform(self, X, y=None, **fit_params):
-        """Fit, then transform the same rows."""
-        return self.fit(X, y, **fit_params).transform(X)  # type: ignore[attr-defined]
-
-    def get_feature_names_out(self, input_features=None) -> np.ndarray:
-        """kernelpca0, kernelpca1, ... for `KernelPCA`."""
-        self._check_fitted()
-        prefix = type(self).__name__.lower()
-        return np.array([f"{prefix}{i}" for i in range(self._n_features_out)], dtype=object)  # type: ignore[attr-defined]
-
-    def set_output(self, *, transform=None):
-        """Whether `transform` gives arrays ("default") or frames ("pandas", "polars"). Returns self."""
-        if transform not in (None, "default", "pandas", "polars"):
-            raise ParameterError(f"transform must be 'default', 'pandas' or 'polars'; got {transform!r}.")
-        self._output = transform or self._output
-        return self
-
-    def _as_output(self, values, X):
-        """New coordinates of the rows of X, in the container asked for."""
-        config: dict[str, Any] = getattr(sys.modules.get("sklearn"), "get_config", dict)()
-        kind = self._output or config.get("transform_output", "default")
-        if kind == "default":
-            return values
-        library = importlib.import_module(kind)
-        index = {"index": X.index} if kind == "pandas" and hasattr(X, "iloc") else {}
-        names = self.get_feature_names_out().tolist()
-        return library.DataFrame(dict(zip(names, values.T, strict=True)), **index)
 
 
 def wholly(fit):
@@ -367,21 +302,12 @@ def _missing(label) -> bool:
 
 
 def _warn_of_column(stacklevel: int):
-    from sklearn.exceptions import DataConversionWarning
-
     warnings.warn(
         "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
         "(n_samples,), for example using ravel().",
         DataConversionWarning,
         stacklevel=stacklevel,
     )
-
-
-@functools.cache
-def _not_fitted():
-    from sklearn.exceptions import NotFittedError
-
-    return type("NotFittedError", (MercerError, NotFittedError), {"__doc__": "The estimator has not seen data yet."})
 
 
 def _plain(X):
