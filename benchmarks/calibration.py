@@ -16,7 +16,7 @@ import numpy as np
 from machine import keep
 
 import mercer as mc
-from mercer.report.regression import calibration
+from mercer.scores import calibration
 
 DATA = Path(os.environ.get("MERCER_DATA", "../shared/data"))
 PUBLISHED = {  # RMSE, log density: sparse GP; MC dropout

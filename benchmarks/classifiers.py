@@ -32,7 +32,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import mercer as mc
-from mercer.report.classification import reliability
+from mercer.scores import reliability
 
 DATA = Path(os.environ.get("MERCER_DATA", "../shared/data")) / "classification"
 SETS = {"sonar": "sonar", "ionosphere": "ionosphere", "vehicle": "vehicle", "segment": "keel_segment",

@@ -24,7 +24,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 import mercer as mc
-from mercer.report.classification import reliability
+from mercer.scores import reliability
 
 DATA = Path(os.environ.get("MERCER_DATA", "../shared/data"))
 MOST, JUDGED = 500, 1000  # rows to learn from, and to be predicted

@@ -15,9 +15,8 @@ from machine import table
 from tables import regression
 
 import mercer as mc
-from mercer.core.scores import crps
 from mercer.learning.heuristics import standard_kernel
-from mercer.report.regression import log_density
+from mercer.scores import crps, log_density
 
 NORMAL = {0.5: 0.6745, 0.8: 1.2816, 0.95: 1.96}
 MOST_TESTED = 1000

@@ -14,7 +14,7 @@ from scipy.special import expit
 import mercer as mc
 from mercer import kernels as k
 from mercer.core.text import table
-from mercer.report.classification import reliability
+from mercer.scores import reliability
 
 kernel = 1.0 * k.RBF(lengthscale=1.0)  # where learning begins
 WAYS = {

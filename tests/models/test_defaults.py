@@ -11,13 +11,13 @@ from sklearn.ensemble import BaggingRegressor
 
 import mercer as mc
 from mercer import kernels as k
-from mercer.core.scores import crps
 from mercer.learning import family
 from mercer.learning.climb import Optimum
 from mercer.learning.heuristics import standard_kernel, through_zero
 from mercer.learning.optimise import _judged
 from mercer.learning.resolution import originals, resolution
 from mercer.models.problem import Problem
+from mercer.scores import crps
 
 DATA = Path(os.environ.get("MERCER_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

@@ -10,7 +10,8 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.models.classification import GaussianProcessClassifier
 from mercer.models.records import Found
 from mercer.report import probabilities
-from mercer.report.classification import binned, reliability, report
+from mercer.report.classification import report
+from mercer.scores import binned, reliability
 
 KERNEL = 2.0 * k.RBF(0.7)
 

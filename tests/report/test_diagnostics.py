@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from mercer.report import diagnostics
+from mercer.scores import chance_range
 
 
 def drawn(n, d=1, noise=0.1, lengthscale=0.3, seed=0):
@@ -75,7 +76,7 @@ def test_what_chance_gives_is_binomial():
         below, above = stats.binom.cdf(k, n, p), stats.binom.sf(k - 1, n, p)
         assert diagnostics._binomial(k, n, p) == pytest.approx(min(1, 2 * min(below, above)))
     low, high = stats.binom.interval(0.95, 342, 0.8)
-    assert diagnostics.chance_range(342, 0.8) == pytest.approx((low / 342, high / 342))
+    assert chance_range(342, 0.8) == pytest.approx((low / 342, high / 342))
 
 
 def test_gross_outliers_are_named():

@@ -11,7 +11,7 @@ from mercer.cli.quantities import HeldOut
 from mercer.cli.tables import Rows
 from mercer.core.text import table
 from mercer.models.regression import GaussianProcessRegressor
-from mercer.report.regression import calibration
+from mercer.scores import calibration
 
 LEARNED_UNTIL = 1988.0  # thirty years of the series
 FORETOLD_UNTIL = 2010.0

@@ -9,7 +9,7 @@ import polars as pl
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, quantities
 from mercer.models.regression import GaussianProcessRegressor
-from mercer.report.regression import Calibration, calibration, interval
+from mercer.scores import Calibration, calibration, interval
 
 PATIENCE = 20.0  # seconds that a fit may be expected to take without being announced
 FILES = (

@@ -12,8 +12,8 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.lapack import blas, lapack
-from mercer.core.scores import crps
 from mercer.linalg.trend import Trend
+from mercer.scores import crps
 
 LOG_2PI = math.log(2 * math.pi)
 

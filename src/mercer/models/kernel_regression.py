@@ -24,7 +24,8 @@ from mercer.learning.optimise import learn, stages
 from mercer.learning.progress import Progress
 from mercer.models.conditional import DensityRegressor
 from mercer.models.estimator import wholly
-from mercer.models.records import Found, Iteration, LeaveOneOut, quoted, warn_of_interruption
+from mercer.models.records import Found, Iteration, quoted, warn_of_interruption
+from mercer.scores import LeaveOneOut
 
 PIECE = 1 << 25  # bytes of weights at a time
 CRITERIA = ("likelihood", "least_squares")

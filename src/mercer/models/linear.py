@@ -14,7 +14,7 @@ from mercer.kernels.custom import FeatureMap
 from mercer.kernels.functions import RowFunction
 from mercer.models.estimator import Regressor
 from mercer.models.regression import GaussianProcessRegressor
-from mercer.report.regression import log_density
+from mercer.scores import log_density
 
 
 class BayesianLinearRegression(Regressor):

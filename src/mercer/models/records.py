@@ -3,19 +3,9 @@
 import warnings
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from mercer.core.errors import InterruptedFitWarning, ModelWarning
 from mercer.core.text import rounded
 from mercer.learning import heuristics
-
-
-class LeaveOneOut(NamedTuple):
-    """Each observation predicted from all the others: means, variances (noise included) and log scores, all (n,)."""
-
-    mean: np.ndarray
-    variance: np.ndarray
-    log_score: np.ndarray
 
 
 class Iteration(NamedTuple):

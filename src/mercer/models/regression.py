@@ -19,7 +19,6 @@ from mercer.core.errors import (
 from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator, seed_of
-from mercer.core.scores import optimism
 from mercer.core.text import number, rounded, table
 from mercer.gp.mean import UNKNOWN
 from mercer.gp.process import GP
@@ -36,9 +35,10 @@ from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
 from mercer.models.plan import Plan, plan, search_stages
 from mercer.models.problem import Problem
-from mercer.models.records import Found, Iteration, LeaveOneOut, quoted, warn_of_interruption, warn_of_model
+from mercer.models.records import Found, Iteration, quoted, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.report.regression import log_density, report
+from mercer.report.regression import report
+from mercer.scores import LeaveOneOut, log_density, optimism
 
 SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)

@@ -7,7 +7,7 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_frame, as_matrix
 from mercer.plot.axes import new_axes, pyplot
 from mercer.plot.regression import IDEAL
-from mercer.report.classification import binned, checked
+from mercer.scores import binned, checked
 
 EDGES = np.linspace(0.0, 1.0, 11)
 MANY = 100  # rows, for bins of equal width

@@ -117,14 +117,6 @@ def _binomial(k: float, n: int, p: float) -> float:
     return min(1.0, 2 * min(below, above))
 
 
-def chance_range(n: int, level: float, share: float = 0.95) -> tuple[float, float]:
-    """Range of the coverage on n rows to expect of correct intervals of this level, with probability ``share``."""
-    k = np.arange(n)
-    below = betainc(n - k, k + 1, 1 - level)  # P(a count of at most k)
-    edges = np.searchsorted(below, [(1 - share) / 2, (1 + share) / 2])
-    return float(edges[0]) / n, float(edges[1]) / n
-
-
 def outliers(z) -> list[Finding]:
     """Rows further out than the largest of n normal residuals would be, in robust standard deviations."""
     n = len(z)

@@ -1,71 +1,21 @@
 """The report of a fitted regression."""
 
-import dataclasses
-import math
-
 import numpy as np
-from scipy.special import ndtri
 
 from mercer import gram
 from mercer.core.errors import DataError, MercerError
 from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric, take_rows
 from mercer.core.machine import in_words
-from mercer.core.scores import optimism
 from mercer.core.text import number, rounded, table
 from mercer.report import diagnostics
 from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
+from mercer.scores import Calibration, calibration, chance_range, log_density, optimism
 
-LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 DENSE_ROWS = 5000  # up to this, another factorisation takes little time
 BASIS = (
     "Checked: calibration, outliers, seasons, autocorrelation, curvature, noise level and skewness, on leave-one-out "
     "residuals at parameters learned from all rows."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Calibration:
-    """Coverage of central intervals at each level, and accuracy of the mean; ``z`` are the standardised residuals."""
-
-    levels: tuple[float, ...]
-    coverage: np.ndarray
-    rmse: float
-    mean_absolute_error: float
-    r2: float
-    log_density: float
-    z: np.ndarray
-
-    def __str__(self):
-        rows = []
-        for level, found in zip(self.levels, self.coverage, strict=True):
-            low, high = diagnostics.chance_range(len(self.z), level)
-            rows.append([f"{level:.0%}", f"{found:.1%}", f"{low:.1%} to {high:.1%}"])
-        return table(["interval", "covers", "expected by chance"], rows)
-
-
-def standardised(y, mean, deviation) -> np.ndarray:
-    """Residuals in standard deviations; zero where y equals the mean, even if the deviation is zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(y == mean, 0.0, (y - mean) / deviation)
-
-
-def log_density(y, mean, deviation) -> np.ndarray:
-    """ln N(y | mean, deviation^2); infinite, not NaN, where the deviation is zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        density = -0.5 * standardised(y, mean, deviation) ** 2 - np.log(deviation) - 0.5 * math.log(2 * math.pi)
-    return np.where(deviation > 0, density, np.where(y == mean, np.inf, -np.inf))
-
-
-def calibration(y, mean, deviation) -> Calibration:
-    """Compare predictions with the measurements y (n,)."""
-    y, mean, deviation = (np.asarray(v, dtype=float) for v in (y, mean, deviation))
-    missed = y - mean
-    z = standardised(y, mean, deviation)
-    coverage = np.array([np.mean(np.abs(z) <= ndtri(0.5 + level / 2)) for level in LEVELS])
-    spread = float(np.sum((y - y.mean()) ** 2))
-    r2 = 1 - float(missed @ missed) / spread if spread > 0 else float("nan")
-    rmse, mae = float(np.sqrt(np.mean(missed**2))), float(np.mean(np.abs(missed)))
-    return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(log_density(y, mean, deviation))), z)
 
 
 def report(model, X=None, y=None) -> Report:
@@ -166,8 +116,8 @@ def _beside(held: Calibration, left_out: Calibration) -> str:
         ["log density a row", *(f"{found.log_density:.4f}" for found in both)],
     ]
     coverage = []
-    for i, level in enumerate(LEVELS):
-        low, high = diagnostics.chance_range(len(held.z), level)
+    for i, level in enumerate(held.levels):
+        low, high = chance_range(len(held.z), level)
         shares = [f"{held.coverage[i]:.1%}", f"{low:.1%} to {high:.1%}", f"{left_out.coverage[i]:.1%}"]
         coverage.append([f"{level:.0%}", *shares])
     head = ["interval", "held out", "expected by chance", "leave-one-out"]
@@ -238,9 +188,3 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
     if model.numerics_["residual"] > 1e-6:
         found.append("the linear solve lost accuracy to rounding: more noise, or a rougher kernel, would help.")
     return found
-
-
-def interval(mean, deviation, level: float):
-    """Central interval that should cover a share ``level`` of new measurements."""
-    z = float(ndtri(0.5 + level / 2))
-    return mean - z * deviation, mean + z * deviation

@@ -1,0 +1,244 @@
+"""Scores of predictions: log density, CRPS, coverage of intervals, reliability of probabilities, rows left out."""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import betainc, ndtr, ndtri
+
+from mercer.core.errors import DataError, ParameterError
+from mercer.core.inputs import as_matrix
+from mercer.core.text import table
+
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of central intervals
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+class LeaveOneOut(NamedTuple):
+    """Each observation predicted from all the others: means, variances (noise included) and log scores, all (n,)."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    log_score: np.ndarray
+
+
+def standardised(y, mean, deviation) -> np.ndarray:
+    """Residuals in standard deviations; zero where y equals the mean, even if the deviation is zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(y == mean, 0.0, (y - mean) / deviation)
+
+
+def log_density(y, mean, deviation) -> np.ndarray:
+    """ln N(y | mean, deviation^2); infinite, not NaN, where the deviation is zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = -0.5 * standardised(y, mean, deviation) ** 2 - np.log(deviation) - 0.5 * math.log(2 * math.pi)
+    return np.where(deviation > 0, density, np.where(y == mean, np.inf, -np.inf))
+
+
+def crps(y, mean, deviation) -> np.ndarray:
+    """Continuous ranked probability score of N(mean, deviation^2) (Gneiting and Raftery 2007, eq 21): in the units of
+    y, the lower the better; the absolute error where the deviation is zero."""
+    y, mean, deviation = (np.asarray(value, dtype=float) for value in (y, mean, deviation))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(deviation > 0, (y - mean) / deviation, np.inf)
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    scored = deviation * (np.where(np.isfinite(z), z, 0.0) * (2 * ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
+    return np.where(deviation > 0, scored, np.abs(y - mean))
+
+
+def optimism(n: int, parameters: int) -> float:
+    """How much larger squared errors of new rows are than those of n rows that k parameters were learned from:
+    (n + k) / (n - k), as in Akaike's final prediction error. k counts as half of the rows at most."""
+    k = min(parameters, n // 2)
+    return (n + k) / (n - k)
+
+
+def interval(mean, deviation, level: float):
+    """Central interval that should cover a share ``level`` of new measurements."""
+    z = float(ndtri(0.5 + level / 2))
+    return mean - z * deviation, mean + z * deviation
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Coverage of central intervals at each level, and accuracy of the mean; ``z`` are the standardised residuals."""
+
+    levels: tuple[float, ...]
+    coverage: np.ndarray
+    rmse: float
+    mean_absolute_error: float
+    r2: float
+    log_density: float
+    z: np.ndarray
+
+    def __str__(self):
+        rows = []
+        for level, found in zip(self.levels, self.coverage, strict=True):
+            low, high = chance_range(len(self.z), level)
+            rows.append([f"{level:.0%}", f"{found:.1%}", f"{low:.1%} to {high:.1%}"])
+        return table(["interval", "covers", "expected by chance"], rows)
+
+
+def calibration(y, mean, deviation) -> Calibration:
+    """Compare predictions with the measurements y (n,)."""
+    y, mean, deviation = (np.asarray(v, dtype=float) for v in (y, mean, deviation))
+    missed = y - mean
+    z = standardised(y, mean, deviation)
+    coverage = np.array([np.mean(np.abs(z) <= ndtri(0.5 + level / 2)) for level in LEVELS])
+    spread = float(np.sum((y - y.mean()) ** 2))
+    r2 = 1 - float(missed @ missed) / spread if spread > 0 else float("nan")
+    rmse, mae = float(np.sqrt(np.mean(missed**2))), float(np.mean(np.abs(missed)))
+    return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(log_density(y, mean, deviation))), z)
+
+
+def chance_range(n: int, level: float, share: float = 0.95) -> tuple[float, float]:
+    """Range of the coverage on n rows to expect of correct intervals of this level, with probability ``share``."""
+    k = np.arange(n)
+    below = betainc(n - k, k + 1, 1 - level)  # P(a count of at most k)
+    edges = np.searchsorted(below, [(1 - share) / 2, (1 + share) / 2])
+    return float(edges[0]) / n, float(edges[1]) / n
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+
+
+class Bins(NamedTuple):
+    """Rows binned by a predicted probability: edges, counts, mean prediction and observed frequency, each (B,)."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    counts: np.ndarray
+    predicted: np.ndarray
+    observed: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reliability:
+    """Calibration and accuracy of predicted probabilities.
+
+    ``bins`` group rows by the probability of the predicted class. ``calibration_error`` is the mean distance between
+    predicted probability and observed frequency over the bins, weighted by their rows (the expected calibration error,
+    ECE). Correct probabilities have one too, by chance: ``by_chance`` on average, with standard deviation
+    ``chance_deviation``. ``log_loss`` is the mean of -ln p(true class), ``brier`` the mean squared distance of the
+    probabilities from the 0/1 indicators, summed over classes (Brier 1950).
+    """
+
+    bins: Bins
+    calibration_error: float
+    by_chance: float
+    chance_deviation: float
+    error_rate: float
+    log_loss: float
+    brier: float
+
+    @property
+    def counts(self) -> np.ndarray:
+        return self.bins.counts
+
+    @property
+    def confidence(self) -> np.ndarray:
+        return self.bins.predicted
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        return self.bins.observed
+
+    def table(self) -> str:
+        """The bins, one per line."""
+        rows = [
+            [f"{low:.1%} to {high:.1%}", f"{count:,}", f"{predicted:.1%}", f"{observed:.1%}"]
+            for low, high, count, predicted, observed in zip(*self.bins, strict=True)
+        ]
+        return table(["probability of the predicted class", "rows", "on average", "correct"], rows)
+
+    def __str__(self):
+        chance = f"calibration error {self.calibration_error:.1%}; chance alone gives {self.by_chance:.1%}"
+        return f"{self.table()}\n\n{chance}"
+
+
+def reliability(codes, probability, bins=10) -> Reliability:
+    """Compare predicted probabilities (n, C) with the true classes (n,), numbered from 0.
+
+    ``bins`` is the number of bins of equal counts (reduced so that each has at least ten rows), or their edges.
+
+    >>> found = reliability([0, 1, 1, 1], [[0.8, 0.2], [0.3, 0.7], [0.4, 0.6], [0.6, 0.4]])
+    >>> found.error_rate, round(found.log_loss, 3), round(found.brier, 3), round(found.calibration_error, 3)
+    (0.25, 0.502, 0.325, 0.075)
+    """
+    codes, P = checked(codes, probability)
+    n = len(codes)
+    confidence, right = P.max(axis=1), P.argmax(axis=1) == codes
+    found = binned(confidence, right, bins)
+    share = found.counts / n
+    # The observed frequency in a bin has variance s^2 = sum p (1 - p) / n_b^2; |N(0, s^2)| has mean (2 / pi)^1/2 s and
+    # variance (1 - 2 / pi) s^2.
+    which = np.searchsorted(found.lower, confidence, side="right") - 1
+    varies = np.sqrt(np.bincount(which, confidence * (1 - confidence), minlength=len(share))) / found.counts
+    truth = np.zeros_like(P)
+    truth[np.arange(n), codes] = 1.0
+    with np.errstate(divide="ignore"):
+        log_loss = -float(np.mean(np.log(P[np.arange(n), codes])))
+    return Reliability(
+        found,
+        calibration_error=float(share @ np.abs(found.predicted - found.observed)),
+        by_chance=math.sqrt(2 / math.pi) * float(share @ varies),
+        chance_deviation=math.sqrt(1 - 2 / math.pi) * float(np.linalg.norm(share * varies)),
+        error_rate=float(np.mean(~right)),
+        log_loss=log_loss,
+        brier=float(np.mean(np.sum((P - truth) ** 2, axis=1))),
+    )
+
+
+def checked(codes, probability) -> tuple[np.ndarray, np.ndarray]:
+    """Validated class numbers (n,) and probabilities (n, C)."""
+    P = as_matrix(probability, "probability")
+    codes = np.asarray(codes)
+    if P.shape[1] < 2:
+        raise DataError(
+            f"probability must have a column for each of two or more classes; got shape {np.shape(probability)}. For "
+            "two classes, give np.column_stack([1 - p, p])."
+        )
+    if codes.shape != (len(P),) or codes.dtype.kind not in "iub":
+        raise DataError(f"codes must be {len(P)} integers, one per row of probability; got {codes.dtype} "
+                        f"{codes.shape}.")  # fmt: skip
+    codes = codes.astype(int)
+    if len(codes) == 0 or codes.min() < 0 or codes.max() >= P.shape[1]:
+        raise DataError(
+            f"codes must lie between 0 and {P.shape[1] - 1}, the columns of probability; got {_range(codes)}."
+        )
+    if P.min() < 0 or np.abs(P.sum(axis=1) - 1).max() > 1e-6:
+        raise DataError("probability must be non-negative, and each row must sum to one.")
+    return codes, P
+
+
+def _range(codes) -> str:
+    return f"{codes.min()} to {codes.max()}" if len(codes) else "none"
+
+
+def binned(p, happened, bins=10) -> Bins:
+    """Bin probabilities p (n,) and outcomes (n,): ``bins`` of equal counts, or edges. Empty bins are dropped."""
+    if np.ndim(bins) == 0:
+        if not bins >= 1:
+            raise ParameterError(f"bins must be at least 1, or an array of edges; got {bins!r}.")
+        wanted = min(int(bins), max(1, len(p) // 10))
+        first = np.arange(wanted) * len(p) // wanted  # row of each bin, sorted by p
+        edges = np.append(np.unique(np.sort(p)[first]), p.max())
+    else:
+        edges = np.asarray(bins, dtype=float)
+        if (
+            edges.ndim != 1
+            or len(edges) < 2
+            or (np.diff(edges) <= 0).any()
+            or edges[0] > p.min()
+            or edges[-1] < p.max()
+        ):
+            raise ParameterError("edges of bins must increase and enclose all probabilities, such as 0, 0.1, ..., 1.")
+    which = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, len(edges) - 2)
+    counts = np.bincount(which, minlength=len(edges) - 1)
+    some = counts > 0
+    sums = (np.bincount(which, weights, minlength=len(counts))[some] for weights in (p, happened))
+    predicted, observed = (total / counts[some] for total in sums)
+    return Bins(edges[:-1][some], edges[1:][some], counts[some], predicted, observed)
