@@ -209,17 +209,18 @@ def test_one_lengthscale_or_one_each_and_a_linear_term_or_none():
     np.testing.assert_allclose(far, 6 * X[:5] @ np.arange(6.0), atol=4.0)  # a line goes on
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_without_a_linear_term_a_nearly_linear_function_is_still_found(seed):
+def test_without_a_linear_term_a_nearly_linear_function_is_still_found():
     """Long lengthscales are as good as the linear term, where the rest of the function was only noise."""
-    rows = np.random.default_rng(seed).permutation(442)[:200]
-    X, y = (part[rows] for part in load_diabetes(scaled=False, return_X_y=True))
-    tried = mc.GaussianProcessRegressor(progress=False).fit(X, y).choice_.tried
-    evidence = {found.member: found.log_evidence for found in tried}
-    plain = [member for member in evidence if not member.linear and member.nu > 1]
-    assert plain
-    for member in plain:
-        assert evidence[member] > evidence[member._replace(linear=True)] - 10
+    lost = []
+    for seed in range(4):
+        rows = np.random.default_rng(seed).permutation(442)[:200]
+        X, y = (part[rows] for part in load_diabetes(scaled=False, return_X_y=True))
+        tried = mc.GaussianProcessRegressor(progress=False).fit(X, y).choice_.tried
+        evidence = {found.member: found.log_evidence for found in tried}
+        lost += [evidence[member._replace(linear=True)] - value for member, value in evidence.items()
+                 if not member.linear and member.nu > 1]  # fmt: skip
+    assert len(lost) >= 2
+    assert max(lost) < 10
 
 
 def test_more_rows_than_the_first_decide_between_the_best():

@@ -23,14 +23,17 @@ from mercer.learning.progress import Progress
 FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
 NOISE = 0.1  # of the target's variance, where climbs begin
 # Factors on lengthscales, noise, and factors on the linear term at the starts: little noise and much lead to different
-# optima. One is nearly a plane; where lengthscales are short, they belong to what is left of a plane.
-STARTS = ((1.0, NOISE, 1.0), (1 / 3, 1e-3, 30.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE, 30.0))
+# optima. One is nearly a plane.
+STARTS = ((1.0, NOISE, 1.0), (1 / 3, 1e-3, 1.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE, 1.0))
+STEEP = 30.0  # factor on the linear term that short lengthscales get, for what is rough around a plane
 OFF = -35.0  # ln theta3 / theta0 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
 MANY_ROWS, FADES = 100, 20.0  # rows from which there is no prior, and where its weight is one
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
 ITERATIONS, ENOUGH = 100, 0.05  # of a climb at most, and nats: it ends here when less is left to gain
+APART = 20.0  # nats between two smoothnesses, on some hundred rows: they are at different optima
+NEARLY = 0.5  # nats: of a climb that began near its end, at the maximum on fewer rows
 MARGIN = 0.15  # of the best score: members that are not further behind are compared on more rows
 PRICE = 1.0  # share of the rows that a parameter costs in the score: rows left out took part in learning it
 
@@ -178,13 +181,14 @@ def begin(problem, noise: float = NOISE) -> np.ndarray:
     return theta + np.where(np.isin(np.arange(len(theta)), lengths), 0.0, size)
 
 
-def starts(problem) -> list[tuple[str, np.ndarray]]:
-    """Where heats begin: lengthscales on the scale of the data and several times shorter and longer."""
+def starts(problem, steep: bool) -> list[tuple[str, np.ndarray]]:
+    """Where heats begin: lengthscales on the scale of the data and several times shorter and longer; the short ones
+    beside a plane, if it is to be ``steep``."""
     coordinates, found = Coordinates(problem.names()), []
     for stretch, noise, linear in STARTS:
         theta = coordinates.stretched(begin(problem, noise), stretch)
         if coordinates.linear is not None:
-            theta[coordinates.linear] += math.log(linear)
+            theta[coordinates.linear] += math.log(STEEP if steep and stretch < 1 else linear)
         found.append((f"lengthscales x {stretch:.2g}, noise {noise:g}", theta))
     return found
 
@@ -224,7 +228,7 @@ class Contest:
         self.prior = WeakPrior.of(problem)
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
         self._objectives: dict[float, Objective] = {}
-        self.thetas = np.stack([theta for _, theta in starts(problem)])
+        self.thetas = np.stack([theta for _, theta in starts(problem, steep=False)])
         self._box = self.thetas.min(axis=0) - REACH, self.thetas.max(axis=0) + REACH
         if self.coordinates.linear is not None:
             self._box[0][self.coordinates.linear] += OFF
@@ -254,7 +258,7 @@ class Contest:
         done = f"{self.m:,} of {self.problem.n:,} rows, {len(self.tried)} done"
         self._progress(f"choosing the kernel on {done}")
 
-    def settle(self, member: Member, origins, keep: int = 1, iterations: int = ITERATIONS) -> Tried | None:
+    def settle(self, member: Member, origins, keep: int = 1, enough: float = ENOUGH) -> Tried | None:
         """At the highest maximum reached from the best of these places after a few iterations."""
         objective, span = self.objective(member.nu), self.coordinates.span(member)
         origins = [theta if member.linear else self.coordinates.without_linear(theta) for theta in origins]
@@ -264,13 +268,31 @@ class Contest:
         if len(origins) > keep:
             run = [climb(objective, theta, "", "lbfgs", span, None, HEAT, ENOUGH) for theta in origins]
             origins = [o.theta for o in sorted(run, key=lambda optimum: -optimum.value)[:keep]]
-        climbs = [climb(objective, theta, "", "lbfgs", span, None, iterations, ENOUGH) for theta in origins]
+        climbs = [climb(objective, theta, "", "lbfgs", span, None, ITERATIONS, enough) for theta in origins]
         found = max(climbs, key=lambda optimum: optimum.value)
         score = left_out_score(objective.evidence, np.clip(found.theta, *objective.box))
         evidence = found.value - (0.0 if self.prior is None else self.prior(found.theta)[0])
         penalised = score * (1 + PRICE * span.shape[1] / self.m)
         self.tried[member] = Tried(member, evidence, penalised, found.theta, self.m)
         return self.tried[member]
+
+    def follow(self, own: Tried):
+        """Settle once more, from where the member with the highest evidence is, if that is higher than where this one is,
+        or if its own evidence is so much lower that the smoothness cannot be the reason."""
+        alike = [other for other in self.tried.values() if other.member.each == own.member.each]
+        leader, here = max(alike, key=lambda tried: tried.log_evidence), self.tried[own.member]
+        theta = leader.theta.copy()
+        if self.coordinates.linear is not None and own.member.linear and not leader.member.linear:
+            theta[self.coordinates.linear] = own.theta[self.coordinates.linear]
+        elif not own.member.linear:
+            theta = self.coordinates.without_linear(theta)
+        there = self.objective(own.member.nu).at(theta, gradient=False)
+        if leader is here or there is None:
+            return
+        if there[0] > here.log_evidence or leader.log_evidence > here.log_evidence + APART:
+            again = self.settle(own.member, [theta], enough=NEARLY)
+            if again is None or again.log_evidence < here.log_evidence:
+                self.tried[own.member] = here
 
     def by_evidence(self, member: Member, thetas) -> list[np.ndarray]:
         """Those where the member has the highest evidence first."""
@@ -326,8 +348,11 @@ def choose(problem, rows, later=(), progress: Progress | None = None) -> Choice:
             break
         with Contest(problem, rows, progress) as contest:
             try:
-                for found in _finalists(ranked):
-                    contest.settle(found.member, [found.theta], iterations=HEAT // 2)
+                finalists = _finalists(ranked)
+                for found in finalists:
+                    contest.settle(found.member, [found.theta], enough=NEARLY)
+                for found in finalists:  # more rows may have led one of them to another optimum
+                    contest.follow(found)
             except KeyboardInterrupt:
                 interrupted = True
             else:

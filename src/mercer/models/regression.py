@@ -194,7 +194,7 @@ class GaussianProcessRegressor(Regressor):
             return family.simplified(problem, best.member, learned)
         count = 0 if first > FEW_ROWS_TO_SEARCH else DRAWN
         drawn = family.random_starts(problem, best.member, count, generator(seed))
-        candidates = [("the choice of the kernel", best.theta), *family.starts(problem), *drawn]
+        candidates = [("the choice of the kernel", best.theta), *family.starts(problem, steep=True), *drawn]
         if not best.member.linear:
             candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
         prior = family.WeakPrior.of(problem)
