@@ -111,6 +111,7 @@ class Coordinates:
         self.size = len(names)
         self.lengths = np.array([i for i, name in enumerate(names) if name.startswith("theta1")])
         self.linear = names.index("theta3") if "theta3" in names else None
+        self.noise = names.index("noise") if "noise" in names else None
 
     def span(self, member: Member) -> np.ndarray:
         """Directions along which the member's parameters move: (p, k)."""
@@ -140,7 +141,8 @@ class Coordinates:
         long = theta.copy()
         long[self.lengths] = self.stretched(scaled, 10.0)[self.lengths]
         long[0] = theta[self.linear] - long[self.lengths].mean()
-        long[-1] = np.logaddexp(theta[0], theta[-1])
+        if self.noise is not None:
+            long[self.noise] = np.logaddexp(theta[0], theta[self.noise])
         return self.without_linear(long)
 
 
@@ -277,10 +279,13 @@ class Contest:
         return self.tried[member]
 
     def follow(self, own: Tried):
-        """Settle once more, from where the member with the highest evidence is, if that is higher than where this one is,
-        or if its own evidence is so much lower that the smoothness cannot be the reason."""
+        """Settle once more, from where the member with the highest evidence ended: if that is higher than where this
+        one ended, or if its own evidence is so much lower that the smoothness cannot be the reason."""
+        here = self.tried.get(own.member)
+        if here is None:
+            return
         alike = [other for other in self.tried.values() if other.member.each == own.member.each]
-        leader, here = max(alike, key=lambda tried: tried.log_evidence), self.tried[own.member]
+        leader = max(alike, key=lambda tried: tried.log_evidence)
         theta = leader.theta.copy()
         if self.coordinates.linear is not None and own.member.linear and not leader.member.linear:
             theta[self.coordinates.linear] = own.theta[self.coordinates.linear]
