@@ -49,6 +49,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/inferences.py
 	$(BIN)/python benchmarks/usps.py
 	$(BIN)/python benchmarks/optima.py
+	$(BIN)/python benchmarks/default_fit.py
 	$(BIN)/python benchmarks/simulated.py
 	$(BIN)/python benchmarks/defaults.py
 
