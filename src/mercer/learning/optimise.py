@@ -9,7 +9,7 @@ of rows, tells the next stage how to step.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -79,6 +79,7 @@ def learn(
     also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
     ceiling: np.ndarray | float = np.inf, floor: np.ndarray | float = -np.inf, sizes: Sequence[int] | None = None,
     heats: bool = False, span=None, judge: Callable | None = None, loosened: Callable | None = None,
+    later: Mapping[int, tuple[str, np.ndarray]] | None = None,
 ) -> Learned:  # fmt: skip
     """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
 
@@ -88,7 +89,8 @@ def learn(
     objective in the progress line; ``tolerance`` multiplies the gain that is not worth another step. Logarithms go
     ``reach`` far at most, and no theta above its ``ceiling`` or below its ``floor``. Parameters move along the columns
     of ``span`` (p, k). Optima whose values tie are ordered by ``judge(theta)``, the higher the better.
-    ``loosened(theta)`` moves parameters off plateaus that few rows led to; None if none is on one.
+    ``loosened(theta)`` moves parameters off plateaus that few rows led to; None if none is on one. ``later`` has a
+    start for stages with so many rows.
     """
     if method not in METHODS:
         raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
@@ -188,9 +190,17 @@ def learn(
                     counts = [optimum.times_found for optimum in best]
                     paths = [optimum.path for optimum in best]
                     other = None if loosened is None else loosened(reached[0][1])
+                    entering = (later or {}).get(sizes[sizes.index(size) + 1])
                     if other is not None:
                         reached.append((f"{best[0].start}, loosened", other))
-                        metrics, counts, paths = [*metrics, None], [*counts, 1], [*paths, []]
+                    if entering is not None:
+                        reached.append(entering)
+                    new = len(reached) - len(metrics)
+                    metrics, counts, paths = (
+                        metrics + [None] * new,
+                        counts + [1] * new,
+                        paths + [[] for _ in range(new)],
+                    )
     except KeyboardInterrupt:
         if objective is None or objective.best is None:
             if not best:

@@ -201,6 +201,7 @@ class GaussianProcessRegressor(Regressor):
         problem, learned = self._learn(
             problem, seed, candidates, prior, span=coordinates.span(best.member),
             loosened=lambda theta: family.loosened(problem, theta),
+            later={best.rows: ("the choice of the kernel", best.theta)},
         )  # fmt: skip
         learned.evaluations += choice.evaluations
         if prior is not None:  # told is the evidence
