@@ -198,7 +198,8 @@ def test_passes_through_jax_transformations(kernel, d):
 
 @battery
 def test_single_precision_code_of_the_caller_stays_single(kernel, d):
-    # JAX keeps the buffer of a NumPy constant it met in double precision, and would take it for single: a fresh one.
+    # JAX 0.10 confuses an argument with the same array held as a constant by a double precision program, as `slopes`
+    # holds the kernel's: hence a copy.
     kernel = copy.deepcopy(kernel)
     X = inputs(kernel, 5, d).astype(np.float32)
     assert jnp.ones(1).dtype == np.float32

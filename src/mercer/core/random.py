@@ -54,7 +54,7 @@ def entropy(random_state) -> int | None:
 
 
 def seed_of(random_state) -> int:
-    """One number, also of a generator, which would give another at every call. None is 0: the same data, the same
+    """An integer seed, drawn once from a generator, to be used in several places. None is 0: the same data, the same
     model."""
     return entropy(random_state) or 0
 

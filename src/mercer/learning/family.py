@@ -25,15 +25,15 @@ NOISE = 0.1  # of the target's variance, where climbs begin
 # Factors on lengthscales, noise, and factors on the linear term at the starts: little noise and much lead to different
 # optima. One is nearly a plane.
 STARTS = ((1.0, NOISE, 1.0), (1 / 3, 1e-3, 1.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE, 1.0))
-STEEP = 30.0  # factor on the linear term that short lengthscales get, for what is rough around a plane
+STEEP = 30.0  # factor on the linear term beside short lengthscales: a plane with rough residuals
 OFF = -35.0  # ln theta3 / theta0 of a linear term that is not there
 ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
 FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
 MANY_ROWS, FADES = 100, 20.0  # rows from which there is no prior, and where its weight is one
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
 ITERATIONS, ENOUGH = 100, 0.05  # of a climb at most, and nats: it ends here when less is left to gain
-APART = 20.0  # nats between two smoothnesses, on some hundred rows: they are at different optima
-NEARLY = 0.5  # nats: of a climb that began near its end, at the maximum on fewer rows
+APART = 20.0  # nats: smoothnesses whose evidence differs by more are at different optima
+NEARLY = 0.5  # nats: climbs that begin at the maximum on fewer rows end here
 MARGIN = 0.15  # of the best score: members that are not further behind are compared on more rows
 PRICE = 1.0  # share of the rows that a parameter costs in the score: rows left out took part in learning it
 
@@ -184,8 +184,8 @@ def begin(problem, noise: float = NOISE) -> np.ndarray:
 
 
 def starts(problem, steep: bool) -> list[tuple[str, np.ndarray]]:
-    """Where heats begin: lengthscales on the scale of the data and several times shorter and longer; the short ones
-    beside a plane, if it is to be ``steep``."""
+    """Where heats begin: lengthscales on the scale of the data and several times shorter and longer. If ``steep``, the
+    short ones come with a large linear term."""
     coordinates, found = Coordinates(problem.names()), []
     for stretch, noise, linear in STARTS:
         theta = coordinates.stretched(begin(problem, noise), stretch)

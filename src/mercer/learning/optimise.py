@@ -30,7 +30,7 @@ COARSE = 0.05  # nats: rivals are compared where less is left to gain
 CLOSE = 0.2  # nats: a coarse climb that ended this close to the best may lead above it
 SAME = 0.02  # logarithms closer than this are one place
 BEHIND = 4.0  # nats on the subset: optima further behind the best are dropped
-CURVED = 4.0  # times the difference of two values: where the quadratic falls by more is another optimum
+CURVED = 4.0  # ratio of the quadratic's fall to the true one, above which a point belongs to another optimum
 TIE = 0.5  # nats: evidence this close does not tell two optima apart
 TOLD = 0.01  # share of a score on rows left out: a smaller difference does not either
 
@@ -131,7 +131,7 @@ def learn(
                 enough = (2e-2 if not final else 1e-3 if len(sizes) > 1 else 1e-4) * tolerance
                 enough = min(enough, LEFT) if final else enough
                 if first:
-                    there = _with_values(objective, reached)
+                    there = _with_values(objective, reached, gradient=heats or len(reached) == 1)
                     jitter, amplitude = evidence.jitter, objective.amplitude
                     if not there:
                         break
@@ -215,11 +215,12 @@ def learn(
     return Learned(best, history, evaluations, jitter, interrupted)
 
 
-def _with_values(objective, candidates):
-    """Those (name, value, theta) that have one. If none has, jitter grows until one does."""
+def _with_values(objective, candidates, gradient: bool):
+    """Those (name, value, theta) that have one. If none has, jitter grows until one does. With ``gradient``, where all
+    of them are climbed from."""
     evidence, relative = objective.evidence, 0.0
     while True:
-        values = [objective.at(theta) for _, theta in candidates]
+        values = [objective.at(theta, gradient) for _, theta in candidates]
         there = [(name, v[0], v[2]) for (name, _), v in zip(candidates, values, strict=True) if v is not None]
         if there or relative >= 1e-5 or not np.isfinite(evidence.diagonal):
             return there

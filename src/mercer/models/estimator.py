@@ -40,15 +40,10 @@ class Estimator(BaseEstimator):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Constructor arguments by name; with ``deep`` also those inside them, as in ``kernel__lengthscale``."""
-        params = {}
-        for name in self._parameter_names():
-            value = params[name] = getattr(self, name)
-            if not deep or isinstance(value, type):
-                continue
-            if isinstance(value, Kernel):
+        params = super().get_params(deep)
+        for name, value in list(params.items()):
+            if deep and isinstance(value, Kernel):
                 params |= {f"{name}__{inner}": setting for inner, setting in value.parameters.items()}
-            elif hasattr(value, "get_params"):
-                params |= {f"{name}__{inner}": setting for inner, setting in value.get_params().items()}
         return params
 
     def set_params(self, **params):

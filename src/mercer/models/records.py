@@ -55,7 +55,7 @@ def warn_of_model(model, kernels, X, unknown_mean: bool):
 
 
 def warn_of_interruption(evaluations: int, stacklevel: int):
-    """``stacklevel``: from here to the caller's line."""
+    """``stacklevel`` as in `warnings.warn`, counted from here."""
     warnings.warn(
         f"the fit was interrupted after {evaluations} evaluations; the model has the best parameters found until then.",
         InterruptedFitWarning,
