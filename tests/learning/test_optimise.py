@@ -184,6 +184,29 @@ def test_interrupting_leaves_the_best_model_so_far(monkeypatch):
     assert len(model.optima_) == 1  # those of fewer rows could not be compared with it
 
 
+def test_interrupting_a_later_stage_keeps_the_steps_of_the_first(monkeypatch):
+    from mercer.learning import evidence as module
+
+    original = module.FunctionSpace.__call__
+    called = []
+
+    def interrupted(self, *args, **kwargs):
+        called.append(self.n)
+        if called.count(520) == 5:
+            raise KeyboardInterrupt
+        return original(self, *args, **kwargs)
+
+    rng = np.random.default_rng(4)
+    A = rng.uniform(0, 10, size=(520, 1))
+    monkeypatch.setattr(module.FunctionSpace, "__call__", interrupted)
+    with pytest.warns(mc.InterruptedFitWarning):
+        model = fit(1.0 * k.RBF(), A, np.sin(A[:, 0]) + 0.1 * rng.normal(size=520))
+    assert [step.rows for step in model.history_][0] == 300
+    assert {step.rows for step in model.history_} <= {300, 520}
+    assert [found.start for found in model.optima_] == ["interrupted"]
+    assert model.score(A, np.sin(A[:, 0])) > 0.98
+
+
 def test_interrupting_after_learning_keeps_what_was_learned(monkeypatch):
     original, calls = mc.GaussianProcessRegressor._posterior, {"n": 0}
 

@@ -195,18 +195,15 @@ def learn(
                         reached.append((f"{best[0].start}, loosened", other))
                     if entering is not None:
                         reached.append(entering)
-                    new = len(reached) - len(metrics)
-                    metrics, counts, paths = (
-                        metrics + [None] * new,
-                        counts + [1] * new,
-                        paths + [[] for _ in range(new)],
-                    )
+                    for _ in reached[len(metrics) :]:
+                        metrics, counts, paths = [*metrics, None], [*counts, 1], [*paths, []]
     except KeyboardInterrupt:
         if objective is None or objective.best is None:
             if not best:
                 raise
         else:
-            best = [Optimum(*objective.best, start="interrupted", converged=False)]  # others may be of other rows
+            path = best[0].path if best else []  # the optima of earlier stages are of fewer rows; their steps led here
+            best = [Optimum(*objective.best, start="interrupted", converged=False, path=path)]
         interrupted = True
     finally:
         progress.close()
