@@ -16,7 +16,7 @@ from mercer.kernels.stationary import Standard
 
 MOST_ROWS = 600
 FEW = 2  # columns up to which squared differences are kept
-NEAR = 1e-2  # share of squared norms: smaller squared distances lose digits in the matrix product
+NEAR = 1e-3  # share of squared norms: smaller squared distances lose digits in the matrix product
 STRIP = 128  # rows
 FIELDS = ("theta0", "theta1", "theta2", "theta3")
 
