@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mercer import basis, datasets, kernels, plot, priors
+    from mercer.check import check_kernel, mercer_expansion
     from mercer.core.errors import (
         DataError,
         FileError,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         ParameterError,
     )
     from mercer.gp.process import GP
-    from mercer.kernels.check import check_kernel, mercer_expansion
     from mercer.models.classification import GaussianProcessClassifier
     from mercer.models.density import ParzenDensity
     from mercer.models.discriminant import KernelFisherDiscriminant
@@ -48,7 +48,7 @@ __version__ = "0.1.0"
 _SUBMODULES = ("basis", "datasets", "kernels", "plot", "priors")
 _HOMES = {  # of public names, which are loaded when first asked for
     "BayesianLinearRegression": "mercer.models.linear",
-    "check_kernel": "mercer.kernels.check",
+    "check_kernel": "mercer.check",
     "DataError": "mercer.core.errors",
     "FileError": "mercer.core.errors",
     "ForkedProcessError": "mercer.core.errors",
@@ -65,7 +65,7 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "KernelPerceptron": "mercer.models.perceptron",
     "KernelRidge": "mercer.models.ridge",
     "load": "mercer.persist",
-    "mercer_expansion": "mercer.kernels.check",
+    "mercer_expansion": "mercer.check",
     "MercerError": "mercer.core.errors",
     "ModelWarning": "mercer.core.errors",
     "NadarayaWatson": "mercer.models.kernel_regression",

@@ -55,7 +55,7 @@ def test_a_gaussian_likelihood_is_done_exactly(infer):
 def test_elsewhere_a_gaussian_likelihood_gives_the_process():
     kernel, y, Z = 2.0 * k.RBF(0.8), RNG.normal(size=25), RNG.normal(size=(7, 2))
     found = laplace(upper(kernel(X)), y, Gaussian(0.3), gradient=False)
-    posterior = LatentPosterior(kernel, X, found.a, np.sqrt(found.S), np.tril(found.factor.L))
+    posterior = LatentPosterior(kernel, X, found.a, np.sqrt(found.S), np.tril(found.factor.lower))
     process = mc.GP(kernel).condition(X, y, noise=0.3)
     mean, variance = posterior.moments(Z)
     np.testing.assert_allclose(mean, process.mean(Z), atol=1e-10)

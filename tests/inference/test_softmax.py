@@ -156,7 +156,7 @@ def test_two_classes_are_the_logistic_model_with_twice_the_kernel():
         slope = found.slope([lambda inverse, a: triangle.contract(theta, inverse, a)])
         double = Covariance(2 * K)
         other = binary.laplace(double, 1.0 - 2.0 * y, Logistic())
-        lower = np.asfortranarray(np.tril(double.factor(other.S).L))
+        lower = np.asfortranarray(np.tril(double.factor(other.S).lower))
         peer = LatentPosterior(2 * kernel, X, other.a, np.sqrt(other.S), lower)
         other = binary.laplace(double, 1.0 - 2.0 * y, Logistic())
         expected = other.slope([lambda inverse, a: 2 * triangle.contract(theta, inverse, a)])

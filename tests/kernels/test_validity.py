@@ -5,7 +5,7 @@ import pytest
 
 import mercer as mc
 from mercer import kernels as k
-from mercer.kernels.check import KernelReport
+from mercer.check import KernelReport
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mercer as mc
-from mercer.linalg.cholesky import factor, root
+from mercer.linalg.cholesky import LARGEST_JITTER, attempt, factor, jitters, root
 
 rng = np.random.default_rng(0)
 
@@ -83,3 +83,44 @@ def test_roots_of_zero_and_of_smooth_fields():
     R = root(K.copy())
     assert R.shape[1] < 20
     np.testing.assert_allclose(R @ R.T, K, atol=1e-11)
+
+
+@pytest.mark.parametrize("n", [1, 7, 40])
+def test_a_factor_may_be_overwritten_by_its_inverse(n):
+    C = spd(n)
+    b, B = rng.normal(size=n), rng.normal(size=(n, 3))
+    halved, inverted, both = (factor(C.copy()) for _ in range(3))
+    halved.halve()
+    inverted.invert()
+    both.halve()
+    both.invert()
+    expected = np.linalg.inv(C)
+    for found in (halved, inverted, both):
+        assert found.solve(b) == pytest.approx(np.linalg.solve(C, b))
+        assert found.solve(B) == pytest.approx(np.linalg.solve(C, B))
+        assert found.log_det() == pytest.approx(np.linalg.slogdet(C)[1])
+        assert found.inverse_diagonal() == pytest.approx(np.diag(expected))
+    for found in (inverted, both):
+        assert np.tril(found.lower) == pytest.approx(np.tril(expected))
+
+
+def test_half_solves_go_both_ways():
+    found = factor(spd(6))
+    b = rng.normal(size=(6, 2))
+    for right in (b, b[:, 0]):
+        assert found.half_solve(right) == pytest.approx(np.linalg.solve(found.lower, right))
+        assert found.half_solve(right, transposed=True) == pytest.approx(np.linalg.solve(found.lower.T, right))
+    for many in (False, True):
+        there = np.asfortranarray(b)
+        found.half_solve_in_place(there, many, transposed=True)
+        assert there == pytest.approx(np.linalg.solve(found.lower.T, b))
+
+
+def test_one_ladder_of_jitter():
+    steps = list(jitters(1000))
+    assert steps[0] == pytest.approx(1000 * np.finfo(float).eps)
+    assert np.diff(np.log10(steps))[:-1] == pytest.approx(2.0)
+    assert steps[-1] == LARGEST_JITTER
+    assert list(jitters(5, first=1e-10, step=10.0, last=1e-8)) == pytest.approx([1e-10, 1e-9, 1e-8])
+    assert attempt(np.asfortranarray(np.diag([1.0, -1.0]))) is None
+    assert attempt(np.asfortranarray([[np.nan]])) is None

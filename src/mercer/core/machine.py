@@ -12,6 +12,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
+@functools.cache
+def _controller():
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # comes with scikit-learn
+
+    return ThreadpoolController()
+
+
+def one_thread():
+    """Context in which BLAS uses one thread. For hundreds of small products in a row: threads gain little by them,
+    and where other programs keep the cores busy they wait for each other, many times longer than the work takes."""
+    return _controller().limit(limits=1, user_api="blas")
+
+
 def available_memory() -> int:
     """Bytes that can be taken now without swapping: of the machine, or of the container where that allows less."""
     limits = [_free_of_machine(), *_left_in_containers()]

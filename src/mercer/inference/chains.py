@@ -35,7 +35,7 @@ def draw_labels(kernels, X, codes, classes: int, likelihood, jointly: bool, **se
         return None
     if two:
         settings["sites"] = laplace_sites(likelihood, t)(Covariance(whole[0][0]))
-    roots = [L for _, L in whole]
+    roots = [factor.lower for _, factor in whole]
     return sample_latent(roots[0] if len(roots) == 1 else roots, target, **settings)
 
 

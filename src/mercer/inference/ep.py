@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from mercer.inference.laplace import laplace
-from mercer.inference.latent import Approximation, Covariance, Factor, Mixing
+from mercer.inference.latent import Approximation, Covariance, Mixing, SiteFactor
 
 MOST_SWEEPS = 300
 TOLERANCE = 1e-8  # how far moments may be from what they should be, in standard deviations
@@ -89,7 +89,7 @@ class Sweep:
     change: np.ndarray
     off: float
     value: float
-    factor: Factor
+    factor: SiteFactor
 
     @staticmethod
     def at(K, S, nu, t, likelihood) -> "Sweep | None":

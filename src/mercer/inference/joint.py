@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mercer.core.lapack import blas, lapack
 from mercer.inference.latent import Covariance
+from mercer.linalg import backend
 
 MOST_STEPS = 200
 HALVINGS = 40
@@ -73,24 +73,22 @@ class Joint:
                     self.positive = False
                     return
                 self.log_det += 2 * float(np.log(diagonal).sum())
-                lapack.dpotri(E_c.T, lower=1, overwrite_c=1)
+                backend.invert(E_c.T)
                 E_c *= s[:, None]
                 E_c *= s
                 self.M += E_c
             if alike:
                 self.log_det *= len(sites)
                 self.M *= len(sites)
-        _, failed = lapack.dpotrf(self.M.T, lower=1, clean=0, overwrite_a=1)
-        diagonal = np.diag(self.M)
-        self.positive = not failed and bool((diagonal > 0).all())
+        self.positive = backend.factor(self.M.T)
         if self.positive:
-            self.log_det += 2 * float(np.log(diagonal).sum()) - float(np.log(sites.sum(axis=0)).sum())
+            self.log_det += 2 * float(np.log(np.diag(self.M)).sum()) - float(np.log(sites.sum(axis=0)).sum())
 
     def times(self, V) -> np.ndarray:
         """R v. 4 C n^2 flops."""
         triangles = [E_c.T for E_c in self.E]
         out = _products(triangles, V, self.side)
-        common = lapack.dpotrs(self.M.T, out.sum(axis=0), lower=1)[0]
+        common = backend.solve(self.M.T, out.sum(axis=0))
         return out - _products(triangles, np.tile(common, (len(triangles), 1)), self.side)
 
     def shares(self, blocks: bool = False) -> np.ndarray:
@@ -105,10 +103,10 @@ class Joint:
             _mirror(E_c)
             e = np.diag(E_c).copy()
             work[:] = E_c
-            Y = blas.dtrsm(1.0, self.M.T, work.T, lower=1, overwrite_b=1)  # M^-1 E_c
+            Y = backend.half_solve(self.M.T, work.T, in_place=True)  # M^-1 E_c
             r[c] = e - np.einsum("ij,ij->i", work, work)
             if blocks:
-                blas.dsyrk(-1.0, Y, trans=1, beta=1.0, c=E_c.T, lower=1, overwrite_c=1)
+                backend.subtract_gram(E_c.T, Y)
                 np.fill_diagonal(E_c, e)
         if blocks:
             self.side, self.diagonals = 0, r
@@ -133,7 +131,7 @@ class Joint:
             Y = np.empty((part.stop - first, C, n))
             for c, E_c in enumerate(self.E):
                 work = E_c[part] / self.sites[c, part, None]
-                Y[:, c] = blas.dtrsm(1.0, self.M.T, work.T, lower=1, overwrite_b=1).T
+                Y[:, c] = backend.half_solve(self.M.T, work.T, in_place=True).T
             V[part] = Y @ Y.transpose(0, 2, 1)
         V[:, range(C), range(C)] += (np.maximum(1 - e / self.sites, 0.0) / self.sites).T
         return V
@@ -183,7 +181,7 @@ class SoftmaxApproximation:
         slopes = []
         for classes, contract in zip(groups, contracts, strict=True):
             G = factor.block(classes)
-            blas.dsyr2k(-1.0, self.a[classes].T, half[classes].T, beta=1.0, c=G.T, lower=1, overwrite_c=1)
+            backend.subtract_products(G.T, self.a[classes].T, half[classes].T)
             slopes.append(np.atleast_1d(0.5 * contract(G, np.zeros(n))))
         return np.concatenate(slopes)
 
@@ -294,9 +292,7 @@ def factor_B(K: Covariance, s, out):
         np.multiply(K.K, s[:, None], out=out)
         out *= s
     out.ravel()[:: K.n + 1] += 1.0
-    _, failed = lapack.dpotrf(out.T, lower=1, clean=0, overwrite_a=1)
-    diagonal = np.diag(out)
-    return None if failed or not (diagonal > 0).all() else diagonal
+    return np.diag(out) if backend.factor(out.T) else None
 
 
 def room_for(processes, start):
@@ -308,8 +304,8 @@ def room_for(processes, start):
 def _products(triangles, V, lower):
     """T_c v_c for symmetric T_c, or T v_c for one T."""
     if len(triangles) == 1:
-        return blas.dsymm(1.0, triangles[0], V.T, lower=lower).T
-    return np.stack([blas.dsymv(1.0, T, v, lower=lower) for T, v in zip(triangles, V, strict=True)])
+        return backend.product(triangles[0], V.T, lower).T
+    return np.stack([backend.product(T, v, lower) for T, v in zip(triangles, V, strict=True)])
 
 
 def _mirror(A):

@@ -14,7 +14,8 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.inputs import align_columns, count_rows, take_rows
-from mercer.core.lapack import blas, lapack
+from mercer.linalg import backend
+from mercer.linalg.cholesky import Cholesky, attempt
 
 SMALL = 1e-6  # of S K: below it the variance is not read off B^-1
 
@@ -42,18 +43,17 @@ class Covariance:
 
     def times(self, v) -> np.ndarray:
         """K v. 2 n^2 flops."""
-        return blas.dsymv(1.0, self.K.T, v, lower=1)
+        return backend.product(self.K.T, v)
 
-    def factor(self, S) -> "Factor | None":
+    def factor(self, S) -> "SiteFactor | None":
         """Of B = I + S^1/2 K S^1/2; None where it has no Cholesky factor, which says that K is not positive."""
         s = np.sqrt(S)
         with np.errstate(all="ignore"):  # what is below the diagonal is anything
             np.multiply(self.K, s[:, None], out=self._B)
             self._B *= s
         self._B.ravel()[:: self.n + 1] += 1.0
-        L, failed = lapack.dpotrf(self._B.T, lower=1, clean=1, overwrite_a=1)
-        diagonal = np.diag(L)
-        return None if failed or not (diagonal > 0).all() else Factor(self, s, L)
+        B = attempt(self._B.T, clean=True)
+        return None if B is None else SiteFactor(self, s, B)
 
     def rows(self, which) -> np.ndarray:
         """Whole rows of K."""
@@ -63,52 +63,39 @@ class Covariance:
         return out
 
 
-class Factor:
-    """L L^T = B, with zeros above the diagonal. `variance` puts L^-1 in its place, `invert` B^-1, whose other triangle
-    is not to be read: then solving goes through these."""
+class SiteFactor:
+    """The Cholesky factor of B = I + S^1/2 K S^1/2, s = S^1/2. `variance` and `invert` overwrite it."""
 
-    def __init__(self, K: Covariance, s, L):
-        self.K, self.s, self.L = K, s, L
-        self.log_det = 2 * float(np.log(np.diag(L)).sum())
-        self.halved = self.inverted = False
+    def __init__(self, K: Covariance, s, B: Cholesky):
+        self.K, self.s, self.B = K, s, B
+        self.log_det = B.log_det()
+
+    @property
+    def lower(self) -> np.ndarray:
+        """L, while it is there."""
+        assert self.B.form == "factor"
+        return self.B.lower
 
     def solve(self, v) -> np.ndarray:
         """B^-1 v."""
-        if self.inverted:
-            return blas.dsymv(1.0, self.L, v, lower=1)
-        if self.halved:
-            return blas.dtrmv(self.L, blas.dtrmv(self.L, v, lower=1), lower=1, trans=1)
-        return lapack.dpotrs(self.L, v, lower=1)[0]
+        return self.B.solve(v)
 
     def weights(self, nu) -> np.ndarray:
         """a = K^-1 m with m = (K^-1 + S)^-1 nu: nu - S^1/2 B^-1 S^1/2 K nu."""
         return nu - self.s * self.solve(self.s * self.K.times(nu))
 
-    def halve(self):
-        """L^-1, in place. n^3/3 flops."""
-        if not self.halved:
-            lapack.dtrtri(self.L, lower=1, overwrite_c=1)
-            self.halved = True
-
-    def invert(self):
-        """B^-1 = L^-T L^-1, in place. n^3/3 flops more."""
-        if not self.inverted:
-            self.halve()
-            lapack.dlauum(self.L, lower=1, overwrite_c=1)
-            self.inverted = True
-
     def variance(self) -> np.ndarray:
         """The diagonal of (K^-1 + S)^-1 = (1 - diag B^-1) / S; where S is nearly nothing, from K itself."""
-        assert not self.inverted
-        self.halve()
-        S, b = self.s**2, np.einsum("ij,ij->j", self.L, self.L)
+        assert self.B.form != "inverse"
+        self.B.halve()
+        S = self.s**2
         with np.errstate(divide="ignore", invalid="ignore"):
-            v = (1 - b) / S
+            v = (1 - self.B.inverse_diagonal()) / S
         small = np.flatnonzero(~(S * self.K.diagonal > SMALL))
         for part in gram.pieces(len(small), self.K.n):
             which = small[part]
             R = self.K.rows(which) * self.s
-            R = blas.dtrmm(1.0, self.L, R.T, lower=1).T
+            R = backend.half_product(self.B.lower, R.T).T
             v[which] = self.K.diagonal[which] - np.einsum("ij,ij->i", R, R)
         return np.maximum(np.minimum(v, self.K.diagonal), 1e-300)  # a row may have no variance at all
 
@@ -146,7 +133,7 @@ class Approximation:
     mean: np.ndarray
     S: np.ndarray
     nu: np.ndarray
-    factor: Factor
+    factor: SiteFactor
     iterations: int
     converged: bool
     through: tuple[np.ndarray, np.ndarray] | None = None
@@ -154,14 +141,14 @@ class Approximation:
     def slope(self, contracts) -> np.ndarray:
         """d ln Z / d theta, by ``contract(inverse, a)`` = sum_ij (a_i a_j - inverse_ij) dK_ij. 2/3 n^3 + O(n^2)."""
         (contract,) = contracts
-        self.factor.invert()
-        R = self.factor.L.T  # what `Triangle.fill` wrote: rows of the upper triangle
+        self.factor.B.invert()
+        R = self.factor.B.lower.T  # what `Triangle.fill` wrote: rows of the upper triangle
         with np.errstate(all="ignore"):
             R *= self.factor.s[:, None]
             R *= self.factor.s
         if self.through is not None:
             u, g = self.through
-            blas.dsyr2(-1.0, u, g, a=R.T, lower=1, overwrite_a=1)
+            backend.subtract_products(R.T, u, g)
         return 0.5 * contract(R, self.a)
 
 
@@ -186,7 +173,7 @@ class LatentPosterior:
             K = gram.between(self.kernel, take_rows(Z, part), self.X)
             mean[part] = K @ self.a
             K *= self.s
-            V = blas.dtrsm(1.0, self.lower, K.T, lower=1, overwrite_b=1)
+            V = backend.half_solve(self.lower, K.T, in_place=True)
             variance[part] -= np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
 
@@ -215,7 +202,7 @@ class LatentPosterior:
         Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
         K = gram.between(self.kernel, Z, self.X)
         K *= self.s
-        V = blas.dtrsm(1.0, self.lower, K.T, lower=1, overwrite_b=1)
+        V = backend.half_solve(self.lower, K.T, in_place=True)
         return gram.within(self.kernel, Z) - V.T @ V
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.lapack import lapack, one_thread
+from mercer.core.machine import one_thread
 from mercer.inference import softmax
 from mercer.inference.diagnostics import FEWEST, effective_size, split_rhat
 from mercer.inference.ep import Sweep
@@ -17,8 +17,9 @@ from mercer.inference.laplace import laplace
 from mercer.inference.latent import Covariance
 from mercer.inference.moves import Reference, StepSize, contrasts, move, stacked
 from mercer.inference.probits import quick
+from mercer.linalg.cholesky import Cholesky, attempt, jitters
 
-JITTERS = (1e-10, 1e-8, 1e-6)  # relative to the mean of the diagonal; the first is always there
+JITTER = 1e-10  # relative to the mean of the diagonal: at least this is always there
 SWEEPS, STEP = 3, 0.7  # after Laplace: sites that move together overshoot by a whole step
 FEW_ROWS = 500  # up to which one thread does the thousands of small products quickest
 
@@ -241,16 +242,16 @@ def threads_for(n):
     return one_thread() if n <= FEW_ROWS else contextlib.nullcontext()
 
 
-def lower(fill) -> tuple[np.ndarray, np.ndarray] | None:
+def lower(fill) -> tuple[np.ndarray, Cholesky] | None:
     """K + jitter and its Cholesky factor L; ``fill(careful)`` gives a fresh K, in the upper triangle in C's order.
 
     None where there is none. n^3/3 flops. What is drawn with a jitter has to be predicted from with the same: where K
     is singular but for rounding, L^-1 f is bounded only so.
     """
-    for attempt, jitter in enumerate((JITTERS[0], *JITTERS)):
-        K = fill(attempt > 0)
+    for careful, jitter in [(False, JITTER), *((True, jitter) for jitter in jitters(1, first=JITTER))]:
+        K = fill(careful)
         K.ravel()[:: len(K) + 1] += jitter * float(np.mean(np.diag(K)) or 1.0)
-        L, failed = lapack.dpotrf(K.T, lower=1, clean=1)
-        if not failed and (np.diag(L) > 0).all() and np.isfinite(L.sum()):
-            return K, L
+        factor = attempt(K.T.copy(order="F"), clean=True)
+        if factor is not None and np.isfinite(factor.lower.sum()):
+            return K, factor
     return None

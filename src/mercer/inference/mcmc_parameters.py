@@ -13,7 +13,6 @@ from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterError
 from mercer.core.inputs import count_rows
-from mercer.core.lapack import lapack
 from mercer.core.precision import double
 from mercer.inference.latent import Covariance
 from mercer.inference.mcmc import Draws, Record, lower, threads_for
@@ -110,7 +109,7 @@ class _ThetaReference:
 
         Given its scale, a t is a normal: on an ellipse of that scale, through theta, only target over t changes.
         """
-        x = lapack.dtrtrs(self.root, chain.theta - self.centre, lower=1)[0]
+        x = np.linalg.solve(self.root, chain.theta - self.centre)
         scale = 0.5 * (TAIL + x @ x) / rng.standard_gamma(0.5 * (TAIL + len(x)))
         v = rng.standard_normal(len(x)) * math.sqrt(scale)
         height = chain.log_target - self.log_density(x) + math.log1p(-rng.random())
@@ -178,12 +177,12 @@ def sample_jointly(
                 found = lower(functools.partial(fill, theta))
                 if found is None:
                     return None
-                K, L = found
+                K, factor = found
                 found = None if sites is None else sites(Covariance(K))
                 if sites is not None and found is None:
                     return None
                 try:
-                    q = Reference(L, log_likelihood, found, classes)
+                    q = Reference(factor.lower, log_likelihood, found, classes)
                 except NotPositiveDefiniteError:
                     return None
                 record.evaluations += len(z)

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer.core.errors import NotPositiveDefiniteError, ParameterError
-from mercer.core.lapack import blas, lapack
+from mercer.linalg import backend
+from mercer.linalg.cholesky import Cholesky, attempt
 
 TIME = math.pi / 2  # of a Hamiltonian trajectory: a quarter of the way round, where nothing is left of the start
 MOST_LEAPS = 256
@@ -60,7 +61,8 @@ class Reference:
         self.R, self.log_likelihood, self.sites = R, log_likelihood, sites
         self.classes = len(R) if R.ndim == 3 else classes
         self.shape = (R.shape[-1],) if self.classes is None else (self.classes, R.shape[-1])
-        self.M, self.turn, self.log_z = None, None, 0.0
+        self.M: Cholesky | None = None
+        self.turn, self.log_z = None, 0.0
         self.mean: np.ndarray | float = 0.0
         if sites is not None and R.ndim == 3:
             raise ParameterError("sites are for one latent function, or classes that share a root; pass sites=None.")
@@ -72,32 +74,32 @@ class Reference:
         elif sites is not None:
             nu, S = sites
             scaled = np.sqrt(S)[:, None] * R
-            A = blas.dsyrk(1.0, scaled, trans=1, lower=1)
+            A = backend.gram(scaled)
             A[np.diag_indices_from(A)] += 1.0
-            self.M, failed = lapack.dpotrf(A, lower=1, clean=1, overwrite_a=1)
-            if failed or not np.isfinite(self.M.sum()):
+            self.M = attempt(A, clean=True)
+            if self.M is None or not np.isfinite(A.sum()):
                 raise NotPositiveDefiniteError("sites or covariance are not finite; check the kernel and the sites.")
             self.mean = self.push(self.pull(nu[None]), centred=True)[0]
-            self.log_z = 0.5 * float(nu @ self.mean) - float(np.log(np.diag(self.M)).sum())
+            self.log_z = 0.5 * float(nu @ self.mean) - 0.5 * self.M.log_det()
 
     def explicitly(self) -> "Reference":
         """Q in place of R and M, for many moves: n r^2 flops once, half the work of every move after."""
         if self.M is not None:
-            self.R = np.ascontiguousarray(blas.dtrsm(1.0, self.M, self.R.T, lower=1).T)
+            self.R = np.ascontiguousarray(self.M.half_solve(self.R.T).T)
             self.M = None
         return self
 
     def push(self, z, centred: bool = False) -> np.ndarray:
         """f, or f - mean, at z."""
         if self.M is not None:
-            z = blas.dtrsm(1.0, self.M, z.T, lower=1, trans_a=1).T
+            z = self.M.half_solve(z.T, transposed=True).T
         f = z @ self.R.T if self.R.ndim == 2 else (z[..., None, :] @ self.R.transpose(0, 2, 1))[..., 0, :]
         return f if centred else f + self.mean
 
     def pull(self, slope) -> np.ndarray:
         """A slope in z from one in f."""
         z = slope @ self.R if self.R.ndim == 2 else (slope[..., None, :] @ self.R)[..., 0, :]
-        return z if self.M is None else blas.dtrsm(1.0, self.M, z.T, lower=1).T
+        return z if self.M is None else self.M.half_solve(z.T).T
 
     def evaluate(self, f):
         """ln p(t | f) over the sites, and its slope in f or None. What is not a number is minus infinity."""

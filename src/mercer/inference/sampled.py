@@ -12,7 +12,6 @@ from mercer import gram
 from mercer.core.coordinates import from_free
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import align_columns, count_rows, take_rows
-from mercer.core.lapack import blas, lapack
 from mercer.inference.mcmc import Draws, lower
 from mercer.inference.probits import quick
 
@@ -64,10 +63,10 @@ class SampledPosterior:
                 "the covariance of the rows drawn at is not positive definite. Look at the kernel with "
                 "mercer.check_kernel(kernel, X)."
             )
-        L = found[1]
+        factor = found[1]
         S, functions, n = latents.shape
-        white = blas.dtrsm(1.0, L, latents.reshape(-1, n).T, lower=1).T
-        return kernel, L, white.reshape(S, functions, n)
+        white = factor.half_solve(latents.reshape(-1, n).T).T
+        return kernel, factor, white.reshape(S, functions, n)
 
     def _sets(self) -> Iterable[list]:
         """Kernels, factors and whitened latents, of draws with one theta together."""
@@ -85,8 +84,8 @@ class SampledPosterior:
             for part in gram.pieces(count_rows(Z), max(len(self.latents[0]), len(factors[0][2]) * count)):
                 rows = take_rows(Z, part)
                 means, variances = [], []
-                for kernel, L, white in factors:
-                    V = blas.dtrsm(1.0, L, gram.between(kernel, rows, self.X).T, lower=1, overwrite_b=1)
+                for kernel, factor, white in factors:
+                    V = factor.half_solve_in_place(gram.between(kernel, rows, self.X).T)
                     left = np.maximum(gram.diagonal(kernel, rows) - np.einsum("ij,ij->j", V, V), 0.0)
                     means.append(np.swapaxes(white @ V, 1, 2))
                     variances.append(np.repeat(left[:, None], white.shape[1], axis=1))
@@ -134,10 +133,10 @@ class SampledPosterior:
         total, weight = np.zeros((len(codes), self.latents.shape[2] if self._several else 2)), np.zeros(len(codes))
         for factors in self._sets():
             means, deviations = [], []
-            for _, L, white in factors:
-                inverse = lapack.dtrtri(L, lower=1)[0]
-                precision = np.einsum("ji,ji->i", inverse, inverse)
-                f, pulled = np.tensordot(white, L.T, axes=1), np.tensordot(white, inverse, axes=1)
+            for _, factor, white in factors:
+                precision = factor.inverse_diagonal()
+                f = np.tensordot(white, factor.lower.T, axes=1)
+                pulled = np.tensordot(white, factor.lower_inverse, axes=1)
                 means.append(np.swapaxes(f - pulled / precision, 1, 2))
                 deviations.append(np.repeat(1 / np.sqrt(precision)[:, None], white.shape[1], axis=1))
             mean, deviation = np.concatenate(means, axis=2), np.concatenate(deviations, axis=1)

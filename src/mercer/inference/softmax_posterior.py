@@ -11,9 +11,9 @@ from scipy.special import ndtri
 
 from mercer import gram
 from mercer.core.inputs import align_columns, count_rows, take_rows
-from mercer.core.lapack import blas
 from mercer.gp.likelihood import Logistic
 from mercer.inference.joint import Joint, SoftmaxApproximation, factor_B
+from mercer.linalg import backend
 
 POINTS = 1024  # of a Sobol sequence, and as many opposite to them
 FEW_POINTS = 128  # the same while a posterior is sought: fewer would spoil it where variances are large
@@ -95,11 +95,11 @@ class SoftmaxPosterior:
                     K = cross(c, part)
                 means[part, c] = K @ self.a[c]
                 V, L = K * s, self.factors[c].T
-                blas.dtrsm(1.0, L, V.T, lower=1, overwrite_b=1)
+                backend.half_solve(L, V.T, in_place=True)
                 left[:, c] -= np.einsum("ij,ij->i", V, V)
-                blas.dtrsm(1.0, L, V.T, lower=1, trans_a=1, overwrite_b=1)
+                backend.half_solve(L, V.T, transposed=True, in_place=True)
                 V *= s  # E_c k
-                Q[:, c] = blas.dtrsm(1.0, self.common.T, V.T, lower=1, overwrite_b=1).T
+                Q[:, c] = backend.half_solve(self.common.T, V.T, in_place=True).T
             covariances[part] = Q @ Q.transpose(0, 2, 1)
             covariances[part, range(C), range(C)] += np.maximum(left, 0.0)
         return means, covariances

@@ -13,7 +13,6 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.inputs import align_columns, as_matrix, as_vector, column_names, count_rows, stack_rows, take_rows
-from mercer.core.lapack import blas
 from mercer.core.random import normal
 from mercer.gp.process import check_size
 from mercer.kernels.base import Kernel
@@ -94,7 +93,7 @@ class WeightPosterior:
         """Functions drawn, at the rows of Z: (size, s). One draw of the weights serves any number of rows."""
         check_size(size)
         z = normal(seed, (len(self.weights), size))
-        w = self.weights[:, None] + blas.dtrsm(1.0, self.factor.lower, z, lower=1, trans_a=1)
+        w = self.weights[:, None] + self.factor.half_solve(z, transposed=True)
         return (self._features(self._aligned(Z)) @ w).T
 
     def gradients(self, Z):

@@ -11,7 +11,7 @@ import numpy as np
 
 from mercer.core.coordinates import Layout
 from mercer.core.inputs import as_matrix, check_width
-from mercer.core.lapack import one_thread
+from mercer.core.machine import one_thread
 from mercer.kernels.stationary import Standard
 
 MOST_ROWS = 600

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.lapack import blas, lapack
+from mercer.linalg import backend
+from mercer.linalg.cholesky import attempt
 from mercer.linalg.trend import Trend
 from mercer.scores import crps
 
@@ -108,15 +109,13 @@ class FunctionSpace(Evidence):
         self.K.fill(theta, M, careful)
         self.diagonal = float(np.mean(M.ravel()[:: self.n + 1]))
         M.ravel()[:: self.n + 1] += noise
-        L, failed = lapack.dpotrf(M.T, lower=1, clean=0, overwrite_a=1)
-        diagonal = np.diag(L)
-        if failed or not (diagonal > 0).all():  # NaN may pass through potrf, but not through this
+        factor = attempt(M.T)
+        if factor is None:
             return None
-        a, trend = lapack.dpotrs(L, self.y, lower=1)[0], None
-        log_det = 2 * np.log(diagonal).sum()
+        a, trend, log_det = factor.solve(self.y), None, factor.log_det()
         if self.H.shape[1]:
             try:
-                trend = Trend.of(self.H, lapack.dpotrs(L, self.H, lower=1)[0])
+                trend = Trend.of(self.H, factor.solve(self.H))
             except np.linalg.LinAlgError:
                 return None
             a, log_det = trend.contrasted(a, self.y), log_det + trend.log_det()
@@ -124,7 +123,7 @@ class FunctionSpace(Evidence):
         if answer is None or not gradient:
             return answer and Evaluation(answer[0], None, answer[2])
         value, a, scale = answer
-        lapack.dpotri(L, lower=1, overwrite_c=1)
+        factor.invert()
         if trend is not None:
             trend.project(M.T)
         self._weights = a
@@ -158,21 +157,21 @@ class WeightSpace(Evidence):
         y, prior = self.y / deviation, np.repeat([1.0, 0.0], [Phi.shape[1] - q, q])
         if not np.isfinite(Phi).all():
             return None
-        B = blas.dsyrk(1.0, Phi, trans=1, lower=1)
+        B = backend.gram(Phi)
         B[np.diag_indices_from(B)] += prior
-        L, failed = lapack.dpotrf(B, lower=1, clean=1, overwrite_a=1)
-        if failed:
+        factor = attempt(B)
+        if factor is None:
             return None
-        w = lapack.dpotrs(L, Phi.T @ y, lower=1)[0]
+        w = factor.solve(Phi.T @ y)
         residual = y - Phi @ w
-        log_det = 2 * np.log(np.diag(L)).sum() + np.log(noise).sum() - np.linalg.slogdet(self.H.T @ self.H)[1]
+        log_det = factor.log_det() + np.log(noise).sum() - np.linalg.slogdet(self.H.T @ self.H)[1]
         answer = self._answer(log_det, residual / deviation, float(residual @ residual + w @ (prior * w)), profiled)
         if answer is None or not gradient:
             return answer and Evaluation(answer[0], None, answer[2])
         value, a, scale = answer
         # dL/dPhi = (a a^T - C^-1) Phi, with the noise's deviation taken out again.
-        half = lapack.dtrtrs(L, Phi.T, lower=1)[0]
-        C_inv_Phi = lapack.dtrtrs(L, half, lower=1, trans=1)[0].T / deviation[:, None]
+        half = factor.half_solve(Phi.T)
+        C_inv_Phi = factor.half_solve(half, transposed=True).T / deviation[:, None]
         w = w / math.sqrt(scale) if profiled else w
         M = len(w) - q
         slope = self.K.contract(theta, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer.core.errors import NotPositiveDefiniteError
-from mercer.core.lapack import one_thread
+from mercer.core.machine import one_thread
 from mercer.core.random import generator, seed_of
 from mercer.inference import softmax
 from mercer.inference.latent import Covariance

@@ -19,6 +19,7 @@ from mercer.core.errors import ParameterError
 from mercer.core.precision import double
 from mercer.learning.climb import LEFT, METHODS, Objective, Optimum, Step, climb, curvature, let_go
 from mercer.learning.progress import Progress
+from mercer.linalg.cholesky import jitters
 
 REACH = 14.0  # how far a logarithm may move from where it began: a factor of a million either way
 HEAT = 6  # iterations after which starts are compared
@@ -215,15 +216,18 @@ def learn(
 def _with_values(objective, candidates, gradient: bool):
     """Those (name, value, theta) that have one. If none has, jitter grows until one does. With ``gradient``, where all
     of them are climbed from."""
-    evidence, relative = objective.evidence, 0.0
-    while True:
+    evidence = objective.evidence
+    for relative in (0.0, *jitters(evidence.n)):
+        if relative:
+            if not np.isfinite(evidence.diagonal):
+                break
+            evidence.jitter = relative * evidence.diagonal
+            objective.amplitude = None  # jitter is not multiplied along with it
         values = [objective.at(theta, gradient) for _, theta in candidates]
         there = [(name, v[0], v[2]) for (name, _), v in zip(candidates, values, strict=True) if v is not None]
-        if there or relative >= 1e-5 or not np.isfinite(evidence.diagonal):
+        if there:
             return there
-        relative = max(1e-14 * evidence.n, 100 * relative)
-        evidence.jitter = relative * evidence.diagonal
-        objective.amplitude = None  # jitter is not multiplied along with it
+    return []
 
 
 def _after_a_heat(objective, queue, method, span, enough, keep: int):

@@ -1,51 +1,80 @@
-"""Dense Cholesky factorisation on the CPU: LAPACK, in place. Knows nothing of kernels."""
+"""The Cholesky factor of a dense covariance matrix, and the one rule of its jitter. Knows nothing of kernels."""
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 
 import numpy as np
 
 from mercer.core.errors import NotPositiveDefiniteError
-from mercer.core.lapack import blas, lapack
+from mercer.linalg import backend
+from mercer.linalg.backend import lapack
 
 BLOCK = 128  # pivots drawn at a time
 LARGEST_JITTER = 1e-5  # relative to the mean of the diagonal; beyond it the matrix is called indefinite
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Cholesky:
-    """L L^T = C + jitter I. ``lower`` is L, in Fortran order, zero above the diagonal."""
+    """L L^T = C + jitter I. ``lower`` is L, in Fortran order, zero above the diagonal (but see `attempt`).
+
+    `halve` and `invert` put L^-1 and C^-1 in its place, for work that has room for one matrix; from then on solving
+    goes through these. All other methods leave L as it is.
+    """
 
     lower: np.ndarray
     jitter: float = 0.0
+    form: str = "factor"  # or "half inverse", "inverse": what is in ``lower``
 
-    def half_solve(self, b):
-        """L^-1 b. n^2 flops a column."""
-        if self.lower.size == 0:
-            return np.array(b, dtype=float)
-        return lapack.dtrtrs(self.lower, b, lower=1)[0]
+    def half_solve(self, b, transposed: bool = False):
+        """L^-1 b, or L^-T b. n^2 flops a column."""
+        return backend.half_solve(self.lower, b, transposed)
 
     @functools.cached_property
     def lower_inverse(self) -> np.ndarray:
         """L^-1, made when first wanted. n^3/3 flops and a second matrix."""
-        return lapack.dtrtri(self.lower, lower=1)[0]
+        inverse = self.lower.copy(order="F")
+        backend.half_invert(inverse)
+        return inverse
 
-    def half_solve_in_place(self, b, many: bool = False):
-        """L^-1 b over b itself, a Fortran-ordered matrix (n, s). For ``many`` columns in all, multiplying by L^-1 is
-        faster than solving, by what it does not wait for."""
+    def half_solve_in_place(self, b, many: bool = False, transposed: bool = False):
+        """L^-1 b, or L^-T b, over b itself, a Fortran-ordered matrix (n, s). For ``many`` columns in all, multiplying
+        by L^-1 is faster than solving, by what it does not wait for."""
         if many:
-            return blas.dtrmm(1.0, self.lower_inverse, b, lower=1, overwrite_b=1)
-        return blas.dtrsm(1.0, self.lower, b, lower=1, overwrite_b=1)
+            return backend.half_product(self.lower_inverse, b, transposed, in_place=True)
+        return backend.half_solve(self.lower, b, transposed, in_place=True)
 
     def solve(self, b):
         """(C + jitter I)^-1 b. 2 n^2 flops a column."""
-        if self.lower.size == 0:
-            return np.array(b, dtype=float)
-        return lapack.dpotrs(self.lower, b, lower=1)[0]
+        if self.form == "inverse":
+            return backend.product(self.lower, b)
+        if self.form == "half inverse":
+            return backend.half_product(self.lower, backend.half_product(self.lower, b), transposed=True)
+        return backend.solve(self.lower, b)
+
+    def halve(self):
+        """L^-1 in the place of L. n^3/3 flops."""
+        if self.form == "factor":
+            self._log_det = self.log_det()
+            backend.half_invert(self.lower)
+            self.form = "half inverse"
+
+    def invert(self):
+        """(C + jitter I)^-1 in the place of L; of its two triangles the lower one. 2/3 n^3 flops, less what `halve` has
+        done."""
+        self._log_det = self.log_det()
+        if self.form == "factor":
+            backend.invert(self.lower)
+        elif self.form == "half inverse":
+            backend.half_square(self.lower)
+        self.form = "inverse"
 
     def inverse_diagonal(self) -> np.ndarray:
-        """The diagonal of (C + jitter I)^-1, from L^-1. n^3/3 flops and a second matrix."""
-        return np.einsum("ij,ij->j", self.lower_inverse, self.lower_inverse)
+        """The diagonal of (C + jitter I)^-1, from L^-1. n^3/3 flops and, unless halved, a second matrix."""
+        if self.form == "inverse":
+            return np.diag(self.lower).copy()
+        half = self.lower if self.form == "half inverse" else self.lower_inverse
+        return np.einsum("ij,ij->j", half, half)
 
     def condition(self, steps: int = 12) -> float:
         """The ratio of the largest eigenvalue of C to the smallest, by power iterations: n^2 flops each."""
@@ -61,7 +90,10 @@ class Cholesky:
         return largest / smallest
 
     def log_det(self) -> float:
-        return 2.0 * float(np.sum(np.log(np.diag(self.lower))))
+        """ln |C + jitter I|."""
+        if self.form == "factor":
+            return 2.0 * float(np.sum(np.log(np.diag(self.lower))))
+        return self._log_det
 
     def extended(self, B, D) -> "Cholesky":
         """The factor of [[C, B], [B^T, D]], at n^2 flops a new column instead of starting again."""
@@ -75,6 +107,12 @@ class Cholesky:
         return Cholesky(lower, max(self.jitter, corner.jitter))
 
 
+def attempt(C, clean: bool = False) -> Cholesky | None:
+    """Cholesky factor of the lower triangle of a Fortran-ordered C, overwriting it; None where C is not positive
+    definite. No jitter. What is above the diagonal stays as it is, unless ``clean``."""
+    return Cholesky(C) if backend.factor(C, clean) else None
+
+
 def factor(C, scale: float | None = None) -> Cholesky:
     """Cholesky factor of a symmetric matrix, overwriting it. n^3/3 flops and no second matrix.
 
@@ -84,7 +122,7 @@ def factor(C, scale: float | None = None) -> Cholesky:
     work, diagonal = _checked(C)
     n = len(diagonal)
     scale = float(diagonal.sum()) / max(n, 1) if scale is None else scale
-    for relative in [0.0, *_jitters(n)]:
+    for relative in [0.0, *jitters(n)]:
         if _attempt(work, diagonal + relative * scale):
             _clear_upper(work)
             return Cholesky(work, relative * scale)
@@ -137,7 +175,7 @@ def random_root(rows, diagonal, most: int, tolerance: float, rng):
         factored, order, rank, _ = lapack.dpstrf(np.asfortranarray(core), tol=tolerance, lower=1)
         chosen = order[:rank] - 1
         L = np.asfortranarray(np.tril(factored[:rank, :rank]))
-        F = lapack.dtrtrs(L, G[chosen], lower=1)[0].T
+        F = backend.half_solve(L, G[chosen]).T
         R = np.concatenate([R, F], axis=1)
         left = np.maximum(left - np.einsum("ij,ij->i", F, F), 0.0)
         left[pivots[chosen]] = 0.0
@@ -155,12 +193,14 @@ def _checked(C):
     return work, diagonal
 
 
-def _jitters(n):
-    relative = max(n, 10) * np.finfo(float).eps
-    while relative < LARGEST_JITTER:
+def jitters(n: int, first: float | None = None, step: float = 100.0, last: float = LARGEST_JITTER) -> Iterator[float]:
+    """What is added to the diagonal of a matrix (n, n) that should be positive definite, relative to its mean: n eps
+    unless ``first`` is given, and ``step`` times more at every failure. The one rule for all that factorise."""
+    relative = max(n, 10) * np.finfo(float).eps if first is None else first
+    while relative < 0.99 * last:
         yield relative
-        relative *= 100
-    yield LARGEST_JITTER
+        relative *= step
+    yield last
 
 
 def _attempt(work, diagonal) -> bool:
@@ -170,7 +210,7 @@ def _attempt(work, diagonal) -> bool:
     if not diagonal.min() > 0:
         return False
     restore(work, diagonal)
-    return lapack.dpotrf(work, lower=1, clean=0, overwrite_a=1)[1] == 0
+    return backend.factor(work)
 
 
 def restore(work, diagonal):

@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from mercer.core.lapack import lapack
+from mercer.linalg.backend import lapack
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

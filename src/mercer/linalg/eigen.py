@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mercer.core.lapack import linalg
+from mercer.linalg import backend
 
 SPARE = 10  # vectors carried along beside the wanted ones, so that the last of these converge as fast as the first
 BLOCKS = 8  # how many blocks the basis has before it is cut back to the best two
@@ -51,7 +51,7 @@ def largest(
         across, corner = Q[:, :size].T @ AQ[:, size:last], V.T @ AQ[:, size:last]
         T, size = np.block([[T, across], [across.T, (corner + corner.T) / 2]]), last
         # Rayleigh-Ritz: the best that the basis holds.
-        theta, Y = linalg.eigh(T)
+        theta, Y = backend.eigenpairs(T)
         theta, Y = theta[::-1], Y[:, ::-1]
         best = Q[:, :size] @ Y[:, :width]
         R = AQ[:, :size] @ Y[:, :width] - best * theta[:width]
@@ -77,7 +77,7 @@ def _orthonormal(V, Q=None) -> np.ndarray:
     for _ in range(3):  # the first leaves six digits, the others the rest
         if Q is not None:
             V = V - Q @ (Q.T @ V)
-        squares, E = linalg.eigh(V.T @ V)
+        squares, E = backend.eigenpairs(V.T @ V)
         kept = squares > 1e-12 * max(squares.max(initial=0.0), 1e-12)
         V = V @ (E[:, kept] / np.sqrt(squares[kept]))
     return V

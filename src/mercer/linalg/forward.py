@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mercer.core.lapack import linalg, one_thread
+from mercer.core.machine import one_thread
+from mercer.linalg.backend import linalg
 
 ROUNDING = 1e-10  # of a column's squared length: what is left below it is not told from rounding
 ALONE = 1e-10  # 1 - leverage below this: the row determines its own value, and leaving it out takes the column along

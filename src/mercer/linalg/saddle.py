@@ -4,13 +4,14 @@ import dataclasses
 
 import numpy as np
 
-from mercer.core.lapack import blas, lapack
-from mercer.linalg.cholesky import restore
+from mercer.linalg import backend
+from mercer.linalg.backend import lapack
+from mercer.linalg.cholesky import jitters, restore
 from mercer.linalg.complement import Complement
 
 ENOUGH = 1e-11  # residuals below this share of the right side's spread are not refined
 TOLERABLE = 1e-8  # and those above this one call for another factorisation
-JITTERS = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)  # of n eps times the size of the diagonal
+LEAST_JITTER, LARGEST_JITTER = 0.01, 100.0  # of n eps; refinement makes up for it, so a little is tried first
 MOST_STEPS = 60
 FEW = 8  # right sides up to which vectors are multiplied one by one
 
@@ -56,7 +57,8 @@ class Saddle:
     def solve(self, Y) -> Solution:
         """For right sides Y (n, q): the first factorisation whose refined residuals are tolerable, or else the best."""
         best: Solution | None = None
-        for jitter in JITTERS:
+        unit = max(self.n, 10) * np.finfo(float).eps
+        for jitter in (0.0, *jitters(self.n, LEAST_JITTER * unit, 10.0, LARGEST_JITTER * unit)):
             if self._factor_definite(jitter):
                 found = self._refined(Y)
                 if best is not None and found.share >= best.share:
@@ -81,10 +83,10 @@ class Saddle:
 
     def _factor_definite(self, jitter, absolute=False) -> bool:
         size = self._project()
-        jitter = jitter if absolute else jitter * max(self.n, 10) * np.finfo(float).eps * size
+        jitter = jitter if absolute else jitter * size
         self.work[range(self.p, self.n), range(self.p, self.n)] += jitter
         self.method, self.jitter, self._pivots = "Cholesky", float(jitter), None
-        return lapack.dpotrf(self.work, lower=1, clean=0, overwrite_a=1)[1] == 0
+        return backend.factor(self.work)
 
     def _factor_indefinite(self) -> bool:
         self._project()
@@ -100,7 +102,7 @@ class Saddle:
         self._fresh = False
         if p:
             Z = self.beside.update(work)
-            blas.dsyr2k(-1.0, self.beside.U, Z, beta=1.0, c=work, lower=1, overwrite_c=1)
+            backend.subtract_products(work, self.beside.U, Z)
         for j in range(p):
             work[j, j] = 1.0
             work[j + 1 :, j] = 0.0
@@ -147,7 +149,8 @@ class Saddle:
         """The diagonal of Q (Q^T K Q)^-1 Q^T, the upper left block of the whole system's inverse. n^3/3 flops."""
         if self._pivots is not None:
             return np.diag(self.beside.up(self._solve(self.beside.down(np.eye(self.n))))).copy()
-        L_inv = lapack.dtrtri(np.tril(self.work), lower=1)[0]
+        L_inv = np.asfortranarray(np.tril(self.work))
+        backend.half_invert(L_inv)
         columns = self.beside.up(L_inv[self.p :, self.p :].T)
         return np.einsum("ij,ij->i", columns, columns)
 
@@ -166,7 +169,7 @@ class Saddle:
         padded[self.p :] = V
         if self._pivots is not None:
             return lapack.dsytrs(self.work, self._pivots, padded, lower=1, overwrite_b=1)[0][self.p :]
-        return lapack.dpotrs(self.work, padded, lower=1, overwrite_b=1)[0][self.p :]
+        return backend.solve(self.work, padded)[self.p :]
 
     def _times(self, W):
         """K W, from the triangle above the diagonal, where K still is, and its diagonal, put back for the moment."""
@@ -174,9 +177,9 @@ class Saddle:
         kept = diagonal.copy()
         diagonal[:] = self.diagonal
         if W.shape[1] <= FEW:
-            KW = np.column_stack([blas.dsymv(1.0, self.work, w, lower=0) for w in W.T])
+            KW = np.column_stack([backend.product(self.work, w, lower=False) for w in W.T])
         else:
-            KW = blas.dsymm(1.0, self.work, np.asfortranarray(W), lower=0)
+            KW = backend.product(self.work, np.asfortranarray(W), lower=False)
         diagonal[:] = kept
         return KW
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mercer.core.lapack import blas, linalg
+from mercer.linalg import backend
 
 
 class RidgePath(NamedTuple):
@@ -33,8 +33,9 @@ def eigenpairs_beside(K, s):
     along = K @ unit
     above = 2 * float(np.linalg.norm(K)) or 1.0  # Frobenius' norm is no less than any eigenvalue
     z = along - 0.5 * (unit @ along + above) * unit
-    work = blas.dsyr2(-1.0, unit, z, a=K.T if K.flags.c_contiguous else K, lower=1, overwrite_a=1)
-    values, V = linalg.eigh(work, overwrite_a=True, check_finite=False, driver="evr")
+    work = K.T if K.flags.c_contiguous else np.asfortranarray(K)
+    backend.subtract_products(work, unit, z)
+    values, V = backend.eigenpairs(work, in_place=True)
     return np.maximum(values[:-1], 0.0), V[:, :-1]
 
 

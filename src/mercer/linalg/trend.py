@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from mercer.core.lapack import blas
+from mercer.linalg import backend
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,8 +46,7 @@ class Trend:
 
     def project(self, inverse):
         """P in the lower triangle of a Fortran-ordered ``inverse`` that holds C^-1."""
-        for column in self.half.T:
-            blas.dsyr(-1.0, column, a=inverse, lower=1, overwrite_a=1)
+        backend.subtract_squares(inverse, self.half)
 
     def doubt(self, h, K) -> np.ndarray:
         """root^-1 (h - k C^-1 H)^T: (q, s), whose squares, summed, are what the uncertainty of beta adds to a variance.

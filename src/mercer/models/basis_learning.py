@@ -10,7 +10,7 @@ import numpy as np
 from mercer.core.coordinates import Layout, from_free, to_free
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import count_rows
-from mercer.core.lapack import one_thread
+from mercer.core.machine import one_thread
 from mercer.core.precision import double
 from mercer.kernels import evaluate
 

@@ -8,7 +8,6 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
-from mercer.core.lapack import linalg
 from mercer.kernels import RationalQuadratic
 from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import Isotropic
@@ -70,7 +69,7 @@ class Data:
     def fixed(self) -> np.ndarray:
         """Orthonormal columns that span them."""
         A = self.terms
-        return linalg.qr(A, mode="economic", check_finite=False)[0] if A.shape[1] else A
+        return np.linalg.qr(A)[0] if A.shape[1] else A
 
     def augmented(self, T):
         d = 0 if self.inputs is None else self.inputs.shape[1]

@@ -236,7 +236,7 @@ class GaussianProcessClassifier(Classifier):
         numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
         if len(self.classes_) > 2:
             return SoftmaxPosterior.of(found, kernels, X), numerics
-        return LatentPosterior(kernels[0], X, found.a, np.sqrt(found.S), np.tril(found.factor.L)), numerics
+        return LatentPosterior(kernels[0], X, found.a, np.sqrt(found.S), np.tril(found.factor.lower)), numerics
 
     def _draws(self, kernels) -> Draws:
         """Of the latent functions, and of the parameters if they are to be sampled."""

@@ -8,7 +8,6 @@ from scipy.special import gammaln, kve
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
-from mercer.core.lapack import linalg
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator
 from mercer.core.text import number, rounded, table
@@ -21,6 +20,7 @@ from mercer.learning import heuristics
 from mercer.learning.leave_one_out import DensityLikelihood
 from mercer.learning.optimise import learn
 from mercer.learning.progress import Progress
+from mercer.linalg import backend
 from mercer.models.estimator import Estimator, wholly
 from mercer.models.kernel_regression import TOLERANCE, hidden_by_rounding, merged, rows_to_learn_from
 from mercer.models.records import warn_of_interruption
@@ -222,8 +222,8 @@ class ParzenDensity(Estimator):
         if isinstance(self.kernel_, RBF) and not left_out:
             return self._mixture().log_density(X[None])[0]
         # Whitened: bumps of unit lengthscale.
-        root = linalg.cholesky(self.covariance_, lower=True)
-        U, V = (linalg.solve_triangular(root, A.T, lower=True).T for A in (X, self.X_train_))
+        root = np.asfortranarray(np.linalg.cholesky(self.covariance_))
+        U, V = (backend.half_solve(root, A.T).T for A in (X, self.X_train_))
         constant = _log_integral(self.kernel_, d) + np.log(np.diag(root)).sum()
         out, size = np.empty(len(U)), max(1, ENTRIES // n)
         for i in range(0, len(U), size):
@@ -267,7 +267,7 @@ class ParzenDensity(Estimator):
         which = rng.choice(len(self.weights_), size=n_samples, p=self.weights_)
         # A Gaussian of random width (PRML 2.160 for RationalQuadratic), one draw of it for each row.
         z = rng.standard_normal((n_samples, d)) * np.sqrt(_scales(self.kernel_, d, n_samples, rng))[:, None]
-        return self.X_train_[which] + z @ linalg.cholesky(self.covariance_, lower=True).T
+        return self.X_train_[which] + z @ np.linalg.cholesky(self.covariance_).T
 
     def __str__(self):
         if not self.__sklearn_is_fitted__():

@@ -9,11 +9,11 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import align_columns, count_rows, take_rows
-from mercer.core.lapack import linalg
 from mercer.core.machine import require_memory
 from mercer.core.text import number, rounded
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
+from mercer.linalg import backend
 from mercer.linalg.complement import Complement
 from mercer.linalg.eigen import signs_to_fix
 from mercer.linalg.spectrum import Spectrum, eigenpairs_beside
@@ -136,7 +136,7 @@ class KernelFisherDiscriminant(Classifier, Transformer):
         root = 1 / np.sqrt(counts)
         within = alpha * root[:, None] * (Y.T @ spectrum.coefficients(alpha)) * root
         B = Complement.of(np.sqrt(counts)[:, None]).up(np.eye(C - 1))
-        inside, E = linalg.eigh(B.T @ ((within + within.T) / 2) @ B)
+        inside, E = backend.eigenpairs(B.T @ ((within + within.T) / 2) @ B)
         inside, scores = np.clip(inside[:q], np.finfo(float).eps, 1.0), root[:, None] * (B @ E[:, :q])
         self.eigenvalues_ = 1 - inside
         # w^T (S_W + alpha I) w = eigenvalue (1 - eigenvalue) before scaling. Means that coincide have no direction.
@@ -183,7 +183,7 @@ class KernelFisherDiscriminant(Classifier, Transformer):
         """ln p(class) - (z - mean)^T covariance^-1 (z - mean) / 2, less what all classes share: (s, C)."""
         self._check_fitted()
         Z = self._coordinates(self._check_inputs(X, reset=False))
-        values, vectors = linalg.eigh(self.covariance_)
+        values, vectors = backend.eigenpairs(self.covariance_)
         # Rows left out may all be where they belong, to the last digit.
         floor = 1e-12 * (values.max(initial=0.0) + np.square(self.means_).max(initial=0.0)) or 1.0
         white = vectors / np.sqrt(np.maximum(values, floor))
@@ -234,7 +234,7 @@ def _spectrum(kernel, X, Y) -> _Decomposed:
     if M is not None and n > M:
         Phi = gram.features(kernel, X)
         mean = Phi.mean(axis=0)
-        U, s, right = linalg.svd(Phi - mean, full_matrices=False, check_finite=False)
+        U, s, right = np.linalg.svd(Phi - mean, full_matrices=False)
         real = s > np.finfo(float).eps * n * s.max(initial=0.0)
         return _Decomposed(Spectrum("primal", s[real] ** 2, U[:, real], Y, np.ones(n), mean, True), mean, right[real])
     require_memory(

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-import mercer.core.lapack  # noqa: F401  # before scikit-learn loads SciPy
+import mercer.linalg.backend  # noqa: F401  # before scikit-learn loads SciPy
 
 # isort: split
 from sklearn.base import (

@@ -24,7 +24,6 @@ from mercer.core.inputs import (
     select_columns,
     take_rows,
 )
-from mercer.core.lapack import linalg
 from mercer.core.machine import require_memory
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_kernel
@@ -277,7 +276,7 @@ class Polynomials:
             return P
         size = max(float(np.abs(shift / scale).max(initial=0.0)) for *_, shift, scale in self.parts)
         tolerance = max(DEPENDENT, 100 * np.finfo(float).eps * size)
-        singular = linalg.svdvals(P) if n >= p else np.zeros(1)
+        singular = np.linalg.svd(P, compute_uv=False) if n >= p else np.zeros(1)
         if not singular[-1] > tolerance * singular[0]:
             degree = max(power for _, power, *_ in self.parts)
             shape = "a line or plane" if degree == 1 else "a curve or surface"

@@ -7,11 +7,11 @@ import numpy as np
 
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import count_rows
-from mercer.core.lapack import blas
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.inference.mixtures import Mixtures
 from mercer.learning import heuristics
+from mercer.linalg import backend
 from mercer.models.conditional import DensityRegressor
 from mercer.models.estimator import wholly
 
@@ -188,7 +188,7 @@ class GaussianMixtureRegressor(DensityRegressor):
             logs, means = np.empty((len(U), C)), np.empty((len(U), C, q))
             for c, (root, center) in enumerate(zip(roots, self.inside_["means"], strict=True)):
                 away = (U - center[:r]).T
-                z = blas.dtrsm(1.0, root[:r, :r], away, lower=1) if r else away
+                z = backend.half_solve(np.asfortranarray(root[:r, :r]), away)
                 logs[:, c] = math.log(max(self.weights_[c], 1e-300)) - 0.5 * np.einsum("ij,ij->j", z, z)
                 logs[:, c] -= np.log(np.diag(root)[:r]).sum()
                 means[:, c] = (center[r:] + (root[r:, :r] @ z).T) * scale[d:] + shift[d:]

@@ -8,7 +8,6 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import align_columns, count_rows, take_rows
-from mercer.core.lapack import linalg
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import number, rounded
@@ -208,7 +207,7 @@ class RBFNetwork(Regressor):
         self.loo_residual_ = self._shaped(ridge.left_out(self.alpha_) * self._scale)
         # What the constant and the linear terms make of the rest.
         A, rest = data.terms, data.augmented(data.T - Phi @ w)
-        terms = linalg.lstsq(A, rest, check_finite=False)[0] if A.shape[1] else np.zeros((0, w.shape[1]))
+        terms = np.linalg.lstsq(A, rest)[0] if A.shape[1] else np.zeros((0, w.shape[1]))
         intercept = self._center + (terms[0] * self._scale if self.fit_intercept else 0.0)
         self.coef_ = self._shaped(w * self._scale)
         self.intercept_ = intercept if self._several else float(intercept[0])

@@ -9,7 +9,6 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import align_columns, as_matrix, count_rows, holds_numbers, take_rows
-from mercer.core.lapack import linalg
 from mercer.core.machine import available_memory, require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
@@ -18,6 +17,7 @@ from mercer.kernels.algebra import Scale
 from mercer.kernels.convert import as_covariance
 from mercer.kernels.stationary import Isotropic
 from mercer.learning.heuristics import centre_and_spread, radial_kernel
+from mercer.linalg import backend
 from mercer.linalg.cholesky import random_root
 from mercer.linalg.eigen import largest, signs_to_fix
 from mercer.models.estimator import Transformer, wholly
@@ -131,7 +131,7 @@ class KernelPCA(Transformer):
         K -= K.mean(axis=1)[:, None]
         total = float(np.trace(K))
         q = n if self.n_components is None else int(self.n_components)
-        values, V = linalg.eigh(K, subset_by_index=(n - q, n - 1), overwrite_a=True, check_finite=False, driver="evr")
+        values, V = backend.eigenpairs(K, last=q, in_place=True)
         return _Found(values[::-1], V[:, ::-1], total, mean)
 
     def _iterative(self, n) -> "_Found":
@@ -166,7 +166,7 @@ class KernelPCA(Transformer):
             tolerance=1e-12 * float(diagonal.max()), rng=rng,
         )  # fmt: skip
         R -= R.mean(axis=0)
-        values, E = linalg.eigh(R.T @ R) if R.shape[1] else (np.zeros(0), np.zeros((0, 0)))
+        values, E = backend.eigenpairs(R.T @ R) if R.shape[1] else (np.zeros(0), np.zeros((0, 0)))
         kept = min(3 * q + 20, int((values > 1e-12 * values.max(initial=0.0)).sum()))
         return R @ E[:, ::-1][:, :kept], diagonal
 
@@ -180,7 +180,7 @@ class KernelPCA(Transformer):
             centred = phi(part) - mean
             S += centred.T @ centred
         q = len(mean) if self.n_components is None else min(int(self.n_components), len(mean))
-        values, W = linalg.eigh(S, check_finite=False)
+        values, W = backend.eigenpairs(S)
         values, W = values[::-1][:q], W[:, ::-1][:, :q]
         more = 0 if self.n_components is None else int(self.n_components) - q  # than there are features: zero
         values, W = np.pad(values, (0, more)), np.pad(W, ((0, 0), (0, more)))

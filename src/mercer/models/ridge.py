@@ -9,11 +9,11 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import count_rows, take_rows
-from mercer.core.lapack import linalg
 from mercer.core.machine import require_memory
 from mercer.core.text import number
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
+from mercer.linalg import backend
 from mercer.linalg.cholesky import factor
 from mercer.linalg.complement import Complement
 from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_beside
@@ -238,7 +238,7 @@ class KernelRidge(Regressor):
         n = len(s)
         if self._features() is not None:
             Phi, mean, target = self._reduced_features(s)
-            U, singular, _ = linalg.svd(Phi, full_matrices=False, check_finite=False)
+            U, singular, _ = np.linalg.svd(Phi, full_matrices=False)
             inside = singular > np.finfo(float).eps * max(Phi.shape) * singular.max(initial=0.0)
             return Spectrum("primal", singular[inside] ** 2, U[:, inside], target, s, mean, self.fit_intercept)
         _check_memory(n, copies=4)
@@ -246,7 +246,7 @@ class KernelRidge(Regressor):
         if self.fit_intercept:
             values, V = eigenpairs_beside(K, s)
         else:
-            values, V = linalg.eigh(K, overwrite_a=True, check_finite=False, driver="evr")
+            values, V = backend.eigenpairs(K, in_place=True)
         return Spectrum("dual", np.maximum(values, 0.0), V, s[:, None] * self.y_fit_, s, mean, self.fit_intercept)
 
     def path(self, alphas) -> RidgePath:

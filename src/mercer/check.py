@@ -8,11 +8,11 @@ import numpy as np
 
 from mercer.core.errors import DataError, InvalidKernelError, ParameterError
 from mercer.core.inputs import as_vector, count_rows
-from mercer.core.lapack import linalg
 from mercer.core.text import table
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.custom import Custom
+from mercer.linalg import backend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,20 +89,26 @@ def check_kernel(kernel, X) -> KernelReport:
     K = (K + K.T) / 2
     P = np.empty((n, 0))
     if kernel.null_space is not None:
-        P = linalg.orth(kernel.null_space(X, standardized=True))
-        Q = linalg.null_space(P.T)
+        P, Q = _range_and_complement(kernel.null_space(X, standardized=True))
         K = Q.T @ K @ Q
     else:
         Q = np.eye(n)
     if K.size == 0:
         raise DataError(f"{n} inputs leave nothing to test once {P.shape[1]} polynomials are removed; give more.")
-    values, vectors = linalg.eigh(K)
+    values, vectors = backend.eigenpairs(K)
     tolerance = 11 * n * np.finfo(float).eps * max(abs(values[0]), abs(values[-1]), scale if P.size else 0.0)
     witness = Q @ vectors[:, 0] if values[0] < -tolerance else None
     return KernelReport(
         kernel, n, float(values[0]), float(values[-1]), float(tolerance), float(asymmetry),
         bool(asymmetry <= 1e-10 * scale), witness, P.shape[1],
     )  # fmt: skip
+
+
+def _range_and_complement(P) -> tuple[np.ndarray, np.ndarray]:
+    """Orthonormal bases of what the columns of P span, and of all that is orthogonal to them."""
+    U, singular, _ = np.linalg.svd(P)
+    rank = int((singular > np.finfo(float).eps * max(P.shape) * singular.max(initial=0.0)).sum())
+    return U[:, :rank], U[:, rank:]
 
 
 def _is_theirs(kernel) -> bool:
@@ -156,7 +162,7 @@ def mercer_expansion(kernel, X, n: int, weights=None) -> MercerExpansion:
     root = np.sqrt(w)
     K = np.array(kernel(X))
     K *= root[:, None] * root[None, :]
-    values, vectors = linalg.eigh(K, subset_by_index=(N - n, N - 1))
+    values, vectors = backend.eigenpairs(K, last=n, in_place=True)
     values, vectors = values[::-1], vectors[:, ::-1]
     floor = N * np.finfo(float).eps * values[0]
     if values[-1] <= floor:

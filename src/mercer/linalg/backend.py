@@ -1,0 +1,122 @@
+"""Dense linear algebra on the CPU: SciPy's LAPACK, in place. No other room of the house calls it.
+
+A symmetric matrix is the lower triangle of a Fortran-ordered array; what is above the diagonal is not read. That is the
+upper triangle of the transpose, in C's order, as kernels write it. A twin of this file for another device would keep
+its arrays there.
+
+OpenBLAS lets its threads spin for tens of milliseconds after every call, in case another follows. Between two
+factorisations kernels are computed on the same cores, one and a half times slower beside the spinning. OpenBLAS reads
+how long to spin when it is loaded: if SciPy is not loaded yet, we ask for half a millisecond (2^20 cycles), which costs
+the factorisations nothing. What the user has set stays.
+"""
+
+import os
+
+import numpy as np
+
+_SPIN = "OPENBLAS_THREAD_TIMEOUT"
+_ours = _SPIN not in os.environ
+if _ours:
+    os.environ[_SPIN] = "20"
+try:
+    from scipy import linalg
+    from scipy.linalg import blas, lapack
+finally:
+    if _ours:
+        del os.environ[_SPIN]
+
+
+# -- factors -------------------------------------------------------------------------------------------------------
+
+
+def factor(A, clean: bool = False) -> bool:
+    """L with L L^T = A in its place; False where A is not positive definite. n^3/3 flops. With ``clean``, zeros above
+    the diagonal."""
+    if len(A) == 0:
+        return True
+    assert A.flags.f_contiguous, "or LAPACK would factorise a copy"
+    failed = lapack.dpotrf(A, lower=1, clean=clean, overwrite_a=1)[1]
+    return not failed and bool((np.diag(A) > 0).all())  # NaN may pass through potrf, but not through this
+
+
+def solve(L, b) -> np.ndarray:
+    """(L L^T)^-1 b."""
+    return lapack.dpotrs(L, b, lower=1)[0] if len(L) else np.array(b, dtype=float)
+
+
+def half_solve(L, b, transposed: bool = False, in_place: bool = False) -> np.ndarray:
+    """L^-1 b, or L^-T b. In place b is a Fortran-ordered matrix."""
+    if len(L) == 0:
+        return np.array(b, dtype=float)
+    if np.ndim(b) == 1:
+        return blas.dtrsv(L, b, lower=1, trans=transposed)
+    return blas.dtrsm(1.0, L, b, lower=1, trans_a=transposed, overwrite_b=in_place)
+
+
+def invert(L):
+    """(L L^T)^-1 in the place of L. 2/3 n^3 flops."""
+    if len(L):
+        lapack.dpotri(L, lower=1, overwrite_c=1)
+
+
+def half_invert(L):
+    """L^-1 in the place of L. n^3/3 flops."""
+    if len(L):
+        lapack.dtrtri(L, lower=1, overwrite_c=1)
+
+
+def half_square(R):
+    """R^T R in the place of a lower triangular R. n^3/3 flops."""
+    if len(R):
+        lapack.dlauum(R, lower=1, overwrite_c=1)
+
+
+# -- products ------------------------------------------------------------------------------------------------------
+
+
+def product(A, b, lower: bool = True) -> np.ndarray:
+    """A b for a symmetric A; with ``lower=False`` of what is above its diagonal."""
+    if np.ndim(b) == 1:
+        return blas.dsymv(1.0, A, b, lower=lower)
+    return blas.dsymm(1.0, A, b, lower=lower)
+
+
+def half_product(L, b, transposed: bool = False, in_place: bool = False) -> np.ndarray:
+    """L b, or L^T b, for a lower triangular L."""
+    if np.ndim(b) == 1:
+        return blas.dtrmv(L, b, lower=1, trans=transposed)
+    return blas.dtrmm(1.0, L, b, lower=1, trans_a=transposed, overwrite_b=in_place)
+
+
+def gram(X) -> np.ndarray:
+    """X^T X, a new matrix."""
+    return blas.dsyrk(1.0, X, trans=1, lower=1)
+
+
+def subtract_gram(A, X):
+    """A - X^T X in the place of A."""
+    blas.dsyrk(-1.0, X, trans=1, beta=1.0, c=A, lower=1, overwrite_c=1)
+
+
+def subtract_products(A, U, V):
+    """A - U V^T - V U^T in the place of A, for vectors or columns."""
+    if np.ndim(U) == 1:
+        blas.dsyr2(-1.0, U, V, a=A, lower=1, overwrite_a=1)
+    else:
+        blas.dsyr2k(-1.0, U, V, beta=1.0, c=A, lower=1, overwrite_c=1)
+
+
+def subtract_squares(A, U):
+    """A - U U^T in the place of A, for a few columns."""
+    for column in U.T:
+        blas.dsyr(-1.0, column, a=A, lower=1, overwrite_a=1)
+
+
+# -- spectra -------------------------------------------------------------------------------------------------------
+
+
+def eigenpairs(A, last: int | None = None, in_place: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues in rising order and vectors of a symmetric matrix; only the ``last`` of them where given."""
+    n = len(A)
+    which = None if last is None else (n - last, n - 1)
+    return linalg.eigh(A, subset_by_index=which, overwrite_a=in_place, check_finite=False, driver="evr")
