@@ -67,7 +67,7 @@ def _distances(X):
 def mercer(X, y):
     from mercer import kernels as k
     from mercer.core.coordinates import to_free
-    from mercer.learning.evidence import FunctionSpace
+    from mercer.solvers.dense import FunctionSpace
 
     kernel = VARIANCE * k.RBF(LENGTHS)
     theta = np.append(np.asarray(to_free(kernel)), np.log(NOISE))

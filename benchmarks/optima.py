@@ -17,9 +17,10 @@ from scipy.optimize import minimize
 from tables import regression
 
 import mercer as mc
+from mercer.learning.regression import Problem
 from mercer.learning.resolution import resolution
-from mercer.models.problem import Problem
 from mercer.models.regression import LEAST_NOISE
+from mercer.solvers import Dense
 
 SIZES = (60, 100, 150, 200, 300, 450)
 CLIMBS = 20
@@ -30,7 +31,7 @@ def problem_of(model, X, y):
     """The evidence that the default climbed, of the kernel it chose."""
     rows = np.unique(model.copy_of_, return_index=True)[1]
     target = (y[rows] - model.center_) / model.scale_
-    return Problem(model.kernel_, X[rows], target, None, "dense", True)
+    return Problem(model.kernel_, X[rows], target, None, Dense(), True)
 
 
 def best_of_random(model, X, y, rng):

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mercer import basis, datasets, kernels, plot, priors
+    from mercer import basis, datasets, kernels, plot, priors, solvers
     from mercer.check import check_kernel, mercer_expansion
     from mercer.core.errors import (
         DataError,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_SUBMODULES = ("basis", "datasets", "kernels", "plot", "priors")
+_SUBMODULES = ("basis", "datasets", "kernels", "plot", "priors", "solvers")
 _HOMES = {  # of public names, which are loaded when first asked for
     "BayesianLinearRegression": "mercer.models.linear",
     "check_kernel": "mercer.check",
@@ -115,6 +115,7 @@ __all__ = [
     "plot",
     "priors",
     "save",
+    "solvers",
 ]
 
 

@@ -35,19 +35,19 @@ from safetensors.numpy import save_file
 
 from mercer import basis, kernels, priors
 from mercer.core.errors import FileError, MercerError, ParameterError
-from mercer.core.inputs import as_frame, count_rows, is_numeric
+from mercer.core.inputs import as_frame, is_numeric
 from mercer.core.parameters import Parametrized, constraints
 from mercer.gp.mean import MeanFunction
 from mercer.gp.process import GP, Observed
 from mercer.inference.latent import LatentPosterior
 from mercer.inference.sampled import SampledPosterior
 from mercer.inference.softmax_posterior import SoftmaxPosterior
-from mercer.inference.weights import WeightPosterior
 from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
 from mercer.learning import family
+from mercer.learning.plan import Plan
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
 from mercer.linalg.trend import Trend
@@ -64,12 +64,12 @@ from mercer.models import (
     network,
     pca,
     perceptron,
-    plan,
     records,
     regression,
     ridge,
 )
 from mercer.models.estimator import Estimator
+from mercer.solvers.base import SOLVERS
 
 FORMAT, VERSION = "mercer-model", 1  # the version grows when a file means something else than it did
 
@@ -86,7 +86,7 @@ _FAMILIES: dict[str, list[Any]] = {
         priors.Normal, priors.LogNormal, priors.HalfNormal, priors.HalfCauchy, priors.Gamma, priors.InverseGamma,
     ],
     "parts": [
-        RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, WeightPosterior, plan.Plan,
+        RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
         family.Member, family.Tried, family.Choice, records.Iteration, records.Found, RidgePath,
         centers.CenterPath, LatentPosterior,
         SampledPosterior, SoftmaxPosterior,
@@ -99,7 +99,13 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
 }  # fmt: skip
 CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}
-_NAMES = {cls: name for name, cls in CLASSES.items()}
+
+
+def classes() -> dict[str, Any]:
+    """Every class that a file may name: those above, and solvers that are registered, with their parts."""
+    registered = {f"solvers.{cls.__name__}": cls for cls in SOLVERS.values()}
+    return CLASSES | registered | {f"parts.{part.__name__}": part for cls in SOLVERS.values() for part in cls.parts}
+
 
 # What a process is made of, and of what kind.
 _OF_A_GP: dict[str, Any] = {
@@ -170,6 +176,7 @@ class _Writer:
 
     def __init__(self):
         self.tensors: dict[str, np.ndarray] = {}
+        self._names = {cls: name for name, cls in classes().items()}
         self._seen: dict[int, tuple[Any, Any]] = {}  # the object itself too, so that no other one takes its id
 
     def write(self, value, where: str) -> Any:
@@ -193,7 +200,7 @@ class _Writer:
             if id(value) not in self._seen:
                 self._seen[id(value)] = value, self._array(value, where)
             return self._seen[id(value)][1]
-        if type(value) in _NAMES:
+        if type(value) in self._names:
             return self._object(value, where)
         return self._other(value, where)
 
@@ -201,7 +208,7 @@ class _Writer:
         if isinstance(value, RowFunction) and value.function is not None:
             raise _your_own(where, value)
         fields = {name: self.write(part, f"{where}.{name}") for name, part in _apart(value).items()}
-        node = {"is": "object", "class": _NAMES[type(value)], "fields": fields}
+        node = {"is": "object", "class": self._names[type(value)], "fields": fields}
         if isinstance(value, Estimator):
             state = {name: part for name, part in vars(value).items() if name not in fields}
             node["state"] = {name: self.write(part, f"{where}.{name}") for name, part in state.items()}
@@ -300,7 +307,7 @@ class _Reader:
     """Values from JSON, their arrays from ``tensor(name)``. Any exception means that the tree is wrong."""
 
     def __init__(self, tensor: Callable[[str], np.ndarray]):
-        self.tensor = functools.cache(tensor)
+        self.tensor, self._classes = functools.cache(tensor), classes()
 
     def read(self, node) -> Any:
         if isinstance(node, list):
@@ -332,9 +339,9 @@ class _Reader:
             case {"is": "frame", "library": library, "columns": list(columns)}:
                 return _frame(library, [(name, self.read(values)) for name, values in columns])
             case {"is": "object", "class": name, "fields": dict(fields)}:
-                if name not in CLASSES:
+                if name not in self._classes:
                     raise FileError(f"it asks for {name!r}, which is not a class that files may ask for.")
-                made = _together(CLASSES[name], {field: self.read(part) for field, part in fields.items()})
+                made = _together(self._classes[name], {field: self.read(part) for field, part in fields.items()})
                 for attribute, part in node.get("state", {}).items():
                     _set(made, attribute, self.read(part))
                 return made
@@ -379,32 +386,6 @@ def _sound(made) -> bool:
         case MeanFunction():
             whole = isinstance(made.constant, float) and isinstance(made.function, RowFunction | None)
             return whole and isinstance(made.unknown, bool)
-        case Observed():
-            n = count_rows(made.X)
-            trend = made.trend is None or made.trend.H.shape[0] == n
-            vectors = made.y.shape == made.noise.shape == made.a.shape == (n,)
-            return vectors and made.factor.lower.shape == (n, n) and trend
-        case Trend():
-            q = made.H.shape[1]
-            return made.half.shape == made.H.shape and made.root.shape == (q, q)
-        case WeightPosterior():
-            n, M = count_rows(made.X), len(made.weights)
-            square = made.B.shape == made.factor.lower.shape == (M, M) and made.weights.shape == (M,)
-            return square and made.y.shape == made.noise.shape == (n,) and isinstance(made.kernel, Kernel)
-        case LatentPosterior():
-            n = count_rows(made.X)
-            vectors = made.a.shape == made.s.shape == (n,) and made.lower.shape == (n, n)
-            return vectors and isinstance(made.kernel, Kernel)
-        case SoftmaxPosterior():
-            n, C = count_rows(made.X), len(made.a)
-            whole = made.a.shape == made.s.shape == (C, n) and made.factors.shape == (C, n, n)
-            each = len(made.kernels) in (1, C) and all(isinstance(kernel, Kernel) for kernel in made.kernels)
-            return whole and each and made.common.shape == (n, n)
-        case SampledPosterior():
-            kernels = made.kernel if isinstance(made.kernel, tuple) else (made.kernel,)
-            each = made.theta is None or len(made.theta) == len(made.latents)
-            whole = made.latents.ndim in (2, 3) and made.latents.shape[1] == count_rows(made.X)
-            return whole and each and all(isinstance(kernel, Kernel) for kernel in kernels)
         case RowFunction() if made.function is not None or not isinstance(made.module, basis.Basis):
             return False
         case algebra.Nary() if not made.parts or not all(isinstance(part, Kernel) for part in made.parts):
@@ -413,7 +394,7 @@ def _sound(made) -> bool:
             known = set(constraints(type(made)))
             carried = all(field in known and isinstance(prior, priors.Prior) for field, prior in made.priors)
             return carried and isinstance(made.fixed, frozenset) and made.fixed <= known
-    return True
+    return made.consistent() if hasattr(made, "consistent") else True
 
 
 def _set(made, name: str, value):

@@ -162,7 +162,7 @@ def test_two_classes_are_the_logistic_model_with_twice_the_kernel():
         expected = other.slope([lambda inverse, a: 2 * triangle.contract(theta, inverse, a)])
     assert found.log_evidence == pytest.approx(other.log_evidence, rel=1e-8)
     np.testing.assert_allclose(slope, expected, rtol=1e-8, atol=1e-8)
-    means, variances = posterior.moments(Z)
+    means, variances = posterior.joint_moments(Z)
     mean, variance = peer.moments(Z)
     np.testing.assert_allclose(means[:, 0] - means[:, 1], mean, atol=1e-8)
     difference = np.array([1.0, -1.0])
@@ -272,7 +272,7 @@ def test_moments_are_those_of_explicit_matrices(shared, infer):
     found = infer(covariances(Ks), y)
     posterior = SoftmaxPosterior.of(found, kernels, X)
     Z = np.random.default_rng(5).normal(size=(7, 2)) * 2
-    means, covariance = posterior.moments(Z)
+    means, covariance = posterior.joint_moments(Z)
     K, W = explicit(joint(Ks, C), found.sites)
     R = W @ np.linalg.inv(np.eye(len(K)) + K @ W)
     for i, z in enumerate(Z):
@@ -291,11 +291,11 @@ def test_pieces_change_nothing(monkeypatch):
     X, y, Ks = problem(3, True)
     posterior = SoftmaxPosterior.of(laplace(covariances(Ks), y), [3.0 * k.RBF(0.8)], X)
     Z = np.random.default_rng(5).normal(size=(1100, 2))
-    once = posterior.moments(Z)
+    once = posterior.joint_moments(Z)
     monkeypatch.setattr("mercer.gram.PIECE", 1)
-    for one, other in zip(once, posterior.moments(Z), strict=True):
+    for one, other in zip(once, posterior.joint_moments(Z), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
-    assert posterior.moments(Z[:0])[1].shape == (0, 3, 3)
+    assert posterior.joint_moments(Z[:0])[1].shape == (0, 3, 3)
 
 
 def test_permuting_classes_permutes_everything():
@@ -308,7 +308,7 @@ def test_permuting_classes_permutes_everything():
         one, other = (infer(covariances(Ks), labels, gradient=False) for labels in (y, order[y]))
         assert one.log_evidence == pytest.approx(other.log_evidence, rel=1e-9 if exact else 1e-3)
         here, there = (
-            probabilities(*SoftmaxPosterior.of(found, [3.0 * k.RBF(0.8)], X).moments(Z)) for found in (one, other)
+            probabilities(*SoftmaxPosterior.of(found, [3.0 * k.RBF(0.8)], X).joint_moments(Z)) for found in (one, other)
         )
         np.testing.assert_allclose(here, there[:, order], atol=1e-5 if exact else 3e-3)
 

@@ -147,7 +147,7 @@ def test_amplitudes_reach_the_whole_kernel_or_nothing():
 
 
 def test_a_failed_factorisation_is_a_rejected_step(monkeypatch):
-    from mercer.learning import evidence as module
+    from mercer.solvers import dense as module
 
     original, refused = module.FunctionSpace._evaluate, []
 
@@ -165,7 +165,7 @@ def test_a_failed_factorisation_is_a_rejected_step(monkeypatch):
 
 
 def test_interrupting_leaves_the_best_model_so_far(monkeypatch):
-    from mercer.learning import evidence as module
+    from mercer.solvers import dense as module
 
     original, calls = module.FunctionSpace.__call__, {"n": 0}
 
@@ -185,7 +185,7 @@ def test_interrupting_leaves_the_best_model_so_far(monkeypatch):
 
 
 def test_interrupting_a_later_stage_keeps_the_steps_of_the_first(monkeypatch):
-    from mercer.learning import evidence as module
+    from mercer.solvers import dense as module
 
     original = module.FunctionSpace.__call__
     called = []

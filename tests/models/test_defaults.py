@@ -15,9 +15,10 @@ from mercer.learning import family
 from mercer.learning.climb import Optimum
 from mercer.learning.heuristics import standard_kernel, through_zero
 from mercer.learning.optimise import _judged
+from mercer.learning.regression import Problem
 from mercer.learning.resolution import originals, resolution
-from mercer.models.problem import Problem
 from mercer.scores import crps
+from mercer.solvers import Dense
 
 DATA = Path(os.environ.get("MERCER_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -75,7 +76,7 @@ def test_the_optimum_is_the_best_of_random_climbs(seed, d, f):
     found = model(X, y)
     theta = before_calibration(found)
     value = found.log_marginal_likelihood(theta)
-    problem = Problem(found.kernel_, X, (y - found.center_) / found.scale_, None, "dense", True)
+    problem = Problem(found.kernel_, X, (y - found.center_) / found.scale_, None, Dense(), True)
     rng, lengths = np.random.default_rng(0), [name.startswith("theta1") for name in found.parameter_names_]
     best = -np.inf
     with problem(None) as evidence:
@@ -283,14 +284,14 @@ def test_few_rows_stay_sane():
 
 def test_the_weak_prior_is_gone_with_many_rows_and_has_the_right_gradient():
     X, y = draw(16, 30, 3, lambda X: X[:, 0], 0.1)
-    few = Problem(standard_kernel(X, constant=False), X, y, None, "dense", True)
+    few = Problem(standard_kernel(X, constant=False), X, y, None, Dense(), True)
     prior = family.WeakPrior.of(few)
     theta = few.start(0.3) + np.random.default_rng(0).normal(size=few.size)
     slope = prior(theta)[1]
     for i, step in enumerate(1e-6 * np.eye(few.size)):
         assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-6)
     A, t = draw(17, 100, 3, lambda X: X[:, 0], 0.1)
-    assert family.WeakPrior.of(Problem(standard_kernel(A, constant=False), A, t, None, "dense", True)) is None
+    assert family.WeakPrior.of(Problem(standard_kernel(A, constant=False), A, t, None, Dense(), True)) is None
 
 
 def test_crps_is_the_integral_of_its_definition():

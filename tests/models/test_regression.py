@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import mercer as mc
 from mercer import gram
 from mercer import kernels as k
-from mercer.inference.weights import WeightPosterior
+from mercer.solvers.weights import WeightPosterior
 from reference import regression as reference
 
 rng = np.random.default_rng(0)
@@ -440,7 +440,7 @@ def test_the_plan_tells_before_it_starts():
 
 
 def test_a_fit_that_does_not_fit_is_refused_before_it_starts(monkeypatch):
-    from mercer.models import plan
+    from mercer.learning import plan
 
     monkeypatch.setattr(plan, "available_memory", lambda: 10_000)
     with pytest.raises(mc.NotEnoughMemoryError, match="exact fit of 60 rows needs"):

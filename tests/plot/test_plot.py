@@ -69,3 +69,12 @@ def test_fields_gram_matrices_and_profiles():
 def test_several_columns_are_refused_where_one_is_drawn():
     with pytest.raises(mc.DataError, match="one input"):
         mc.plot.samples(k.RBF(), np.ones((3, 2)))
+
+
+def test_rows_that_repeat_others_are_drawn_once():
+    X, y = np.array([[0.0], [1.0], [1.0], [2.0]]), np.array([1.0, 3.0, 3.0, 2.0])
+    model = mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False).fit(X, y)
+    ax = mc.plot.posterior(model, np.linspace(0, 2, 9)[:, None])
+    x, shown = ax.get_lines()[-1].get_data()
+    assert x == pytest.approx([0.0, 1.0, 2.0])
+    assert shown == pytest.approx([1.0, 3.0, 2.0])

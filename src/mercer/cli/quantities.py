@@ -98,7 +98,7 @@ def draw(model, judged: HeldOut | None, target: str, output: Path):
 
 def _along_the_input(plot, model, judged, target):
     name = model.feature_names_in_[0]
-    seen = getattr(model.posterior_, "observed", model.posterior_).X[name].to_numpy()
+    seen = model.posterior_.data[0][name].to_numpy()
     low, high = seen.min(), seen.max()
     if judged is not None:
         there = judged.rows.X[name].to_numpy()

@@ -23,7 +23,8 @@ from mercer.core.inputs import (
 from mercer.core.precision import is_traced
 from mercer.core.random import as_key, normal
 from mercer.gp.mean import MeanFunction
-from mercer.kernels.algebra import split_white
+from mercer.kernels.algebra import split_white, terms_of
+from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
 from mercer.kernels.stationary import White
 from mercer.kernels.substitution import by_position
@@ -46,6 +47,13 @@ class Observed:
     factor: Cholesky
     a: np.ndarray
     trend: Trend | None = None
+
+    def consistent(self) -> bool:
+        """Whether its parts fit together, for `mercer.load`."""
+        n = count_rows(self.X)
+        trend = self.trend is None or self.trend.H.shape[0] == n
+        vectors = self.y.shape == self.noise.shape == self.a.shape == (n,)
+        return vectors and self.factor.lower.shape == (n, n) and trend
 
     @classmethod
     def of(cls, X, y, noise, factor: Cholesky, prior_mean: MeanFunction) -> "Observed":
@@ -350,7 +358,11 @@ class GP:
                 dvariance[part] -= 2 * gram.slope(kernel, Z[part], X, weights)
         return dmean, dvariance
 
-    def moments_of(self, part, Z) -> tuple[np.ndarray, np.ndarray]:
+    def terms(self, Z) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
+        """Each term of a sum of kernels, white noise apart, with mean and variance of its part of the function."""
+        return [(part, *self._moments_of(part, Z)) for part in terms_of(self.kernel)]
+
+    def _moments_of(self, part, Z) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of one term of a sum of kernels, given what was observed of the sum: (s,), (s,)."""
         observed = self._needs_data()
         Z = self._aligned(Z)
@@ -360,7 +372,7 @@ class GP:
             variance[piece] += np.einsum("ij,ij->j", doubt, doubt) - np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
 
-    def with_latent_kernel(self) -> "GP":
+    def latent(self) -> "GP":
         """The same posterior of the function alone: white noise in the kernel stays with the data it was seen in."""
         latent, white = split_white(self.kernel)
         new = object.__new__(GP)
@@ -375,6 +387,17 @@ class GP:
             unknown = " Its mean is unknown before that." if self.prior_mean.unknown else ""
             raise ParameterError(f"this process has not seen data yet; condition it first.{unknown}")
         return self.observed
+
+    @property
+    def data(self) -> tuple[object, np.ndarray, np.ndarray]:
+        """Inputs, targets and noise variances seen so far."""
+        observed = self._needs_data()
+        return observed.X, observed.y, observed.noise
+
+    def numerics(self) -> dict[str, float]:
+        """Jitter, the condition number of the covariance of the data, and `residual`."""
+        observed = self._needs_data()
+        return {"jitter": self.jitter, "condition": observed.factor.condition(), "residual": self.residual()}
 
     @property
     def jitter(self) -> float:

@@ -14,6 +14,8 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.inputs import align_columns, count_rows, take_rows
+from mercer.inference.posterior import LabelPosterior
+from mercer.kernels.base import Kernel
 from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky, attempt
 
@@ -153,7 +155,7 @@ class Approximation:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LatentPosterior:
+class LatentPosterior(LabelPosterior):
     """The approximate posterior as a distribution over functions: mean k(z, X) a, variance k - |L^-1 S^1/2 k(X, z)|^2.
 
     ``lower`` is L with zeros above the diagonal.
@@ -164,6 +166,11 @@ class LatentPosterior:
     a: np.ndarray
     s: np.ndarray
     lower: np.ndarray
+
+    def consistent(self) -> bool:
+        n = count_rows(self.X)
+        vectors = self.a.shape == self.s.shape == (n,) and self.lower.shape == (n, n)
+        return vectors and isinstance(self.kernel, Kernel)
 
     def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f(z): (s,), (s,). In pieces."""
@@ -186,13 +193,20 @@ class LatentPosterior:
         left = np.maximum(1 - S * v, 1e-12)
         return mean - v * self.a / left, v / left
 
-    def class_probabilities(self, Z, likelihood, closed_form: bool = False) -> np.ndarray:
-        """Of t = -1 and t = +1: (s, 2). By quadrature of (PRML 6.76), or by the likelihood's closed form."""
-        return _both_sides(likelihood.closed_form if closed_form else likelihood.probability, *self.moments(Z))
+    def class_probabilities(self, Z, likelihood) -> np.ndarray:
+        """Of t = -1 and t = +1: (s, 2). By quadrature of (PRML 6.76)."""
+        return _both_sides(likelihood.probability, *self.moments(Z))
 
-    def left_out(self, Ks: list[Covariance], codes, likelihood) -> np.ndarray:
+    def closed_form(self, Z, likelihood) -> np.ndarray:
+        return _both_sides(likelihood.closed_form, *self.moments(Z))
+
+    def most_probable(self, Z, likelihood) -> np.ndarray:
+        """A sigmoid is above one half where the mean is above zero."""
+        return (self.mean(Z) > 0).astype(int)
+
+    def left_out(self, covariances, codes, likelihood) -> np.ndarray:
         """Class probabilities of each training row from all the others' sites: (n, 2)."""
-        return _both_sides(likelihood.probability, *self.cavity(Ks[0]))
+        return _both_sides(likelihood.probability, *self.cavity(covariances()[0]))
 
     def mean(self, Z) -> np.ndarray:
         return gram.product(self.kernel, Z, self.X, self.a)

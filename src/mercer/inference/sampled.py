@@ -13,14 +13,16 @@ from mercer.core.coordinates import from_free
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import align_columns, count_rows, take_rows
 from mercer.inference.mcmc import Draws, lower
+from mercer.inference.posterior import LabelPosterior
 from mercer.inference.probits import quick
+from mercer.kernels.base import Kernel
 
 MOST_PARAMETERS = 200  # draws kept for prediction, where each has its theta, which is factorised again
 INNER = 16  # values of f(z) for each draw, where softmax is averaged by numbers drawn
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SampledPosterior:
+class SampledPosterior(LabelPosterior):
     """The posterior as draws of f at the rows of X: given each, f(z) is Gaussian.
 
     ``kernel`` is one, or a tuple of one for each class; ``latents`` (S, n) or (S, n, C); ``theta`` (S, p) the kernel's
@@ -40,6 +42,12 @@ class SampledPosterior:
         most = S if draws.theta is None else MOST_PARAMETERS
         kept = np.linspace(0, S - 1, min(S, most)).round().astype(int)
         return cls(kernel, X, draws.latents[kept], None if draws.theta is None else draws.theta[kept])
+
+    def consistent(self) -> bool:
+        kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
+        each = self.theta is None or len(self.theta) == len(self.latents)
+        whole = self.latents.ndim in (2, 3) and self.latents.shape[1] == count_rows(self.X)
+        return whole and each and all(isinstance(kernel, Kernel) for kernel in kernels)
 
     @property
     def _several(self) -> bool:
@@ -123,7 +131,7 @@ class SampledPosterior:
         sides = [likelihood.probability(sign * mean, variance) for sign in (-1.0, 1.0)]
         return np.maximum(np.stack(sides, axis=-1), np.finfo(float).tiny)
 
-    def left_out(self, Ks, codes, likelihood) -> np.ndarray:
+    def left_out(self, covariances, codes, likelihood) -> np.ndarray:
         """Class probabilities of each training row from all the others: (n, C).
 
         Given the other rows' f a draw's f_i is Gaussian, and p_i its class probabilities. Draws weighted by

@@ -13,6 +13,8 @@ from mercer import gram
 from mercer.core.inputs import align_columns, count_rows, take_rows
 from mercer.gp.likelihood import Logistic
 from mercer.inference.joint import Joint, SoftmaxApproximation, factor_B
+from mercer.inference.posterior import LabelPosterior
+from mercer.kernels.base import Kernel
 from mercer.linalg import backend
 
 POINTS = 1024  # of a Sobol sequence, and as many opposite to them
@@ -26,7 +28,7 @@ GRIDS = {2: (0.2, 7.0, 10.0), 3: (0.5, 5.5, 3.0)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SoftmaxPosterior:
+class SoftmaxPosterior(LabelPosterior):
     """The approximate posterior as a distribution over C functions (RW06 Alg 3.4).
 
     Mean k_c(z, X) a_c; covariance delta_cd (k_c - |L_c^-1 D_c^1/2 k_c|^2) + (M^-1 E_c k_c)^T (M^-1 E_d k_d), where
@@ -54,16 +56,22 @@ class SoftmaxPosterior:
             matrix[:] = np.triu(matrix)
         return cls(tuple(kernels), X, approximation.a, s, room[:-1], room[-1])
 
-    def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
+    def consistent(self) -> bool:
+        n, C = count_rows(self.X), len(self.a)
+        whole = self.a.shape == self.s.shape == (C, n) and self.factors.shape == (C, n, n)
+        each = len(self.kernels) in (1, C) and all(isinstance(kernel, Kernel) for kernel in self.kernels)
+        return whole and each and self.common.shape == (n, n)
+
+    def joint_moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Means (s, C) and covariances (s, C, C) of f(z). 3 C n^2 flops a row, in pieces."""
         Z = self._aligned(Z)
         variances = np.stack([gram.diagonal(kernel, Z) for kernel in self.kernels], axis=1)
         return self._moments(lambda c, part: gram.between(self.kernels[c], take_rows(Z, part), self.X), variances)
 
-    def variances(self, Z) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of f(z): (s, C) each, in pieces."""
         Z, C = self._aligned(Z), len(self.a)
-        parts = [self.moments(take_rows(Z, part)) for part in gram.pieces(count_rows(Z), C * C)]
+        parts = [self.joint_moments(take_rows(Z, part)) for part in gram.pieces(count_rows(Z), C * C)]
         means = np.concatenate([np.empty((0, C)), *(mean for mean, _ in parts)])
         return means, np.concatenate([np.empty((0, C)), *(np.einsum("icc->ic", V) for _, V in parts)])
 
@@ -80,7 +88,7 @@ class SoftmaxPosterior:
         return means - np.einsum("icd,di->ic", without, self.a), 0.5 * (without + without.transpose(0, 2, 1))
 
     def moments_across(self, Ks, variances) -> tuple[np.ndarray, np.ndarray]:
-        """`moments` from covariances (s, n) with X, one or one a class, and prior ``variances`` (s, kernels)."""
+        """`joint_moments` from covariances (s, n) with X, one or one a class, and prior ``variances`` (s, kernels)."""
         return self._moments(lambda c, part: Ks[c][part], variances)
 
     def _moments(self, cross, variances):
@@ -108,11 +116,12 @@ class SoftmaxPosterior:
         """(s, C), in pieces."""
         Z, C = self._aligned(Z), len(self.a)
         parts = gram.pieces(count_rows(Z), C * C)
-        return np.concatenate([np.empty((0, C)), *(probabilities(*self.moments(take_rows(Z, part))) for part in parts)])
+        found = (probabilities(*self.joint_moments(take_rows(Z, part))) for part in parts)
+        return np.concatenate([np.empty((0, C)), *found])
 
-    def left_out(self, Ks, codes, likelihood=None) -> np.ndarray:
+    def left_out(self, covariances, codes, likelihood=None) -> np.ndarray:
         """Class probabilities of each training row from all the others' sites: (n, C)."""
-        return probabilities(*self.cavity([K.K for K in Ks]))
+        return probabilities(*self.cavity([K.K for K in covariances()]))
 
     def mean(self, Z) -> np.ndarray:
         """(s, C)."""

@@ -395,6 +395,17 @@ def refuse_difference(a, b):
     )
 
 
+def terms_of(kernel) -> tuple[Kernel, ...]:
+    """The terms of a sum, white noise apart; a kernel that is no sum is its only term.
+
+    >>> from mercer.kernels import RBF, Linear, White
+    >>> terms_of(RBF() + Linear() + White(0.1))
+    (RBF(lengthscale=1.0), Linear())
+    """
+    latent = split_white(kernel)[0]
+    return () if latent is None else latent.parts if isinstance(latent, Sum) else (latent,)
+
+
 def split_white(kernel) -> tuple[Kernel | None, float]:
     """The kernel without the white noise that is added to it, and the variance of that noise.
 

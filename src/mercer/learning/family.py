@@ -16,7 +16,6 @@ import numpy as np
 from mercer.core.text import table
 from mercer.kernels.stationary import SMOOTHNESSES
 from mercer.learning.climb import Objective, climb
-from mercer.learning.evidence import left_out_score
 from mercer.learning.optimise import HEAT, REACH
 from mercer.learning.progress import Progress
 
@@ -272,7 +271,7 @@ class Contest:
             origins = [o.theta for o in sorted(run, key=lambda optimum: -optimum.value)[:keep]]
         climbs = [climb(objective, theta, "", "lbfgs", span, None, ITERATIONS, enough) for theta in origins]
         found = max(climbs, key=lambda optimum: optimum.value)
-        score = left_out_score(objective.evidence, np.clip(found.theta, *objective.box))
+        score = objective.evidence.score(np.clip(found.theta, *objective.box))
         evidence = found.value - (0.0 if self.prior is None else self.prior(found.theta)[0])
         penalised = score * (1 + PRICE * span.shape[1] / self.m)
         self.tried[member] = Tried(member, evidence, penalised, found.theta, self.m)

@@ -127,7 +127,7 @@ class Teacher:
         found = problem.infer(Ks, problem.codes, None, gradient=False)
         if found is None:
             return -np.inf
-        p = SoftmaxPosterior.of(found, kernels, problem.X).left_out(Ks, problem.codes)
+        p = SoftmaxPosterior.of(found, kernels, problem.X).left_out(lambda: Ks, problem.codes)
         return float(log_scores(p, problem.codes).mean())
 
     def _one_or_each(self, one, each, learned, n: int, ceiling: float) -> tuple[LabelProblem, Learned]:

@@ -15,8 +15,8 @@ from mercer.core.inputs import take_rows
 from mercer.core.parameters import Slot
 from mercer.inference.latent import Covariance
 from mercer.learning import heuristics
-from mercer.learning.evidence import Evaluation
 from mercer.learning.optimise import Prior
+from mercer.solvers.base import Evaluation
 
 # Variances of the latent function where learning may begin: a hint of a class, or nearly certain ones.
 AMPLITUDES = (1.0, 10.0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.machine import cores
-from mercer.learning.evidence import LOG_2PI, Evaluation
+from mercer.solvers.base import LOG_2PI, Evaluation
 
 FLOOR = 1e-12  # of k(x, x): what all rows together weigh everywhere, so that a row far from all others sees them alike
 FAINT = 1e-100  # the same where densities of isolated rows matter

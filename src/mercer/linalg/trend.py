@@ -25,6 +25,11 @@ class Trend:
         root = np.linalg.cholesky(H.T @ C_inv_H)
         return cls(H, np.linalg.solve(root, C_inv_H.T).T, root)
 
+    def consistent(self) -> bool:
+        """Whether its parts fit together, for `mercer.load`."""
+        q = self.H.shape[1]
+        return self.half.shape == self.H.shape and self.root.shape == (q, q)
+
     @property
     def size(self) -> int:
         return self.H.shape[1]

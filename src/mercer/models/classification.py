@@ -308,8 +308,6 @@ class GaussianProcessClassifier(Classifier):
         (PRML 6.87, 6.88)."""
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        if isinstance(self.posterior_, SoftmaxPosterior):
-            return self.posterior_.variances(X)
         return self.posterior_.moments(X)
 
     def predict_proba(self, X, closed_form: bool = False) -> np.ndarray:
@@ -317,14 +315,8 @@ class GaussianProcessClassifier(Classifier):
         MacKay's approximation of it (PRML 4.153), for two classes and a Gaussian posterior."""
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        if not closed_form:
-            return self.posterior_.class_probabilities(X, self._likelihood())
-        if not isinstance(self.posterior_, LatentPosterior):
-            raise ParameterError(
-                "the closed form is for two classes with a Gaussian posterior; leave closed_form out, and the integral "
-                "is done by quadrature."
-            )
-        return self.posterior_.class_probabilities(X, self._likelihood(), closed_form=True)
+        integral = self.posterior_.closed_form if closed_form else self.posterior_.class_probabilities
+        return integral(X, self._likelihood())
 
     def predict_log_proba(self, X) -> np.ndarray:
         """Logarithms of `predict_proba`."""
@@ -340,9 +332,7 @@ class GaussianProcessClassifier(Classifier):
         """The most probable class of each row."""
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        if isinstance(self.posterior_, LatentPosterior):  # a sigmoid is above one half where the mean is above zero
-            return self.classes_[(self.posterior_.mean(X) > 0).astype(int)]
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return self.classes_[self.posterior_.most_probable(X, self._likelihood())]
 
     def log_predictive_density(self, X, y) -> np.ndarray:
         """ln p(y | x, data) of new labels: (s,)."""
@@ -381,8 +371,8 @@ class GaussianProcessClassifier(Classifier):
         rows' sites as they are, which changes little. Draws are weighted by what the row made of them.
         """
         self._check_fitted()
-        Ks = [] if isinstance(self.posterior_, SampledPosterior) else self._covariances(self._fitted_kernels())
-        p = self.posterior_.left_out(Ks, self.codes_, self._likelihood())
+        covariances = lambda: self._covariances(self._fitted_kernels())
+        p = self.posterior_.left_out(covariances, self.codes_, self._likelihood())
         return LeftOutLabels(p, log_scores(p, self.codes_))
 
     def relevance(self) -> Relevance:

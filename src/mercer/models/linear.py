@@ -9,12 +9,12 @@ from mercer.basis import Polynomial
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import as_vector
 from mercer.core.random import as_key, normal
-from mercer.inference.weights import WeightPosterior
 from mercer.kernels.custom import FeatureMap
 from mercer.kernels.functions import RowFunction
 from mercer.models.estimator import Regressor
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.scores import log_density
+from mercer.solvers.weights import WeightPosterior
 
 
 class BayesianLinearRegression(Regressor):

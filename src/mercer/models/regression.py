@@ -5,7 +5,6 @@ import functools
 import math
 import reprlib
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -20,27 +19,22 @@ from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator, seed_of
 from mercer.core.text import number, rounded, table
-from mercer.gp.mean import UNKNOWN
-from mercer.gp.process import GP
-from mercer.gram import count_features
-from mercer.inference.weights import WeightPosterior
-from mercer.kernels.algebra import Sum, split_white
+from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
 from mercer.learning.climb import METHODS, Optimum
-from mercer.learning.evidence import LOG_2PI
 from mercer.learning.optimise import Learned, Prior, learn
+from mercer.learning.plan import Plan, plan, search_stages
 from mercer.learning.progress import Progress
+from mercer.learning.regression import Problem
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
-from mercer.models.plan import Plan, plan, search_stages
-from mercer.models.problem import Problem
 from mercer.models.records import Found, Iteration, quoted, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.report.regression import report
 from mercer.scores import LeaveOneOut, log_density, optimism
+from mercer.solvers import base as solvers
 
-SOLVERS = ("auto", "dense", "weights")
 LEARNING = ("mle", "map", None)
 FEW_ROWS = 20  # below this, leaving one out says too little of intervals
 FEW_ROWS_TO_SEARCH, DRAWN = 200, 2  # rows up to which the default kernel has random starts too, and how many
@@ -118,6 +112,7 @@ class GaussianProcessRegressor(Regressor):
         y = self._check_target(y, n)
         kernel = self._kernel_for(X)
         noise = self._noise_for(kernel, n)
+        self.solver_ = solvers.resolve(self.solver, kernel, X, noise)
         drawn = self._plan(kernel, X, noise)
         drawn.check()
         warn_of_model(self, [kernel], X, bool(self.normalize))
@@ -137,7 +132,7 @@ class GaussianProcessRegressor(Regressor):
         noise = None if noise is None else noise / scale**2
 
         least = max(resolution(y) ** 2 / 12 / scale**2, LEAST_NOISE * float(np.mean(target**2))) if learns else 0.0
-        problem = Problem(kernel, X, target, noise, drawn.method, bool(self.normalize), least)
+        problem = Problem(kernel, X, target, noise, self.solver_, bool(self.normalize), least)
         learned, self.choice_ = None, None
         if learns and problem.size and target.any():
             seed = seed_of(self.random_state)  # the same rows in every step
@@ -250,36 +245,34 @@ class GaussianProcessRegressor(Regressor):
         self.theta_ = theta + self._units
         self.parameter_names_ = problem.names()
         jitter = 0.0 if learned is None else learned.jitter
-        self.posterior_: Any = self._posterior(kernel, problem.X, (y - center) / scale, noise + jitter)
         self._jitter = jitter
-        self.numerics_ = {
-            "jitter": jitter + self.posterior_.jitter,
-            "condition": self._factor().condition(),
-            "residual": self.posterior_.residual(),
-        }
-        self.log_marginal_likelihood_ = self.posterior_.log_evidence()
-        self.mean_ = self.center_ + self.scale_ * self.posterior_.constant()
+        self._set_posterior(self._posterior(kernel, problem.X, (y - center) / scale, noise + jitter))
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
         natural = functools.partial(problem.parameters, scale=scale)
         self.history_ = [Iteration(float(s.value), natural(s.theta), s.rows) for s in steps]
         self.optima_ = [Found(float(o.value), natural(o.theta), o.start, o.converged, o.times_found) for o in optima]
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
 
-    def _posterior(self, kernel, X, target, noise) -> GP | WeightPosterior:
-        features = None if self.solver == "dense" else count_features(kernel, X)
-        if features is not None and np.all(noise > 0) and (features < count_rows(X) or self.solver == "weights"):
-            return WeightPosterior.given(kernel, copy.deepcopy(X), target, noise, bool(self.normalize))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumericalWarning)  # numerics_ has it
-            return self._process(kernel).condition(X, target, noise)
+    def _posterior(self, kernel, X, target, noise) -> solvers.Posterior:
+        return self._solver().posterior(kernel, X, target, noise, bool(self.normalize), bool(self.allow_invalid))
 
-    def _process(self, kernel) -> GP:
-        return GP(kernel, UNKNOWN if self.normalize else 0.0, allow_invalid=self.allow_invalid)
+    def _solver(self) -> solvers.Solver:
+        """``solver_``; models stored before it was kept have its name in their plan."""
+        return vars(self).get("solver_") or solvers.checked(self.plan_.method)
+
+    def _set_posterior(self, posterior: solvers.Posterior):
+        self.posterior_ = posterior
+        found = posterior.numerics()
+        self.numerics_ = {**found, "jitter": self._jitter + found["jitter"]}
+        self.log_marginal_likelihood_ = posterior.log_evidence()
+        self.mean_ = self.center_ + self.scale_ * posterior.constant()
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def _check_settings(self):
-        for name, allowed in (("solver", SOLVERS), ("learning", LEARNING), ("optimizer", tuple(METHODS))):
+        if not isinstance(self.solver, str) or self.solver != "auto":
+            solvers.checked(self.solver)
+        for name, allowed in (("learning", LEARNING), ("optimizer", tuple(METHODS))):
             if getattr(self, name) not in allowed:
                 raise ParameterError(
                     f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}."
@@ -304,17 +297,10 @@ class GaussianProcessRegressor(Regressor):
         return _variances(self.noise, n)
 
     def _plan(self, kernel, X, noise) -> Plan:
-        n = count_rows(X)
-        usable = self.solver != "dense" and (noise is None or bool(np.all(noise > 0)))
-        features = count_features(kernel, X) if usable else None
-        if self.solver == "weights" and features is None:
-            raise ParameterError(
-                f"solver='weights' needs a kernel with finitely many features and noise above zero; got {kernel!r} and "
-                f"noise {reprlib.repr(self.noise)}. Use solver='auto'."
-            )
         free = len(free_names(kernel)) + (noise is None)
         climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
-        return plan(n, features, self.solver, climbs)
+        asked = not isinstance(self.solver, str) or self.solver != "auto"
+        return plan(solvers.resolve(self.solver, kernel, X, noise), kernel, X, climbs, asked)
 
     def plan(self, X) -> Plan:
         """How a fit to these rows will be done, what memory and time it will take on this machine, and why."""
@@ -376,8 +362,8 @@ class GaussianProcessRegressor(Regressor):
         posterior, (latent, white) = self.posterior_, split_white(self.kernel_)
         if not include_noise and latent is None:  # a kernel of noise alone: there is no function beside its mean
             return np.full((count_rows(X), n_samples), self.mean_)
-        if not include_noise and isinstance(posterior, GP) and white:
-            posterior = posterior.with_latent_kernel()
+        if not include_noise and white:
+            posterior = posterior.latent()
         draws = posterior.sample(X, size=n_samples, seed=int(seeds[0])) * self.scale_ + self.center_
         if include_noise:
             rng = np.random.default_rng(seeds[1])
@@ -397,14 +383,8 @@ class GaussianProcessRegressor(Regressor):
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        latent = split_white(self.kernel_)[0]
-        if latent is None:
-            return {}
-        parts = latent.parts if isinstance(latent, Sum) else (latent,)
-        process = self._as_process()
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for part in parts:
-            mean, variance = process.moments_of(part, X)
+        for part, mean, variance in self.posterior_.terms(X):
             label = part.name or " * ".join(node.name for node in part._nodes() if node.name) or repr(quoted(part))
             while label in out:
                 label += "'"
@@ -435,24 +415,9 @@ class GaussianProcessRegressor(Regressor):
         return (found.value, found.gradient) if eval_gradient else found.value
 
     def _problem(self):
-        X, target, noise = self._data()
+        X, target, noise = self.posterior_.data
         given = None if len(self.theta_) > Layout.of(self.kernel_).size else noise - self._jitter
-        method = "weights" if isinstance(self.posterior_, WeightPosterior) else "dense"
-        return Problem(self.kernel_, X, target, given, method, self.posterior_.unknown)
-
-    def _data(self):
-        kept = self.posterior_ if isinstance(self.posterior_, WeightPosterior) else self.posterior_.observed
-        return kept.X, kept.y, kept.noise
-
-    def _factor(self):
-        kept = self.posterior_ if isinstance(self.posterior_, WeightPosterior) else self.posterior_.observed
-        return kept.factor
-
-    def _as_process(self) -> GP:
-        if isinstance(self.posterior_, GP):
-            return self.posterior_
-        X, target, noise = self._data()
-        return self._process(self.kernel_).condition(X, target, noise)
+        return Problem(self.kernel_, X, target, given, self._solver(), self.posterior_.unknown)
 
     # -- looking at it -----------------------------------------------------------------------------------------------
 
@@ -467,8 +432,7 @@ class GaussianProcessRegressor(Regressor):
             (mean * self.scale_ + self.center_)[self._copies()],
             (variance * self.scale_**2)[self._copies()],
         )
-        score = -0.5 * ((self.y_train_ - mean) ** 2 / variance + np.log(variance) + LOG_2PI)
-        return LeaveOneOut(mean, variance, score)
+        return LeaveOneOut(mean, variance, log_density(self.y_train_, mean, np.sqrt(variance)))
 
     def _copies(self) -> np.ndarray:
         """``copy_of_``; models stored before copies were told apart have none."""
@@ -477,7 +441,7 @@ class GaussianProcessRegressor(Regressor):
     def relevance(self) -> Relevance:
         """How much each input matters: the share of the variance of y explained through it, on rows left out."""
         self._check_fitted()
-        X, target, noise = self._data()
+        X, target, noise = self.posterior_.data
 
         def fitted_to(rows):
             mean = self._posterior(self.kernel_, take_rows(X, rows), target[rows], noise[rows]).mean
@@ -512,20 +476,13 @@ class GaussianProcessRegressor(Regressor):
         noise = _variances(self.noise_ if noise is None else noise, m)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
-            self.posterior_ = self.posterior_.condition(
-                X, (y - self.center_) / self.scale_, noise / self.scale_**2 + self._jitter
-            )
+            target = (y - self.center_) / self.scale_
+            posterior = self.posterior_.condition(X, target, noise / self.scale_**2 + self._jitter)
         if np.ndim(self.noise_) > 0:
             self.noise_ = as_float(np.concatenate([self.noise_, noise]))
         self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
         self.y_train_ = np.concatenate([self.y_train_, y])
-        self.log_marginal_likelihood_ = self.posterior_.log_evidence()
-        self.mean_ = self.center_ + self.scale_ * self.posterior_.constant()
-        self.numerics_ = {
-            "jitter": self._jitter + self.posterior_.jitter,
-            "condition": self._factor().condition(),
-            "residual": self.posterior_.residual(),
-        }
+        self._set_posterior(posterior)
         return self
 
     def __str__(self):

@@ -32,19 +32,19 @@ def posterior(process, X, ax=None, color="tab:red", include_noise: bool = False,
     x, inputs = along(X)
     if hasattr(process, "predict"):
         mean, deviation = process.predict(inputs, return_std=True, include_noise=include_noise)
-        seen, y = getattr(process.posterior_, "observed", process.posterior_), process.y_train_
+        seen, target, _ = process.posterior_.data
+        y = target * process.scale_ + process.center_
     else:
         process = _as_process(process)
-        seen = process.observed
-        y = None if seen is None else seen.y
-        noise = np.mean(seen.noise) if include_noise and seen is not None else 0.0
+        seen, y, noises = (None, None, 0.0) if process.observed is None else process.data
+        noise = np.mean(noises) if include_noise else 0.0
         mean, deviation = process.mean(inputs), np.sqrt(process.variance(inputs) + noise)
     label = "± 2 standard deviations" if level is None else f"{level:.0%} interval"
     ax.fill_between(x, mean - width * deviation, mean + width * deviation, color=color, alpha=0.15, lw=0, label=label)
     ax.plot(x, mean, color=color, label="mean")
-    if seen is not None:
+    if y is not None:
         size = float(np.clip(40 / np.sqrt(len(y)), 2, 5))
-        ax.plot(_seen_along(seen.X, X), y, "o", color="tab:blue", ms=size, label="data")
+        ax.plot(_seen_along(seen, X), y, "o", color="tab:blue", ms=size, label="data")
     ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
     ax.legend()
     return ax

@@ -68,7 +68,7 @@ def _allowance(model, n: int) -> float:
 
 def _columns(model, n) -> tuple[np.ndarray, list[str]]:
     """The numeric inputs (n, d) and their names."""
-    X = model._data()[0]
+    X = model.posterior_.data[0]
     frame = as_frame(X)
     if frame is None:
         matrix = as_matrix(X) if holds_numbers(X) else np.zeros((n, 0))
@@ -81,7 +81,7 @@ def _columns(model, n) -> tuple[np.ndarray, list[str]]:
 def _independent(model) -> np.ndarray | None:
     """Standardised residuals of each row given those before it, in random order: L^-1 (y - m), independent if the model
     is right, which leave-one-out residuals are not. None if there are more than DENSE_ROWS rows."""
-    X, target, noise = model._data()
+    X, target, noise = model.posterior_.data
     n = len(target)
     if n > DENSE_ROWS:
         return None

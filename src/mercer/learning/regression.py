@@ -9,7 +9,7 @@ import numpy as np
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import take_rows
 from mercer.learning import heuristics
-from mercer.learning.evidence import evidence, left_out_score
+from mercer.solvers.base import Evidence, Solver
 
 LEAST_LOOSE_NOISE = 3e-3  # of the target's variance
 NEGLIGIBLE_NOISE = 1e-8  # of it: lower floors are hardly ever reached
@@ -22,29 +22,29 @@ class Problem:
     an unknown mean, which is integrated out.
     """
 
-    def __init__(self, kernel, X, target, noise, method, unknown: bool = False, least_noise: float = 0.0):
-        self.kernel, self.X, self.target, self.noise, self.method = kernel, X, target, noise, method
+    def __init__(self, kernel, X, target, noise, solver: Solver, unknown: bool = False, least_noise: float = 0.0):
+        self.kernel, self.X, self.target, self.noise, self.solver = kernel, X, target, noise, solver
         self.unknown, self.least_noise = unknown, least_noise
         self.n = len(target)
         self.layout = Layout.of(kernel)
         self.size = self.layout.size + (noise is None)
 
-    def __call__(self, rows):
+    def __call__(self, rows) -> Evidence:
         X, target, noise = self.X, self.target, self.noise
         if rows is not None:
             X, target, noise = take_rows(X, rows), target[rows], None if noise is None else noise[rows]
         H = np.ones((len(target), 1)) if self.unknown else None
-        return evidence(self.kernel, X, target, noise, self.method, H)
+        return self.solver.evidence(self.kernel, X, target, noise, H)
 
     def replaced(self, kernel) -> "Problem":
         """The same with another kernel."""
-        return Problem(kernel, self.X, self.target, self.noise, self.method, self.unknown, self.least_noise)
+        return Problem(kernel, self.X, self.target, self.noise, self.solver, self.unknown, self.least_noise)
 
     def score(self, theta, jitter: float = 0.0) -> float:
         """Minus the mean CRPS of rows left out, at these parameters: the higher the better."""
         with self(None) as evidence:
             evidence.jitter = jitter
-            return left_out_score(evidence, theta)
+            return evidence.score(theta)
 
     def loosened(self, theta) -> np.ndarray | None:
         """``theta`` with a noise that has a slope: on few rows it may leave no trace, and from zero more rows do not

@@ -8,7 +8,8 @@ import pytest
 import mercer as mc
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
-from mercer.learning.evidence import FunctionSpace, WeightSpace, evidence
+from mercer.solvers.dense import FunctionSpace
+from mercer.solvers.weights import WeightSpace
 from reference import regression as reference
 
 rng = np.random.default_rng(0)
@@ -83,7 +84,7 @@ def test_weight_space_and_function_space_agree(name, profiled, each):
     kernel = FINITE[name]
     noise = rng.uniform(0.1, 1.0, 140) if each else None
     theta = theta_of(kernel, None if each else 0.3)
-    with evidence(kernel, X, y, noise, "weights") as w, evidence(kernel, X, y, noise, "dense") as f:
+    with WeightSpace(kernel, X, y, noise) as w, FunctionSpace(kernel, X, y, noise) as f:
         assert isinstance(w, WeightSpace)
         a, b = w(theta, profiled=profiled), f(theta, profiled=profiled)
     assert a.value == pytest.approx(b.value, abs=1e-8)

@@ -1,7 +1,7 @@
-"""The posterior of the weights of a kernel with finitely many features (PRML 6.49-6.55; Ex 6.21).
+"""Exact solutions in weight space, for kernels with finitely many features (PRML 6.49-6.55; Ex 6.21).
 
-f(x) = w^T phi(x) with w ~ N(0, I) is the process with kernel phi(x)^T phi(x'), so this answers like a posterior `GP`
-does, with the same numbers, from M x M matrices.
+f(x) = w^T phi(x) with w ~ N(0, I) is the process with kernel phi(x)^T phi(x'): the same numbers as in function space,
+from M x M matrices.
 """
 
 import copy
@@ -15,9 +15,12 @@ from mercer import gram
 from mercer.core.inputs import align_columns, as_matrix, as_vector, column_names, count_rows, stack_rows, take_rows
 from mercer.core.random import normal
 from mercer.gp.process import check_size
+from mercer.kernels.algebra import terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import by_position
-from mercer.linalg.cholesky import Cholesky, factor
+from mercer.linalg import backend
+from mercer.linalg.cholesky import Cholesky, attempt, factor
+from mercer.solvers.base import Cost, Evaluation, Evidence, Solver, left_out, register
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,6 +51,12 @@ class WeightPosterior:
     def _from(cls, kernel, X, y, noise, B, c, unknown: bool):
         L = factor(B.copy())
         return cls(kernel, X, y, noise, B, L, L.solve(c), unknown)
+
+    def consistent(self) -> bool:
+        """Whether its parts fit together, for `mercer.load`."""
+        n, M = count_rows(self.X), len(self.weights)
+        square = self.B.shape == self.factor.lower.shape == (M, M) and self.weights.shape == (M,)
+        return square and self.y.shape == self.noise.shape == (n,) and isinstance(self.kernel, Kernel)
 
     def condition(self, X, y, noise) -> "WeightPosterior":
         """Given more data: the sufficient statistics add up."""
@@ -108,7 +117,36 @@ class WeightPosterior:
             2 * gram.feature_slope(kernel, Z, self.factor.solve(Phi.T).T[:, :M]),
         )
 
+    def terms(self, Z) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
+        """As `GP.terms`: a term has its own features and weights."""
+        Z, out, first = self._aligned(Z), [], 0
+        for part in terms_of(self.kernel):
+            mean, variance, count = np.empty(count_rows(Z)), np.empty(count_rows(Z)), 0
+            for rows in gram.pieces(count_rows(Z), len(self.weights)):
+                Phi = gram.features(part, take_rows(Z, rows))
+                count = Phi.shape[1]
+                padded = np.zeros((len(self.weights), len(Phi)), order="F")
+                padded[first : first + count] = Phi.T
+                half = self.factor.half_solve_in_place(padded)
+                mean[rows] = Phi @ self.weights[first : first + count]
+                variance[rows] = np.einsum("ij,ij->j", half, half)
+            out.append((part, mean, variance))
+            first += count
+        return out
+
+    def latent(self) -> "WeightPosterior":
+        """Itself: white noise has no finite features."""
+        return self
+
     # -- what the data say of it -----------------------------------------------------------------------------------
+
+    @property
+    def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        return self.X, self.y, self.noise
+
+    def numerics(self) -> dict[str, float]:
+        """As `GP.numerics`, of B."""
+        return {"jitter": self.jitter, "condition": self.factor.condition(), "residual": self.residual()}
 
     def constant(self) -> float:
         """As `GP.constant`."""
@@ -143,6 +181,81 @@ class WeightPosterior:
         """|B w - Phi^T y / noise| relative to its right side: what rounding has left of the equations solved."""
         c = _statistics(self._features(self.X), self.y, self.noise, self.unknown)[1]
         return float(np.linalg.norm(self.B @ self.weights - c) / (np.linalg.norm(c) or 1.0))
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Weights(Solver):
+    """The posterior of the M weights of the kernel's features: n M^2 flops an evaluation of the evidence."""
+
+    name = "weights"
+    summary = "exact, through the weights of the kernel's features"
+    parts = (WeightPosterior,)
+
+    def refusal(self, kernel, X, noise) -> str | None:
+        if gram.count_features(kernel, X) is None:
+            return f"needs a kernel with finitely many features; got {kernel!r}"
+        if noise is not None and not np.all(noise > 0):
+            return "needs noise above zero in every row"
+        return None
+
+    def cost(self, kernel, X) -> Cost:
+        n, M = count_rows(X), gram.count_features(kernel, X) or 0
+        flops = 4.0 * n * M**2 if n > M else math.inf  # with as many features as rows, function space is no larger
+        return Cost(8 * (6 * n * M + 3 * M**2), flops, (n, M), f"the kernel has {M:,} features")
+
+    def evidence(self, kernel, X, y, noise=None, H=None) -> "WeightSpace":
+        return WeightSpace(kernel, X, y, noise, H)
+
+    def posterior(self, kernel, X, y, noise, unknown: bool = False, allow_invalid: bool = False) -> WeightPosterior:
+        return WeightPosterior.given(kernel, X, y, noise, unknown)
+
+
+class WeightSpace(Evidence):
+    """The same through the posterior of the weights (PRML 6.54, 6.55; Ex 6.21): n M^2 flops, n M of memory.
+
+    With Phi and y divided by the noise's standard deviation, B = I + Phi^T Phi, w = B^-1 Phi^T y:
+    ln|C| = ln|B| + sum ln noise, y^T C^-1 y = |y - Phi w|^2 + |w|^2, and a = C^-1 y is (y - Phi w) over the deviation.
+    Columns with unknown coefficients are features without a prior: B has no unit on their diagonal.
+    """
+
+    def _representation(self, kernel, X):
+        return gram.Features(kernel, X)
+
+    def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+        theta, noise = self._split(theta)
+        deviation = np.sqrt(noise)
+        q = self.H.shape[1]
+        Phi = np.column_stack([self.K.fill(theta), self.H]) / deviation[:, None]
+        y, prior = self.y / deviation, np.repeat([1.0, 0.0], [Phi.shape[1] - q, q])
+        if not np.isfinite(Phi).all():
+            return None
+        B = backend.gram(Phi)
+        B[np.diag_indices_from(B)] += prior
+        factor = attempt(B)
+        if factor is None:
+            return None
+        w = factor.solve(Phi.T @ y)
+        residual = y - Phi @ w
+        log_det = factor.log_det() + np.log(noise).sum() - np.linalg.slogdet(self.H.T @ self.H)[1]
+        answer = self._answer(log_det, residual / deviation, float(residual @ residual + w @ (prior * w)), profiled)
+        if answer is None or not gradient:
+            return answer and Evaluation(answer[0], None, answer[2])
+        value, a, scale = answer
+        # dL/dPhi = (a a^T - C^-1) Phi, with the noise's deviation taken out again.
+        half = factor.half_solve(Phi.T)
+        C_inv_Phi = factor.half_solve(half, transposed=True).T / deviation[:, None]
+        w = w / math.sqrt(scale) if profiled else w
+        M = len(w) - q
+        slope = self.K.contract(theta, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])
+        diagonal = (1 - np.einsum("ij,ij->j", half, half)) / noise  # of C^-1, or of P
+        self._left_out = left_out(a, diagonal)
+        if self.noise is None:
+            slope = np.append(slope, 0.5 * (a @ a - diagonal.sum()) * (noise[0] - self.jitter))
+        return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
+
+    def left_out(self, theta):
+        return None if self(theta) is None else self._left_out
 
 
 def _features(kernel, X, unknown: bool):

@@ -7,12 +7,13 @@ import time
 import numpy as np
 
 from mercer.core.errors import NotEnoughMemoryError
+from mercer.core.inputs import count_rows
 from mercer.core.machine import available_memory, in_words
 from mercer.linalg.cholesky import attempt
+from mercer.solvers.base import Solver, checked
 
 EVALUATIONS, ON_FEW = 25, 250  # of the evidence, on all rows and where the search begins, as measured on the benchmarks
 AT_ONCE, FIRST = 500, 300  # rows up to which learning sees all of them from the beginning, and with how many it begins
-OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,19 +22,17 @@ class Plan:
 
     method: str
     rows: int
-    features: int | None
+    features: int | None  # columns of its largest matrix; None where they are the rows
     memory: int
     available: int
     seconds: float
     why: str
 
     def __str__(self):
-        words = {"dense": "exact, by Cholesky factorisation of the covariance of all rows",
-                 "weights": "exact, through the weights of the kernel's features"}  # fmt: skip
-        size = f"{self.rows:,} x {self.rows:,}" if self.method == "dense" else f"{self.rows:,} x {self.features:,}"
+        size = f"{self.rows:,} x {self.rows if self.features is None else self.features:,}"
         return "\n".join(
             [
-                f"method    {self.method}: {words[self.method]}",
+                f"method    {self.method}: {checked(self.method).summary}",
                 f"because   {self.why}",
                 f"matrix    {size}",
                 f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",
@@ -58,26 +57,18 @@ class Plan:
             )
 
 
-def plan(n: int, features: int | None, solver: str, climbs: int) -> Plan:
-    """The cheaper exact way that exists: M x M matrices where there are fewer features than rows, else n x n."""
-    flops = _flops_per_second()
-    if solver != "dense" and features is not None and (features < n or solver == "weights"):
-        memory = 8 * (6 * n * features + 3 * features**2)
-        evaluation = 4.0 * n * features**2 / flops
-        why = f"the kernel has {features:,} features"
-        method = "weights"
-    else:
-        memory = 8 * 2 * n**2
-        evaluation = OVERHEAD * float(n) ** 3 / flops
-        why = "the kernel has no finite feature space, or one as large as the data, or there is no noise"
-        why = "it was asked for" if solver == "dense" else why
-        method = "dense"
+def plan(solver: Solver, kernel, X, climbs: int, asked: bool) -> Plan:
+    """Of a fit with so many climbs. ``asked``: whether the solver was named, not chosen."""
+    cost, n = solver.cost(kernel, X), count_rows(X)
+    evaluation = cost.flops / _flops_per_second()
     total = 0.0
     for i, rows in enumerate(search_stages(n)):
         # On a subset they are many, and cost little: about a millisecond each and the factorisation.
         total += (EVALUATIONS if i else ON_FEW) * (evaluation * (rows / n) ** 3 + 1e-3)
     total = climbs * total + (1.0 if climbs else 0.3)  # compiling the kernel
-    return Plan(method, n, features, memory, available_memory(), total + evaluation, why)
+    columns = None if cost.matrix[1] == n else cost.matrix[1]
+    why = "it was asked for" if asked else cost.why
+    return Plan(solver.name, n, columns, int(cost.memory), available_memory(), total + evaluation, why)
 
 
 def search_stages(n: int) -> list[int]:

@@ -1,0 +1,10 @@
+"""Solvers of Gaussian processes: how the evidence and the posterior are computed.
+
+``solver="dense"`` takes a solver with its defaults, ``solver=mercer.solvers.Dense()`` an object with its settings.
+"""
+
+from mercer.solvers.base import Cost, Evaluation, Evidence, Posterior, Solver, register
+from mercer.solvers.dense import Dense
+from mercer.solvers.weights import Weights
+
+__all__ = ["Cost", "Dense", "Evaluation", "Evidence", "Posterior", "Solver", "Weights", "register"]

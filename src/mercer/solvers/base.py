@@ -1,0 +1,225 @@
+"""What answers for a Gaussian process: a solver gives the evidence of a data set, its posterior, and what both cost.
+
+A solver is one file of this folder. `register` makes its name known: to ``solver=``, to ``"auto"`` and to files.
+"""
+
+import abc
+import math
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from mercer.core.errors import ParameterError
+from mercer.scores import crps
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+# -- evidence ------------------------------------------------------------------------------------------------------
+
+
+class Evaluation(NamedTuple):
+    """The evidence at one theta, its gradient, and the best common factor of C, y^T P y / (n - q)."""
+
+    value: float
+    gradient: np.ndarray | None
+    scale: float
+
+
+class Evidence:
+    """ln p(y | theta) = -1/2 ln|C| - 1/2 y^T C^-1 y - n/2 ln 2 pi (PRML 6.69), with C(theta) = K + diag(noise).
+
+    ``noise`` is one variance for each row, or None to learn a common one. ``H`` (n, q) has columns whose coefficients
+    are unknown, with a flat prior: then it is the evidence of the n - q contrasts they do not reach, the restricted
+    likelihood (`Trend`), and P takes the place of C^-1. A call answers with an `Evaluation`, or None where C is not
+    positive definite in double precision or not finite: a step to be rejected. With ``profiled=True`` the evidence is
+    that of the best multiple of C, which costs nothing extra (PRML 6.69 maximised over a common factor: C is multiplied
+    by `scale`).
+    """
+
+    def __init__(self, kernel, X, y, noise=None, H=None):
+        self.y, self.n = np.asarray(y, dtype=float), len(y)
+        self.noise = noise
+        self.H = np.zeros((self.n, 0)) if H is None else H
+        self.contrasts = self.n - self.H.shape[1]
+        self.jitter = 0.0
+        self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
+        self.K: Any = self._representation(kernel, X)
+        self.size = self.K.layout.size + (noise is None)
+
+    def _representation(self, kernel, X):
+        raise NotImplementedError
+
+    def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+        raise NotImplementedError
+
+    def left_out(self, theta) -> tuple[np.ndarray, np.ndarray] | None:
+        """Residual and variance of each row predicted from all the others (RW06 5.12), unknown coefficients estimated
+        anew without it: (n,), (n,). None where there is no value."""
+        raise NotImplementedError
+
+    def score(self, theta) -> float:
+        """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better."""
+        found = self.left_out(theta)
+        if found is None or not (found[1] > 0).all():
+            return -math.inf
+        score = -float(np.mean(crps(found[0], 0.0, np.sqrt(found[1]))))
+        return score if math.isfinite(score) else -math.inf
+
+    def __enter__(self):
+        self.K.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self.K.__exit__(*error)
+
+    def _split(self, theta):
+        """The kernel's part of theta, and the variances on the diagonal: (n,)."""
+        theta = np.asarray(theta, dtype=float)
+        if self.noise is None:
+            with np.errstate(over="ignore"):
+                return theta[:-1], np.full(self.n, np.exp(theta[-1]) + self.jitter)
+        return theta, self.noise + self.jitter
+
+    def _answer(self, log_det, a, quadratic, profiled):
+        """The value, a (rescaled if profiled) and the scale."""
+        n = self.contrasts
+        scale = quadratic / max(n, 1)
+        if profiled:
+            if not scale > 0:
+                return None
+            value = -0.5 * (log_det + n * math.log(scale) + n * (1 + LOG_2PI))
+            a = a / math.sqrt(scale)
+        else:
+            value = -0.5 * (log_det + quadratic + n * LOG_2PI)
+        return (value, a, scale) if math.isfinite(value) else None
+
+
+def left_out(a, diagonal):
+    """Residual and variance of each row without it, from a = P y and the diagonal of P (RW06 5.12)."""
+    told = diagonal > 0
+    diagonal = np.where(told, diagonal, 1.0)
+    return np.where(told, a / diagonal, 0.0), np.where(told, 1 / diagonal, np.inf)
+
+
+# -- posteriors ----------------------------------------------------------------------------------------------------
+
+
+class Posterior(Protocol):
+    """The function given the data, without the noise of a measurement; whatever solved for it."""
+
+    @property
+    def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Inputs, targets and noise variances that it was conditioned on."""
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the mean has an unknown constant, integrated out."""
+
+    def mean(self, Z) -> np.ndarray:
+        """(s,)."""
+
+    def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance: (s,), (s,)."""
+
+    def covariance(self, Z) -> np.ndarray:
+        """(s, s)."""
+
+    def sample(self, Z, size: int = 1, seed=0) -> np.ndarray:
+        """Functions drawn, at the rows of Z: (size, s)."""
+
+    def gradients(self, Z) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
+
+    def terms(self, Z) -> list[tuple[Any, np.ndarray, np.ndarray]]:
+        """Each term of a sum of kernels, white noise apart, with mean and variance of its part of the function."""
+
+    def latent(self) -> "Posterior":
+        """The same without white noise that is part of the kernel."""
+
+    def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of each measurement given all the others: (n,), (n,)."""
+
+    def condition(self, X, y, noise) -> "Posterior":
+        """Given more measurements."""
+
+    def constant(self) -> float:
+        """The estimate of an unknown constant in the mean; zero where there is none."""
+
+    def log_evidence(self) -> float:
+        """ln p(y) (PRML 6.69)."""
+
+    def numerics(self) -> dict[str, float]:
+        """What was added to the diagonal ("jitter"), the condition number, and the relative residual of what was
+        solved."""
+
+
+# -- solvers -------------------------------------------------------------------------------------------------------
+
+
+class Cost(NamedTuple):
+    """What a solver takes: bytes, floating point operations of one evaluation of the evidence with its gradient, the
+    shape of its largest matrix, and why it can be used."""
+
+    memory: float
+    flops: float
+    matrix: tuple[int, int]
+    why: str
+
+
+class Solver(abc.ABC):
+    """One way to solve a Gaussian process. Its settings are the fields of a frozen dataclass, with defaults.
+
+    ``noise`` is one variance for each row, or None where it will be learned; ``H`` (n, q) has columns with unknown
+    coefficients, ``unknown`` says whether the mean has an unknown constant.
+    """
+
+    name: ClassVar[str]  # of ``solver=``
+    summary: ClassVar[str]  # of a plan
+    parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
+
+    @abc.abstractmethod
+    def refusal(self, kernel, X, noise) -> str | None:
+        """Why it cannot be used on these rows, as the end of a sentence; None if it can."""
+
+    @abc.abstractmethod
+    def cost(self, kernel, X) -> Cost: ...
+
+    @abc.abstractmethod
+    def evidence(self, kernel, X, y, noise=None, H=None) -> Evidence: ...
+
+    @abc.abstractmethod
+    def posterior(self, kernel, X, y, noise, unknown: bool = False, allow_invalid: bool = False) -> Posterior: ...
+
+
+SOLVERS: dict[str, type[Solver]] = {}
+
+
+def register(cls: type[Solver]) -> type[Solver]:
+    """Class decorator: the solver can be asked for by its name, and files may hold it and its parts."""
+    SOLVERS[cls.name] = cls
+    return cls
+
+
+def resolve(solver, kernel, X, noise) -> Solver:
+    """The solver that was asked for, by name or as an object; for "auto" the one with the fewest flops. A
+    `ParameterError` says why it cannot be used."""
+    if isinstance(solver, str) and solver == "auto":
+        there = [cls() for cls in SOLVERS.values()]
+        usable = [each for each in there if each.refusal(kernel, X, noise) is None]
+        return min(usable, key=lambda each: each.cost(kernel, X).flops)
+    found = checked(solver)
+    refusal = found.refusal(kernel, X, noise)
+    if refusal is not None:
+        raise ParameterError(f"solver={solver!r} {refusal}. Use solver='auto'.")
+    return found
+
+
+def checked(solver) -> Solver:
+    """A solver from its name or from itself."""
+    if isinstance(solver, Solver):
+        return solver
+    if isinstance(solver, str) and solver in SOLVERS:
+        return SOLVERS[solver]()
+    names = ", ".join(map(repr, ("auto", *SOLVERS)))
+    raise ParameterError(f"solver must be one of {names}, or an object of mercer.solvers; got {solver!r}.")

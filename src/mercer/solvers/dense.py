@@ -1,0 +1,92 @@
+"""Exact solutions in function space: the covariance of all rows, factorised."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.errors import NumericalWarning
+from mercer.core.inputs import count_rows
+from mercer.gp.mean import UNKNOWN
+from mercer.gp.process import GP
+from mercer.linalg.cholesky import attempt
+from mercer.linalg.trend import Trend
+from mercer.solvers.base import Cost, Evaluation, Evidence, Solver, left_out, register
+
+OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Dense(Solver):
+    """Cholesky factorisation of C = K + noise (n, n): n^3 flops an evaluation of the evidence, for any kernel."""
+
+    name = "dense"
+    summary = "exact, by Cholesky factorisation of the covariance of all rows"
+
+    def refusal(self, kernel, X, noise) -> None:
+        return None
+
+    def cost(self, kernel, X) -> Cost:
+        n = count_rows(X)
+        why = "the kernel has no finite feature space, or one about as large as the data, or there is no noise"
+        return Cost(8 * 2 * n**2, OVERHEAD * float(n) ** 3, (n, n), why)
+
+    def evidence(self, kernel, X, y, noise=None, H=None) -> "FunctionSpace":
+        return FunctionSpace(kernel, X, y, noise, H)
+
+    def posterior(self, kernel, X, y, noise, unknown: bool = False, allow_invalid: bool = False) -> GP:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumericalWarning)  # `GP.numerics` has it
+            return GP(kernel, UNKNOWN if unknown else 0.0, allow_invalid=allow_invalid).condition(X, y, noise)
+
+
+class FunctionSpace(Evidence):
+    """One potrf, one potri and the contraction in tiles: n^3 + O(n^2) flops, one matrix of memory."""
+
+    def __init__(self, kernel, X, y, noise=None, H=None):
+        super().__init__(kernel, X, y, noise, H)
+        self._matrix = np.empty((self.n, self.n))
+
+    def _representation(self, kernel, X):
+        return gram.triangle(kernel, X)
+
+    def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+        answer = self._evaluate(theta, gradient, profiled, careful=False)
+        # A tile that lost digits says so by NaN: then all of them are done carefully.
+        return self._evaluate(theta, gradient, profiled, careful=True) if answer is None else answer
+
+    def _evaluate(self, theta, gradient, profiled, careful):
+        M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
+        theta, noise = self._split(theta)
+        self.K.fill(theta, M, careful)
+        self.diagonal = float(np.mean(M.ravel()[:: self.n + 1]))
+        M.ravel()[:: self.n + 1] += noise
+        factor = attempt(M.T)
+        if factor is None:
+            return None
+        a, trend, log_det = factor.solve(self.y), None, factor.log_det()
+        if self.H.shape[1]:
+            try:
+                trend = Trend.of(self.H, factor.solve(self.H))
+            except np.linalg.LinAlgError:
+                return None
+            a, log_det = trend.contrasted(a, self.y), log_det + trend.log_det()
+        answer = self._answer(log_det, a, float(self.y @ a), profiled)
+        if answer is None or not gradient:
+            return answer and Evaluation(answer[0], None, answer[2])
+        value, a, scale = answer
+        factor.invert()
+        if trend is not None:
+            trend.project(M.T)
+        self._weights = a
+        slope = 0.5 * self.K.contract(theta, M, a)
+        if self.noise is None:
+            slope = np.append(slope, 0.5 * (a @ a - np.trace(M)) * (noise[0] - self.jitter))
+        return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
+
+    def left_out(self, theta):
+        if self(theta) is None:
+            return None
+        return left_out(self._weights, np.diag(self._matrix))

@@ -1,0 +1,170 @@
+"""What every registered solver promises, on a kernel and rows that all of them take."""
+
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer import kernels as k
+from mercer.solvers.base import SOLVERS
+
+rng = np.random.default_rng(0)
+N = 24
+X, Z = rng.uniform(-2, 2, size=(N, 2)), rng.uniform(-3, 3, size=(7, 2))
+y = X[:, 0] - 0.5 * X[:, 1] ** 2 + 0.1 * rng.normal(size=N) + 4.0
+NOISE = rng.uniform(0.02, 0.1, size=N)
+KERNEL = 0.7 * k.Linear() + 0.4 * k.Polynomial(2, offset=0.5)
+DENSE = SOLVERS["dense"]()
+
+solvers = pytest.mark.parametrize("solver", [cls() for cls in SOLVERS.values()], ids=SOLVERS)
+means = pytest.mark.parametrize("unknown", [False, True])
+
+
+def posterior(solver, unknown=False, rows=slice(None), kernel=KERNEL):
+    return solver.posterior(kernel, X[rows], y[rows], NOISE[rows], unknown)
+
+
+@solvers
+def test_it_is_registered_under_its_name_and_says_what_it_does(solver):
+    assert SOLVERS[solver.name] is type(solver)
+    assert solver.summary
+    assert solver.refusal(KERNEL, X, NOISE) is None
+    cost = solver.cost(KERNEL, X)
+    assert min(cost.memory, cost.flops, *cost.matrix) > 0
+    assert cost.why
+
+
+@means
+@solvers
+def test_it_answers_as_the_dense_solver_does(solver, unknown):
+    own, dense = posterior(solver, unknown), posterior(DENSE, unknown)
+    assert own.log_evidence() == pytest.approx(dense.log_evidence(), rel=1e-9)
+    assert own.constant() == pytest.approx(dense.constant(), rel=1e-8)
+    assert own.unknown == unknown
+    for one, other in zip(own.moments(Z), dense.moments(Z), strict=True):
+        assert one == pytest.approx(other, rel=1e-7, abs=1e-9)
+    assert own.mean(Z) == pytest.approx(dense.mean(Z), rel=1e-7)
+    assert own.covariance(Z) == pytest.approx(dense.covariance(Z), rel=1e-6, abs=1e-8)
+    assert np.diag(own.covariance(Z)) == pytest.approx(own.moments(Z)[1], rel=1e-6, abs=1e-9)
+    for one, other in zip(own.gradients(Z), dense.gradients(Z), strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-7)
+
+
+@means
+@solvers
+def test_its_evidence_has_the_slope_it_says(solver, unknown):
+    H = np.ones((N, 1)) if unknown else None
+    with solver.evidence(KERNEL, X, y, None, H) as evidence:
+        theta = np.linspace(-0.5, 0.3, evidence.size)
+        for profiled in (False, True):
+            found = evidence(theta, profiled=profiled)
+            for i, step in enumerate(1e-5 * np.eye(evidence.size)):
+                high, low = (evidence(theta + sign * step, False, profiled).value for sign in (1, -1))
+                assert found.gradient[i] == pytest.approx((high - low) / 2e-5, rel=1e-4, abs=1e-5)
+
+
+@means
+@solvers
+def test_the_evidence_learned_from_is_that_of_the_posterior(solver, unknown):
+    H = np.ones((N, 1)) if unknown else None
+    with solver.evidence(KERNEL.fix(), X, y, NOISE, H) as evidence:
+        found = evidence(np.zeros(0), gradient=False)
+    assert found.value == pytest.approx(posterior(solver, unknown).log_evidence(), rel=1e-9)
+
+
+@means
+@solvers
+def test_leaving_one_out_is_fitting_without_it(solver, unknown):
+    mean, variance = posterior(solver, unknown).leave_one_out()
+    for i in (0, 5, N - 1):
+        m, v = posterior(solver, unknown, np.arange(N) != i).moments(X[i : i + 1])
+        assert mean[i] == pytest.approx(m[0], rel=1e-6)
+        assert variance[i] == pytest.approx(v[0] + NOISE[i], rel=1e-6)
+
+
+@means
+@solvers
+def test_conditioning_twice_is_conditioning_once(solver, unknown):
+    whole, first = posterior(solver, unknown), posterior(solver, unknown, slice(0, 15))
+    twice = first.condition(X[15:], y[15:], NOISE[15:])
+    assert twice.log_evidence() == pytest.approx(whole.log_evidence(), rel=1e-9)
+    for one, other in zip(twice.moments(Z), whole.moments(Z), strict=True):
+        assert one == pytest.approx(other, rel=1e-7, abs=1e-9)
+    for one, other in zip(twice.data, (X, y, NOISE), strict=True):
+        assert np.array_equal(one, other)
+
+
+@means
+@solvers
+def test_terms_add_up_to_the_mean(solver, unknown):
+    own = posterior(solver, unknown)
+    terms, dense = own.terms(Z), posterior(DENSE, unknown).terms(Z)
+    assert [part for part, *_ in terms] == list(KERNEL.parts)
+    assert sum(mean for _, mean, _ in terms) + own.constant() == pytest.approx(own.mean(Z), rel=1e-7)
+    for (_, *one), (_, *other) in zip(terms, dense, strict=True):
+        assert one[0] == pytest.approx(other[0], rel=1e-6, abs=1e-7)
+        assert one[1] == pytest.approx(other[1], rel=1e-6, abs=1e-7)
+
+
+@solvers
+def test_samples_have_its_moments(solver):
+    own = posterior(solver)
+    draws, (mean, variance) = own.sample(Z, size=4000, seed=1), own.moments(Z)
+    assert draws.shape == (4000, len(Z))
+    assert np.abs(draws.mean(axis=0) - mean).max() < 5 * np.sqrt(variance.max() / 4000)
+    assert draws.var(axis=0) == pytest.approx(variance, rel=0.12)
+    assert np.array_equal(draws, own.sample(Z, size=4000, seed=1))
+
+
+@solvers
+def test_numerics_say_how_well_it_was_solved(solver):
+    found = posterior(solver).numerics()
+    assert set(found) >= {"jitter", "condition", "residual"}
+    assert found["jitter"] == 0
+    assert found["residual"] < 1e-8
+
+
+@solvers
+def test_a_regressor_takes_it_by_name_and_as_an_object_and_comes_back_from_a_file(solver, tmp_path):
+    by_name, model = (
+        mc.GaussianProcessRegressor(KERNEL, solver=given, progress=False).fit(X, y) for given in (solver.name, solver)
+    )
+    assert model.solver_ == solver
+    assert model.plan_.method == solver.name
+    assert solver.summary in str(model.plan_)
+    assert np.array_equal(model.predict(Z), by_name.predict(Z))
+    mc.save(model, tmp_path / "model")
+    back = mc.load(tmp_path / "model")
+    assert back.solver_ == solver
+    for one, other in zip(model.predict(Z, return_std=True), back.predict(Z, return_std=True), strict=True):
+        assert np.array_equal(one, other)
+    assert back.log_marginal_likelihood(back.theta_) == pytest.approx(model.log_marginal_likelihood_, rel=1e-9)
+    assert {*model.decompose(Z)} == {*back.decompose(Z)}
+    model.update(Z, np.zeros(len(Z)))
+    assert model.loo().mean.shape == (N + len(Z),)
+
+
+def test_solvers_that_are_not_registered_are_refused():
+    for given in ("cheap", 3, None):
+        with pytest.raises(mc.ParameterError, match="solver must be one of 'auto', 'dense', 'weights'"):
+            mc.GaussianProcessRegressor(KERNEL, solver=given).fit(X, y)
+    with pytest.raises(mc.ParameterError, match="finitely many features"):
+        mc.GaussianProcessRegressor(k.RBF(), solver=mc.solvers.Weights()).fit(X, y)
+    with pytest.raises(mc.ParameterError, match="noise above zero"):
+        mc.GaussianProcessRegressor(KERNEL, solver="weights", noise=0.0).fit(X, y)
+
+
+def test_a_file_may_name_registered_solvers_only(tmp_path, monkeypatch):
+    import dataclasses
+
+    @dataclasses.dataclass(frozen=True)
+    class Borrowed(type(DENSE)):
+        name = "borrowed"
+        digits: int = 3
+
+    monkeypatch.setitem(SOLVERS, "borrowed", Borrowed)
+    model = mc.GaussianProcessRegressor(KERNEL, solver=Borrowed(5), progress=False).fit(X, y)
+    mc.save(model, tmp_path / "model")
+    assert mc.load(tmp_path / "model").solver_ == Borrowed(5)
+    monkeypatch.delitem(SOLVERS, "borrowed")
+    with pytest.raises(mc.FileError, match=r"solvers\.Borrowed"):
+        mc.load(tmp_path / "model")
