@@ -17,12 +17,32 @@ LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of central intervals
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-class LeaveOneOut(NamedTuple):
-    """Each observation predicted from all the others: means, variances (noise included) and log scores, all (n,)."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """Each training row predicted from all the others, in the parts that the model has; the rest is None.
 
-    mean: np.ndarray
-    variance: np.ndarray
-    log_score: np.ndarray
+    Means (n,), or (n, q) for several targets, with variances, noise included, or with ``residual`` = target - mean; or
+    ``probability`` of each class (n, C). ``log_score`` is the log density, or ln p of the right class: (n,). Unpacking
+    gives the parts there are, in this order.
+    """
+
+    mean: np.ndarray | None = None
+    residual: np.ndarray | None = None
+    probability: np.ndarray | None = None
+    variance: np.ndarray | None = None
+    log_score: np.ndarray | None = None
+
+    def __iter__(self):
+        return (part for part in vars(self).values() if part is not None)
+
+    def take(self, rows) -> "LeaveOneOut":
+        """Some of the rows."""
+        return LeaveOneOut(**{name: None if part is None else part[rows] for name, part in vars(self).items()})
+
+    @property
+    def prediction(self) -> np.ndarray | None:
+        """The mean."""
+        return self.mean
 
 
 def standardised(y, mean, deviation) -> np.ndarray:

@@ -3,7 +3,6 @@
 import copy
 import functools
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,22 +32,15 @@ from mercer.learning.labels import Teacher, log_scores
 from mercer.learning.latent import LabelProblem
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Classifier, wholly
-from mercer.models.records import Found, Iteration, quoted, warn_of_interruption, warn_of_model
+from mercer.models.records import Found, Iteration, quoted, reported, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.report.classification import report
+from mercer.scores import LeaveOneOut
 
 INFERENCES = ("auto", "laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
 MOST_WORK = 7 * 2500.0**3  # classes times rows cubed, up to which "auto" does not take Laplace's method
 FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
-
-
-class LeftOutLabels(NamedTuple):
-    """Each label predicted from all other rows: probabilities of the classes (n, C), and ln p of the right one (n,)."""
-
-    probability: np.ndarray
-    log_score: np.ndarray
 
 
 class GaussianProcessClassifier(Classifier):
@@ -364,7 +356,7 @@ class GaussianProcessClassifier(Classifier):
     def _fitted_kernels(self):
         return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
 
-    def loo(self) -> LeftOutLabels:
+    def loo(self) -> LeaveOneOut:
         """Each label predicted from all the others: the site of a row taken out of the approximate posterior.
 
         For expectation propagation this is what it computes anyway; for Laplace and variational it leaves the other
@@ -373,7 +365,7 @@ class GaussianProcessClassifier(Classifier):
         self._check_fitted()
         covariances = lambda: self._covariances(self._fitted_kernels())
         p = self.posterior_.left_out(covariances, self.codes_, self._likelihood())
-        return LeftOutLabels(p, log_scores(p, self.codes_))
+        return LeaveOneOut(probability=p, log_score=log_scores(p, self.codes_))
 
     def relevance(self) -> Relevance:
         """How much each input matters: the share of the variance of the labels explained through it, on rows left out.
@@ -399,7 +391,7 @@ class GaussianProcessClassifier(Classifier):
         """A page to read: fit, classes, relevance, calibration of rows left out, optima found, and what looks wrong.
         Rows that were held out from the fit, ``X`` and ``y``, are judged beside them."""
         self._check_fitted()
-        return report(self, X, y)
+        return reported(self, X, y)
 
     def __str__(self):
         if not self.__sklearn_is_fitted__():

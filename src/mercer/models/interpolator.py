@@ -31,7 +31,7 @@ from mercer.kernels.splines import ThinPlate
 from mercer.learning.heuristics import centre_and_spread
 from mercer.linalg.saddle import TOLERABLE, Saddle, spread_of
 from mercer.models.estimator import Regressor, wholly
-from mercer.models.ridge import LeftOut
+from mercer.scores import LeaveOneOut
 
 SAME = 1e-9  # of the spread of y: values at one place that differ by less are one value
 UNLIKE = 10.0  # ratio of the spreads of inputs
@@ -182,7 +182,7 @@ class RBFInterpolator(Regressor):
             values += self._polynomials()(X) @ self.polynomial_coef_
         return values
 
-    def loo(self) -> LeftOut:
+    def loo(self) -> LeaveOneOut:
         """Every row predicted from all the others, in closed form: its residual is w_i / G_ii, with G the upper left
         block of the inverse of the whole system, polynomials included (Rippa 1999). n^3 flops: nothing is kept.
 
@@ -202,7 +202,7 @@ class RBFInterpolator(Regressor):
             )
         copies = np.bincount(self.sites_)
         error = (self.coef_.T / G * (copies == 1)).T[self.sites_]
-        return LeftOut(self.y_fit_ - error, error)
+        return LeaveOneOut(self.y_fit_ - error, error)
 
     def __str__(self):
         if not self.__sklearn_is_fitted__():

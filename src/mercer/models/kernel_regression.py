@@ -242,7 +242,7 @@ class NadarayaWatson(DensityRegressor):
                 parts.append((m.mean(), m.variance(), m.log_density(own)[:, 0]))
                 start += m.n_rows
         mean, variance, score = (np.concatenate(p)[self.rows_] for p in zip(*parts, strict=True))
-        return LeaveOneOut(self._shaped(mean), self._shaped(variance), score)
+        return LeaveOneOut(self._shaped(mean), variance=self._shaped(variance), log_score=score)
 
     def __str__(self):
         if not self.__sklearn_is_fitted__():

@@ -17,7 +17,7 @@ from mercer.linalg.forward import Ridge
 from mercer.models.basis_learning import learned
 from mercer.models.centers import Data, Placer, lengthscales_of, normalised, stretched
 from mercer.models.estimator import Regressor, wholly
-from mercer.models.ridge import LeftOut
+from mercer.scores import LeaveOneOut
 
 CHOICES = ("ols", "kmeans", "random")
 ROWS = 1500  # on which widths are compared and learned
@@ -245,11 +245,11 @@ class RBFNetwork(Regressor):
             out += (X - self.input_center_) @ self.linear_coef_
         return out + self.intercept_
 
-    def loo(self) -> LeftOut:
+    def loo(self) -> LeaveOneOut:
         """Every training row predicted by the network fitted without it, with the same centres, kernel and alpha: in
         closed form, from the leverages."""
         self._check_fitted()
-        return LeftOut(self.y_fit_ - self.loo_residual_, self.loo_residual_)
+        return LeaveOneOut(self.y_fit_ - self.loo_residual_, self.loo_residual_)
 
     def __str__(self):
         if not self.__sklearn_is_fitted__():

@@ -1,5 +1,6 @@
 """What estimators keep of a fit, and what they say of it: steps, optima, rows left out, kernels to print, warnings."""
 
+import importlib
 import warnings
 from typing import Any, NamedTuple
 
@@ -61,3 +62,8 @@ def warn_of_interruption(evaluations: int, stacklevel: int):
         InterruptedFitWarning,
         stacklevel=stacklevel,
     )
+
+
+def reported(model, X, y):
+    """The report of a fitted model. Reports stand above models, so they are found by name: no model depends on them."""
+    return importlib.import_module("mercer.report").report(model, X, y)

@@ -29,9 +29,8 @@ from mercer.learning.progress import Progress
 from mercer.learning.regression import Problem
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
-from mercer.models.records import Found, Iteration, quoted, warn_of_interruption, warn_of_model
+from mercer.models.records import Found, Iteration, quoted, reported, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.report.regression import report
 from mercer.scores import LeaveOneOut, log_density, optimism
 from mercer.solvers import base as solvers
 
@@ -432,7 +431,7 @@ class GaussianProcessRegressor(Regressor):
             (mean * self.scale_ + self.center_)[self._copies()],
             (variance * self.scale_**2)[self._copies()],
         )
-        return LeaveOneOut(mean, variance, log_density(self.y_train_, mean, np.sqrt(variance)))
+        return LeaveOneOut(mean, variance=variance, log_score=log_density(self.y_train_, mean, np.sqrt(variance)))
 
     def _copies(self) -> np.ndarray:
         """``copy_of_``; models stored before copies were told apart have none."""
@@ -453,7 +452,7 @@ class GaussianProcessRegressor(Regressor):
         """A short summary to read: fit, noise, relevance, calibration, optima found, and what looks wrong with rows
         left out. Rows that were held out from the fit, ``X`` and ``y``, are judged beside them."""
         self._check_fitted()
-        return report(self, X, y)
+        return reported(self, X, y)
 
     # -- more data ---------------------------------------------------------------------------------------------------
 

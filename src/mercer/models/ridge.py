@@ -2,7 +2,7 @@
 
 import copy
 import reprlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,17 +18,11 @@ from mercer.linalg.cholesky import factor
 from mercer.linalg.complement import Complement
 from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_beside
 from mercer.models.estimator import Regressor, wholly
+from mercer.scores import LeaveOneOut
 
 SOLVERS = ("auto", "dual", "primal")
 REACH = (1e-8, 1e3)  # alphas tried, in units of the mean of the centred Gram matrix's diagonal
 HOW_MANY = 50
-
-
-class LeftOut(NamedTuple):
-    """Each row predicted from all the others: (n,), or (n, q) for several targets."""
-
-    prediction: np.ndarray
-    residual: np.ndarray
 
 
 class KernelRidge(Regressor):
@@ -264,7 +258,7 @@ class KernelRidge(Regressor):
         X = self._check_inputs(X, reset=False)
         return gram.product(self.kernel_, X, self.X_fit_, self.dual_coef_) + self.intercept_
 
-    def loo(self) -> LeftOut:
+    def loo(self) -> LeaveOneOut:
         """Each training row predicted from all the others at ``alpha_``, in closed form; rows of zero weight left out.
 
         Row i's error is a_i / G_ii, where a = G t. O(n^3) once more: no matrix is kept after fitting.
@@ -275,7 +269,7 @@ class KernelRidge(Regressor):
             raise ParameterError("leave-one-out in closed form needs alpha above zero.")
         spectrum = self._spectrum()
         residual = np.column_stack([spectrum.left_out(a)[:, target] for target, a in enumerate(alpha)])
-        return LeftOut(self._shaped(self.y_fit_ - residual), self._shaped(residual))
+        return LeaveOneOut(self._shaped(self.y_fit_ - residual), self._shaped(residual))
 
     # -- shapes ------------------------------------------------------------------------------------------------------
 

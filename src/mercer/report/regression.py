@@ -21,7 +21,7 @@ BASIS = (
 def report(model, X=None, y=None) -> Report:
     """The report of a fitted `GaussianProcessRegressor`, also on held-out rows ``X``, ``y`` if they are given."""
     n, kept = len(model.y_train_), np.unique(model._copies(), return_index=True)[1]  # copies count once
-    loo, seen = type(model.loo())(*(part[kept] for part in model.loo())), model.y_train_[kept]
+    loo, seen = model.loo().take(kept), model.y_train_[kept]
     left_out = calibration(seen, loo.mean, np.sqrt(loo.variance))
     findings = _findings(model, left_out, loo, seen)
     sections = {
