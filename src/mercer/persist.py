@@ -39,9 +39,7 @@ from mercer.core.inputs import as_frame, is_numeric
 from mercer.core.parameters import Parametrized, constraints
 from mercer.gp.mean import MeanFunction
 from mercer.gp.process import GP, Observed
-from mercer.inference.latent import LatentPosterior
-from mercer.inference.sampled import SampledPosterior
-from mercer.inference.softmax_posterior import SoftmaxPosterior
+from mercer.inference.base import INFERENCES
 from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
@@ -88,8 +86,7 @@ _FAMILIES: dict[str, list[Any]] = {
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
         family.Member, family.Tried, family.Choice, records.Iteration, records.Found, RidgePath,
-        centers.CenterPath, LatentPosterior,
-        SampledPosterior, SoftmaxPosterior,
+        centers.CenterPath,
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
@@ -102,9 +99,12 @@ CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.item
 
 
 def classes() -> dict[str, Any]:
-    """Every class that a file may name: those above, and solvers that are registered, with their parts."""
+    """Every class that a file may name: those above, registered solvers, and the posteriors of solvers and
+    inferences."""
     registered = {f"solvers.{cls.__name__}": cls for cls in SOLVERS.values()}
-    return CLASSES | registered | {f"parts.{part.__name__}": part for cls in SOLVERS.values() for part in cls.parts}
+    parts = [part for cls in SOLVERS.values() for part in cls.parts]
+    parts += [part for cls in INFERENCES.values() for part in cls.parts]
+    return CLASSES | registered | {f"parts.{part.__name__}": part for part in parts}
 
 
 # What a process is made of, and of what kind.

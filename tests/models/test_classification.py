@@ -25,7 +25,6 @@ from mercer import kernels as k
 from mercer import priors
 from mercer.inference.latent import Covariance
 from mercer.learning import labels
-from mercer.models import classification
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2))
@@ -405,7 +404,7 @@ def test_the_default_inference_is_the_one_with_the_best_probabilities():
 
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
 def test_laplace_where_rows_are_many_is_announced(monkeypatch, y):
-    monkeypatch.setattr(classification, "MOST_WORK", 2 * 39**3)
+    monkeypatch.setattr("mercer.inference.methods.MOST_WORK", 2 * 39**3)
     with pytest.warns(mc.NumericalWarning, match="40 rows of . classes are many: inference='auto' takes Laplace"):
         model = fitted(y)
     assert model.inference_ == "laplace"
@@ -482,7 +481,7 @@ def test_an_interrupted_fit_keeps_the_best(monkeypatch):
             raise KeyboardInterrupt
         return module.laplace(K, t, likelihood, start, gradient)
 
-    monkeypatch.setattr("mercer.models.classification.laplace", interrupting)
+    monkeypatch.setattr("mercer.inference.methods.laplace", interrupting)
     with pytest.warns(mc.InterruptedFitWarning) as told:
         model = mc.GaussianProcessClassifier(KERNEL, "laplace", progress=False).fit(X, TWO)
     assert told[0].filename == __file__
@@ -666,7 +665,7 @@ def test_the_same_seed_gives_the_same_model():
 @pytest.mark.parametrize("way", WAYS[:-1], ids=IDS[:-1])
 def test_inference_ends_at_the_same_place_from_any_start(way):
     model = fitted(**way)
-    infer = model._infer()
+    infer = model._inference()
     elsewhere = infer([Covariance(gram_of(30.0 * k.RBF(0.4)))], model.codes_, None, gradient=False)
     again = infer([Covariance(gram_of(KERNEL))], model.codes_, elsewhere, gradient=False)
     assert again.log_evidence == pytest.approx(model.log_marginal_likelihood_, abs=1e-6)

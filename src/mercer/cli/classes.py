@@ -10,7 +10,8 @@ import polars as pl
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, labels
 from mercer.core.errors import DataError
-from mercer.models.classification import GaussianProcessClassifier, chosen_inference
+from mercer.inference.methods import automatic
+from mercer.models.classification import GaussianProcessClassifier
 
 FILES = ("model.safetensors", "report.txt", "predictions.csv", "reliability.png", "relevance.png", "fit.png")
 
@@ -53,7 +54,7 @@ def new_model(**settings) -> GaussianProcessClassifier:
 
 def prepare(model, rows: Rows, say: Say):
     """Say where the rows are so many that Laplace's method will be taken."""
-    if chosen_inference(len(rows), len(np.unique(rows.y))) == "laplace":
+    if automatic(len(rows), len(np.unique(rows.y))) == "laplace":
         say(
             f"{len(rows):,} rows are many: by Laplace's method, whose probabilities are cautious; Ctrl-C keeps the "
             "best model found so far"

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from mercer.inference.laplace import laplace
-from mercer.inference.latent import Approximation, Covariance, Mixing, SiteFactor
+from mercer.inference.latent import Covariance, Mixing, SiteApproximation, SiteFactor
 
 MOST_SWEEPS = 300
 TOLERANCE = 1e-8  # how far moments may be from what they should be, in standard deviations
@@ -13,7 +13,7 @@ ON_THE_WAY = 3e-5  # the same while parameters are learned: the evidence is then
 GOOD_ENOUGH = 1e-4
 
 
-def ep(K: Covariance, t, likelihood, start: Approximation | None = None, gradient: bool = True):
+def ep(K: Covariance, t, likelihood, start: SiteApproximation | None = None, gradient: bool = True):
     """Sites by expectation propagation, all at once in every sweep, and the evidence. None where K is no covariance.
 
     A sweep takes one Cholesky factor and one inverse: n^3 flops in matrix products, where RW06 Alg 3.5 updates one site
@@ -119,10 +119,10 @@ class Sweep:
             return None
         return Sweep(S, nu, a, mean, v, new - np.stack([S, nu]), float(off), value, factor)
 
-    def result(self, K, sweeps, keep_inverse: bool) -> Approximation | None:
+    def result(self, K, sweeps, keep_inverse: bool) -> SiteApproximation | None:
         factor = self.factor if keep_inverse else K.factor(self.S)
         if factor is None:
             return None
-        return Approximation(
+        return SiteApproximation(
             self.value, self.a, self.mean, self.S, self.nu, factor, sweeps, bool(self.off < GOOD_ENOUGH)
         )

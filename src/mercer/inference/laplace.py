@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mercer.inference.latent import Approximation, Covariance
+from mercer.inference.latent import Covariance, SiteApproximation
 
 MOST_STEPS = 100
 HALVINGS = 40
@@ -10,7 +10,7 @@ STUCK = 1e-7  # what may be left where rounding ends the climb
 ENOUGH = 1e-11  # of Psi: Newton doubles the digits, so the mode is then exact to rounding
 
 
-def laplace(K: Covariance, t, likelihood, start: Approximation | None = None, gradient: bool = True):
+def laplace(K: Covariance, t, likelihood, start: SiteApproximation | None = None, gradient: bool = True):
     """The mode of Psi(f) = ln p(t | f) - f^T K^-1 f / 2 by Newton's method, and the evidence there (PRML 6.80-6.90).
 
     n^3/3 flops a step, about six steps from nothing and two from a neighbouring mode. Differs from (6.83): W may vanish
@@ -54,7 +54,7 @@ def laplace(K: Covariance, t, likelihood, start: Approximation | None = None, gr
     factor = K.factor(W)
     if factor is None:
         return None
-    result = Approximation(
+    result = SiteApproximation(
         float(height) - 0.5 * factor.log_det, a, f, W, W * f + found.first, factor, iterations, bool(converged)
     )
     if gradient:

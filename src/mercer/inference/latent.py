@@ -14,7 +14,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.inputs import align_columns, count_rows, take_rows
-from mercer.inference.posterior import LabelPosterior
+from mercer.inference.base import LabelPosterior
 from mercer.kernels.base import Kernel
 from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky, attempt
@@ -123,7 +123,7 @@ class Mixing:
 
 
 @dataclasses.dataclass(eq=False)
-class Approximation:
+class SiteApproximation:
     """q(f) on the training rows, and the evidence it gives. All vectors (n,).
 
     ``through`` is (u, g) with d ln Z = 1/2 tr((a a^T - R + u g^T + g u^T) dK), R = S^1/2 B^-1 S^1/2; None where the

@@ -12,8 +12,8 @@ from mercer import gram
 from mercer.core.coordinates import from_free
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import align_columns, count_rows, take_rows
+from mercer.inference.base import LabelPosterior
 from mercer.inference.mcmc import Draws, lower
-from mercer.inference.posterior import LabelPosterior
 from mercer.inference.probits import quick
 from mercer.kernels.base import Kernel
 

@@ -12,8 +12,8 @@ from scipy.special import ndtri
 from mercer import gram
 from mercer.core.inputs import align_columns, count_rows, take_rows
 from mercer.gp.likelihood import Logistic
+from mercer.inference.base import LabelPosterior
 from mercer.inference.joint import Joint, SoftmaxApproximation, factor_B
-from mercer.inference.posterior import LabelPosterior
 from mercer.kernels.base import Kernel
 from mercer.linalg import backend
 

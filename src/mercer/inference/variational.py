@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import log_expit
 
 from mercer.gp.likelihood import Expected
-from mercer.inference.latent import Approximation, Covariance, Mixing
+from mercer.inference.latent import Covariance, Mixing, SiteApproximation
 
 MOST_STEPS = 500
 ENOUGH, ROUNDING = 1e-9, 1e-12  # of the bound: gains that end the climb, and losses that are none
@@ -15,7 +15,7 @@ GOOD_ENOUGH = 0.1  # the same where steps gain no more
 RESIDUAL = 0.01  # of the mean
 
 
-def gaussian(K: Covariance, t, likelihood, start: Approximation | None = None, gradient: bool = True):
+def gaussian(K: Covariance, t, likelihood, start: SiteApproximation | None = None, gradient: bool = True):
     """The Gaussian q(f) nearest to the posterior in KL(q || p), and its bound E ln p(t | f) - KL(q || prior).
 
     The best covariance is (K^-1 + S)^-1 with S_i = -E d^2 ln p / df_i^2 (Opper and Archambeau 2009). Sites are moved
@@ -56,7 +56,7 @@ def gaussian(K: Covariance, t, likelihood, start: Approximation | None = None, g
     factor = K.factor(x[0])
     if factor is None:
         return None
-    return Approximation(float(here.value), here.a, here.mean, x[0], x[1], factor, iteration, bool(converged))
+    return SiteApproximation(float(here.value), here.a, here.mean, x[0], x[1], factor, iteration, bool(converged))
 
 
 def _solved(K: Covariance, S, nu, mean) -> bool:
@@ -102,7 +102,7 @@ def _bound(K, x, t, likelihood) -> _Bound | None:
     return _Bound(value, a, mean, v, expected) if np.isfinite(value) else None
 
 
-def local(K: Covariance, t, likelihood=None, start: Approximation | None = None, gradient: bool = True):
+def local(K: Covariance, t, likelihood=None, start: SiteApproximation | None = None, gradient: bool = True):
     """The bound of Jaakkola and Jordan on every logistic sigmoid (PRML 10.144), as Gibbs and MacKay (2000) use it.
 
     ln sigma(t f) >= ln sigma(xi) + (t f - xi) / 2 - lambda(xi) (f^2 - xi^2) with lambda = tanh(xi / 2) / 4 xi, so that
@@ -137,7 +137,7 @@ def local(K: Covariance, t, likelihood=None, start: Approximation | None = None,
     factor = K.factor(S)
     if factor is None:
         return None
-    return Approximation(here.value, here.a, here.mean, S, nu, factor, iteration, bool(converged))
+    return SiteApproximation(here.value, here.a, here.mean, S, nu, factor, iteration, bool(converged))
 
 
 class _LocalBound(NamedTuple):

@@ -8,7 +8,6 @@ labels are predicted best.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,9 @@ from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.machine import one_thread
 from mercer.core.random import generator, seed_of
 from mercer.inference import softmax
+from mercer.inference.base import Inference
 from mercer.inference.latent import Covariance
+from mercer.inference.methods import Laplace
 from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
 from mercer.learning import heuristics
 from mercer.learning.family import WeakPrior
@@ -48,25 +49,25 @@ class Taught(NamedTuple):
 class Teacher:
     """Learns parameters of labels, for the ``inference`` that is to predict.
 
-    ``infer(name)`` is what `LabelProblem` asks for. ``undecided``: the kernel is the default one, with one lengthscale;
-    it may be given one for each input. ``settings`` go to `optimise.learn`.
+    ``undecided``: the kernel is the default one, with one lengthscale; it may be given one for each input. ``settings``
+    go to `optimise.learn`.
     """
 
     def __init__(
-        self, inference: str, classes: int, infer: Callable, *, undecided: bool, use_priors: bool,
-        n_restarts: int, random_state, progress: bool, **settings,
+        self, inference: Inference, *, undecided: bool, use_priors: bool, n_restarts: int, random_state, progress: bool,
+        **settings,
     ):  # fmt: skip
-        self.inference, self.classes, self.infer = inference, classes, infer
+        self.inference, self.classes, classes = inference, inference.classes, inference.classes
         self.undecided, self.use_priors, self.n_restarts = undecided, use_priors, n_restarts
         self.seed, self.progress = seed_of(random_state), progress
-        self.climbs = "laplace" if classes > 2 else inference  # whose evidence
-        self.cautious = classes > 2 and inference == "laplace"
+        self.climbs = inference.teacher()
+        self.cautious = classes > 2 and inference.holds_for_small
         self.rescales = classes > 2 and not self.cautious
         self.settings = settings | {"tolerance": 1.0 if classes == 2 else SLACK, "reach": REACH}
 
     def __call__(self, kernels, X, codes) -> Taught:
         """Decisions are made on some of the rows, the parameters are learned from all of them."""
-        problem = LabelProblem(kernels, X, codes, self.infer(self.climbs))
+        problem = LabelProblem(kernels, X, codes, self.climbs)
         if not self.undecided and self.classes == 2:
             learned = self._learn(problem)
             return self._taught(problem, learned)
@@ -102,7 +103,8 @@ class Teacher:
         return self._taught(problem, learned, theta)
 
     def _taught(self, problem, learned, theta=None) -> Taught:
-        near = problem.evidence.found if problem.evidence is not None and self.climbs == self.inference else None
+        own = self.classes == 2 or self.climbs == self.inference  # what predicts may begin there
+        near = problem.evidence.found if problem.evidence is not None and own else None
         return Taught(problem, learned, learned.optima[0].theta if theta is None else theta, near)
 
     def _held_back(self, problem, learned) -> tuple[Learned, float]:
@@ -184,8 +186,9 @@ class Teacher:
         """From ``candidates``, or from what heuristics say; ``evaluations`` were made before."""
         if candidates is None:
             candidates = problem.candidates()
-            if self.climbs != "laplace":  # whose evidence tells the best start in a fraction of the time
-                candidates = problem.likeliest(candidates, self.infer("laplace"), RANKED_ON)
+            quick = Laplace(self.classes, self.climbs.link)  # tells the best start in a fraction of the time
+            if self.climbs != quick:
+                candidates = problem.likeliest(candidates, quick, RANKED_ON)
         prior = problem.prior() if self.use_priors else None
         if self.undecided and prior is None:
             # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would run off.

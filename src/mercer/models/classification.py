@@ -1,7 +1,6 @@
 """Gaussian process classification: probabilities to trust, two classes or many, the inference swapped by one word."""
 
 import copy
-import functools
 import warnings
 
 import numpy as np
@@ -17,14 +16,10 @@ from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.gp.likelihood import LINKS
-from mercer.inference import softmax, variational
-from mercer.inference.chains import draw_labels, told
-from mercer.inference.ep import ep
-from mercer.inference.laplace import laplace
-from mercer.inference.latent import Covariance, LatentPosterior
+from mercer.inference.base import INFERENCES, Inference, named
+from mercer.inference.latent import Covariance
 from mercer.inference.mcmc import Draws
-from mercer.inference.sampled import SampledPosterior
-from mercer.inference.softmax_posterior import SoftmaxPosterior
+from mercer.inference.methods import automatic, best
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
 from mercer.learning.climb import METHODS
@@ -36,10 +31,8 @@ from mercer.models.records import Found, Iteration, quoted, reported, warn_of_in
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 
-INFERENCES = ("auto", "laplace", "ep", "variational", "mcmc")
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
-MOST_WORK = 7 * 2500.0**3  # classes times rows cubed, up to which "auto" does not take Laplace's method
 FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
 
 
@@ -124,7 +117,8 @@ class GaussianProcessClassifier(Classifier):
         n = count_rows(X)
         codes = self._check_labels(y, n)
         self._check_combination(len(self.classes_))
-        self.inference_ = chosen_inference(n, len(self.classes_)) if self.inference == "auto" else self.inference
+        self.inference_ = automatic(n, len(self.classes_)) if self.inference == "auto" else self.inference
+        inference = self._inference()
         kernels = self._kernels_for(X)
         warn_of_model(self, kernels, X, unknown_mean=False)
         require_memory(
@@ -135,28 +129,27 @@ class GaussianProcessClassifier(Classifier):
             warnings.warn(
                 f"{n:,} rows of {len(self.classes_)} classes are many: inference='auto' takes Laplace's method, whose "
                 "probabilities are too cautious where classes are well apart. A random subset of the rows, or "
-                f"inference={_best(len(self.classes_))!r} and patience, has better ones.",
+                f"inference={best(len(self.classes_))!r} and patience, has better ones.",
                 NumericalWarning,
                 stacklevel=3,
             )
-        problem = LabelProblem(kernels, X, codes, self._infer())
-        taught = None
+        problem, taught = LabelProblem(kernels, X, codes, inference), None
         if self.learning in ("mle", "map") and problem.size:
-            taught = self._teacher()(kernels, X, codes)
+            taught = self._teacher(inference)(kernels, X, codes)
             problem = taught.problem
             if taught.learned.interrupted:
                 warn_of_interruption(taught.learned.evaluations, stacklevel=4)
-        self._keep(problem, taught)
+        self._keep(inference, problem, taught)
         return self
 
-    def _teacher(self) -> Teacher:
+    def _teacher(self, inference: Inference) -> Teacher:
         return Teacher(
-            self.inference_, len(self.classes_), self._infer, undecided=self.kernel is None,
-            use_priors=self.learning == "map", n_restarts=self.n_restarts, random_state=self.random_state,
-            progress=bool(self.progress), method=self.optimizer, max_iterations=self.max_iterations,
+            inference, undecided=self.kernel is None, use_priors=self.learning == "map", n_restarts=self.n_restarts,
+            random_state=self.random_state, progress=bool(self.progress), method=self.optimizer,
+            max_iterations=self.max_iterations,
         )  # fmt: skip
 
-    def _keep(self, problem, taught):
+    def _keep(self, inference: Inference, problem, taught):
         """Everything a fitted model has, from the optimum, or from draws."""
         learned = taught and taught.learned
         self.X_fit_, self.codes_ = copy.deepcopy(problem.X), problem.codes
@@ -165,7 +158,7 @@ class GaussianProcessClassifier(Classifier):
         if learned is not None:
             theta = taught.theta
             kernels = problem.at(theta)
-        draws = self._draws(kernels) if self.inference_ == "mcmc" else None
+        draws = self._draws(inference, kernels) if inference.draws else None
         start = taught and taught.near
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
@@ -177,9 +170,11 @@ class GaussianProcessClassifier(Classifier):
         else:
             self.kernels_ = kernels
         self.theta_, self.parameter_names_ = theta, problem.names()
-        found = self._found_at(kernels, start)
+        found = inference(self._covariances(kernels), self.codes_, start, gradient=False)
+        if found is None:
+            raise _no_covariance(len(self.codes_))
         self.log_marginal_likelihood_, self.weights_ = float(found.log_evidence), np.atleast_2d(found.a)
-        self.posterior_, self.numerics_ = self._posterior_of(found, kernels, draws)
+        self.posterior_, self.numerics_ = inference.posterior(found, kernels, self.X_fit_, draws)
         self.numerics_["jitter"] = self._jitter
         if learned is not None and problem.evidence is not None:
             self.numerics_["iterations_in_learning"] = problem.evidence.iterations
@@ -200,44 +195,18 @@ class GaussianProcessClassifier(Classifier):
             text = f"{self.inference_} inference {went}; probabilities may be off. Try {remedy}."
             warnings.warn(text, NumericalWarning, stacklevel=4)
 
-    def _infer(self, inference=None):
-        """The function learning calls: (covariances, codes, start, gradient) to an approximation."""
-        C, inference = len(self.classes_), inference or self.inference_
-        if C > 2:
-            several = softmax.variational if inference == "variational" else softmax.laplace
-            return functools.partial(several, classes=C)
-        methods = {"laplace": laplace, "ep": ep, "mcmc": ep, "variational": getattr(variational, self.bound)}
-        method, likelihood = methods[inference], self._likelihood()
-        return lambda Ks, codes, start, gradient: method(Ks[0], 2.0 * codes - 1, likelihood, start, gradient)
+    def _inference(self, name=None) -> Inference:
+        settings = {"classes": len(self.classes_), "link": self.link, "bound": self.bound, "n_samples": self.n_samples}
+        return named(name or self.inference_, **settings)
 
     def _likelihood(self):
         return LINKS[self.link]()
 
-    def _found_at(self, kernels, start):
-        """The approximation that goes with the evidence; inference begins at ``start``, another one or None."""
-        found = self._infer()(self._covariances(kernels), self.codes_, start, gradient=False)
-        if found is None:
-            raise _no_covariance(len(self.codes_))
-        return found
-
-    def _posterior_of(self, found, kernels, draws):
-        """What predicts, and how inference went."""
-        X = self.X_fit_
-        if draws is not None:
-            return SampledPosterior.of(kernels[0] if len(kernels) == 1 else tuple(kernels), X, draws), told(draws)
-        numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
-        if len(self.classes_) > 2:
-            return SoftmaxPosterior.of(found, kernels, X), numerics
-        return LatentPosterior(kernels[0], X, found.a, np.sqrt(found.S), np.tril(found.factor.lower)), numerics
-
-    def _draws(self, kernels) -> Draws:
+    def _draws(self, inference: Inference, kernels) -> Draws:
         """Of the latent functions, and of the parameters if they are to be sampled."""
         progress, rng = Progress(shown=bool(self.progress)), generator(self.random_state)
         try:
-            draws = draw_labels(
-                kernels, self.X_fit_, self.codes_, len(self.classes_), self._likelihood(), self.learning == "sample",
-                n_samples=self.n_samples, rng=rng, progress=progress,
-            )  # fmt: skip
+            draws = inference.sample(kernels, self.X_fit_, self.codes_, self.learning == "sample", rng, progress)
         finally:
             progress.close()
         if draws is None:
@@ -256,7 +225,7 @@ class GaussianProcessClassifier(Classifier):
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def _check_settings(self):
-        allowed = {"inference": INFERENCES, "link": tuple(LINKS), "learning": LEARNING, "bound": BOUNDS,
+        allowed = {"inference": ("auto", *INFERENCES), "link": tuple(LINKS), "learning": LEARNING, "bound": BOUNDS,
                    "optimizer": tuple(METHODS)}  # fmt: skip
         for name, values in allowed.items():
             if getattr(self, name) not in values:
@@ -269,19 +238,12 @@ class GaussianProcessClassifier(Classifier):
                 raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
 
     def _check_combination(self, C):
-        if C > 2 and self.link != "logistic":
-            raise ParameterError(
-                f"y has {C} classes, which the softmax of logistic models joins; link must be 'logistic'."
-            )
-        if self.learning == "sample" and (self.inference != "mcmc" or isinstance(self.kernel, list | tuple)):
+        inference = self._inference(best(C) if self.inference == "auto" else self.inference)
+        refusal = inference.refusal()
+        if refusal is not None:
+            raise ParameterError(refusal)
+        if self.learning == "sample" and (not inference.draws or isinstance(self.kernel, list | tuple)):
             raise ParameterError("learning='sample' is for inference='mcmc' with one kernel for all classes.")
-        if C > 2 and self.inference == "ep":
-            raise ParameterError(
-                f"y has {C} classes; expectation propagation is for two. Take inference='laplace', 'variational' or "
-                "'mcmc' for their joint softmax model."
-            )
-        if self.inference == "variational" and self.bound == "local" and (C > 2 or self.link != "logistic"):
-            raise ParameterError("bound='local' bounds the logistic sigmoid of two classes; take bound='gaussian'.")
         if isinstance(self.kernel, list | tuple) and len(self.kernel) != (C if C > 2 else 1):
             raise ParameterError(
                 f"y has {C} classes; give one kernel{f', or a list of {C}' if C > 2 else ''}; got {len(self.kernel)}."
@@ -351,7 +313,7 @@ class GaussianProcessClassifier(Classifier):
         return (found.value, found.gradient) if eval_gradient else found.value
 
     def _problem(self):
-        return LabelProblem(self._fitted_kernels(), self.X_fit_, self.codes_, self._infer())
+        return LabelProblem(self._fitted_kernels(), self.X_fit_, self.codes_, self._inference())
 
     def _fitted_kernels(self):
         return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
@@ -374,7 +336,7 @@ class GaussianProcessClassifier(Classifier):
         """
         self._check_fitted()
         X, C = self.X_fit_, len(self.classes_)
-        inference = ("ep" if C == 2 else "variational") if self.inference == "mcmc" else self.inference
+        inference = best(C) if self._inference().draws else self.inference
         kernels = self._fitted_kernels()
         settings = {**self.get_params(deep=False), "inference": inference, "learning": None, "progress": False}
         settings["kernel"] = kernels[0] if len(kernels) == 1 else kernels
@@ -402,7 +364,7 @@ class GaussianProcessClassifier(Classifier):
         )
         numerics = self.numerics_
         went = f"{'' if numerics['converged'] else 'not '}converged in {numerics.get('iterations')} iterations"
-        if self.inference_ == "mcmc":
+        if "draws" in numerics:
             least, rhat = numerics["effective_draws"], numerics["rhat"]
             went = f"{numerics['draws']:,} draws, at least {least:,.0f} effective, R-hat at most {rhat:.3f}"
         rows = [
@@ -428,15 +390,6 @@ class GaussianProcessClassifier(Classifier):
         """How many n x n matrices a fit holds."""
         C = len(self.classes_)
         return 4 if C == 2 else kernels + C + 3
-
-
-def chosen_inference(n: int, classes: int) -> str:
-    """What inference="auto" takes for n rows: the method with the best probabilities, unless it takes minutes."""
-    return _best(classes) if classes * float(n) ** 3 <= MOST_WORK else "laplace"
-
-
-def _best(classes: int) -> str:
-    return "ep" if classes == 2 else "variational"
 
 
 def _no_covariance(n: int) -> NotPositiveDefiniteError:

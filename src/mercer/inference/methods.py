@@ -1,0 +1,120 @@
+"""The inferences of classes there are, for two classes and for several."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from mercer.inference import softmax, variational
+from mercer.inference.base import Inference, LabelPosterior, register
+from mercer.inference.chains import draw_labels, told
+from mercer.inference.ep import ep
+from mercer.inference.laplace import laplace
+from mercer.inference.latent import LatentPosterior
+from mercer.inference.sampled import SampledPosterior
+from mercer.inference.softmax_posterior import SoftmaxPosterior
+
+MOST_WORK = 7 * 2500.0**3  # classes times rows cubed, up to which "auto" does not take Laplace's method
+
+
+class GaussianInference(Inference):
+    """Those that end in a Gaussian, of one latent function or of one for each class."""
+
+    parts = (LatentPosterior, SoftmaxPosterior)
+
+    def posterior(self, found, kernels, X, draws=None) -> tuple[LabelPosterior, dict[str, Any]]:
+        numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
+        if self.classes > 2:
+            return SoftmaxPosterior.of(found, kernels, X), numerics
+        return LatentPosterior(kernels[0], X, found.a, np.sqrt(found.S), np.tril(found.factor.lower)), numerics
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Laplace(GaussianInference):
+    """A Gaussian at the mode of the posterior (PRML 6.4.6; RW06 3.4, 3.5)."""
+
+    name = "laplace"
+    holds_for_small = True
+
+    def __call__(self, covariances, codes, start=None, gradient=True):
+        if self.classes > 2:
+            return softmax.laplace(covariances, codes, start, gradient, classes=self.classes)
+        return laplace(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class ExpectationPropagation(GaussianInference):
+    """A Gaussian with the moments of the posterior, for two classes (RW06 3.6)."""
+
+    name = "ep"
+
+    def refusal(self) -> str | None:
+        if self.classes > 2:
+            return (
+                f"y has {self.classes} classes; expectation propagation is for two. Take inference='laplace', "
+                "'variational' or 'mcmc' for their joint softmax model."
+            )
+        return super().refusal()
+
+    def __call__(self, covariances, codes, start=None, gradient=True):
+        return ep(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Variational(GaussianInference):
+    """A Gaussian with a lower bound on the evidence: the best one, or by local bounds on each sigmoid (PRML 10.144).
+    Parameters of several classes are learned by Laplace's evidence."""
+
+    name = "variational"
+    bound: str = "gaussian"
+
+    def refusal(self) -> str | None:
+        if self.bound == "local" and (self.classes > 2 or self.link != "logistic"):
+            return "bound='local' bounds the logistic sigmoid of two classes; take bound='gaussian'."
+        return super().refusal()
+
+    def teacher(self) -> Inference:
+        return self if self.classes == 2 else Laplace(self.classes)
+
+    def __call__(self, covariances, codes, start=None, gradient=True):
+        if self.classes > 2:
+            return softmax.variational(covariances, codes, start, gradient, classes=self.classes)
+        return getattr(variational, self.bound)(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class MarkovChains(Inference):
+    """Draws of the posterior. Evidence and parameters are those of expectation propagation, or Laplace's for several
+    classes."""
+
+    name = "mcmc"
+    parts = (SampledPosterior,)
+    draws = True
+    n_samples: int = 1000
+
+    def teacher(self) -> Inference:
+        return ExpectationPropagation(2, self.link) if self.classes == 2 else Laplace(self.classes)
+
+    def __call__(self, covariances, codes, start=None, gradient=True):
+        return self.teacher()(covariances, codes, start, gradient)
+
+    def sample(self, kernels, X, codes, jointly, rng, progress):
+        settings = {"n_samples": self.n_samples, "rng": rng, "progress": progress}
+        return draw_labels(kernels, X, codes, self.classes, self.likelihood, jointly, **settings)
+
+    def posterior(self, found, kernels, X, draws=None) -> tuple[LabelPosterior, dict[str, Any]]:
+        return SampledPosterior.of(kernels[0] if len(kernels) == 1 else tuple(kernels), X, draws), told(draws)
+
+
+def automatic(n: int, classes: int) -> str:
+    """What inference="auto" takes for n rows: the method with the best probabilities, unless it takes minutes."""
+    return best(classes) if classes * float(n) ** 3 <= MOST_WORK else "laplace"
+
+
+def best(classes: int) -> str:
+    """The inference with the best probabilities."""
+    return "ep" if classes == 2 else "variational"
