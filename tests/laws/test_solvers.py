@@ -5,6 +5,7 @@ import pytest
 
 import mercer as mc
 from mercer import kernels as k
+from mercer.gp.noise import RowNoise
 from mercer.solvers.base import SOLVERS
 
 rng = np.random.default_rng(0)
@@ -27,7 +28,7 @@ def posterior(solver, unknown=False, rows=slice(None), kernel=KERNEL):
 def test_it_is_registered_under_its_name_and_says_what_it_does(solver):
     assert SOLVERS[solver.name] is type(solver)
     assert solver.summary
-    assert solver.refusal(KERNEL, X, NOISE) is None
+    assert solver.refusal(KERNEL, X, RowNoise(NOISE)) is None
     cost = solver.cost(KERNEL, X)
     assert min(cost.memory, cost.flops, *cost.matrix) > 0
     assert cost.why

@@ -36,11 +36,13 @@ def quoted(kernel):
     return kernel
 
 
-def warn_of_model(model, kernels, X, unknown_mean: bool):
+def warn_of_model(model, kernels, X, unknown_mean: bool, noise_prior: bool = False):
     """Warn of what is allowed but hardly meant: priors left unused, lines through a far-away origin."""
-    if model.learning == "mle" and any(slot.prior is not None for kernel in kernels for slot in kernel._slots()):
+    carried = any(slot.prior is not None for kernel in kernels for slot in kernel._slots())
+    if model.learning == "mle" and (carried or noise_prior):
+        who = "the kernel carries priors" if carried else "the noise has a prior"
         warnings.warn(
-            "the kernel carries priors, which learning='mle' leaves out; learning='map' uses them.",
+            f"{who}, which learning='mle' leaves out; learning='map' uses them.",
             ModelWarning,
             stacklevel=4,
         )

@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 
+from mercer import priors
 from mercer.core.coordinates import Layout, free_names
 from mercer.core.errors import (
     DataError,
@@ -19,11 +20,12 @@ from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator, seed_of
 from mercer.core.text import number, rounded, table
+from mercer.gp.noise import CommonNoise, Noise, RowNoise, as_noise, as_variances
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
 from mercer.learning.climb import METHODS, Optimum
-from mercer.learning.optimise import Learned, Prior, learn
+from mercer.learning.optimise import Learned, learn
 from mercer.learning.plan import Plan, plan, search_stages
 from mercer.learning.progress import Progress
 from mercer.learning.regression import Problem
@@ -51,7 +53,8 @@ class GaussianProcessRegressor(Regressor):
         lengthscale or one for each input (ARD), whichever predicts rows left out best (``choice_``).
     noise : variance of the noise, in units of y squared: one number, or one per training row. None learns it (if the
         kernel has a `White` term, that is the noise, and nothing is added to it), no smaller than the resolution of y
-        allows; rows that repeat others exactly, target included, then count once (``copy_of_``).
+        allows; rows that repeat others exactly, target included, then count once (``copy_of_``). A prior, such as
+        ``mercer.priors.LogNormal(-4.0, 1.0)``, learns it under that prior with learning="map".
     solver : "auto" takes the cheaper exact way: "weights" (M x M) if the kernel has fewer features than there are rows,
         "dense" (n x n) otherwise.
     learning : "mle" maximises the evidence; "map" the evidence times the priors that the kernel carries; None keeps
@@ -114,24 +117,22 @@ class GaussianProcessRegressor(Regressor):
         self.solver_ = solvers.resolve(self.solver, kernel, X, noise)
         drawn = self._plan(kernel, X, noise)
         drawn.check()
-        warn_of_model(self, [kernel], X, bool(self.normalize))
+        warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=isinstance(self.noise, priors.Prior))
         learns = self.learning is not None
         self.y_train_, self.copy_of_ = y, np.arange(n)
-        if self.noise is None and learns:
+        if self._asks_for_noise() and learns:
             kept, self.copy_of_ = originals(X, y)
             if len(kept) < n:
-                X, y, n = take_rows(X, kept), y[kept], len(kept)
-                noise = None if noise is None else noise[kept]
+                X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
         center, scale = _center_and_scale(y) if self.normalize else (0.0, 1.0)
         target = (y - center) / scale
         if self.normalize and not target.any():  # nothing to learn from: one row, or a constant
             scale = (1.0 if n == 1 else 1e-6) * (abs(center) or 1.0)
         if not 1e-140 < scale < 1e140:
             raise DataError(f"y has a spread of {scale:.2g}, whose square is no number here. Give it in other units.")
-        noise = None if noise is None else noise / scale**2
-
         least = max(resolution(y) ** 2 / 12 / scale**2, LEAST_NOISE * float(np.mean(target**2))) if learns else 0.0
-        problem = Problem(kernel, X, target, noise, self.solver_, bool(self.normalize), least)
+        noise = noise.scaled(scale**-2).held_above(least)
+        problem = Problem(kernel, X, target, noise, self.solver_, bool(self.normalize))
         learned, self.choice_ = None, None
         if learns and problem.size and target.any():
             seed = seed_of(self.random_state)  # the same rows in every step
@@ -145,7 +146,7 @@ class GaussianProcessRegressor(Regressor):
         try:
             if learned is not None and self._calibrates():
                 self.calibration_ = self._needed_factor(problem, theta, learned.jitter)
-                theta = theta + math.log(self.calibration_) * problem.amplitude()
+                theta = theta + math.log(self.calibration_) * np.asarray(problem.amplitude())
             self._keep(problem, theta, center, scale, y, learned)
         except KeyboardInterrupt:  # what was learned is worth the last factorisation; a second Ctrl-C ends it
             self._keep(problem, theta, center, scale, y, learned)
@@ -155,7 +156,7 @@ class GaussianProcessRegressor(Regressor):
 
     def _learn(self, problem, seed: int, candidates=None, prior=None, **settings) -> tuple[Problem, Learned]:
         if self.learning == "map" and prior is None:
-            prior = Prior(problem.kernel, problem.size)
+            prior = problem.prior()
         learned = learn(
             problem, problem.n, candidates or problem.candidates(), prior=prior,
             amplitude=problem.profiled() if prior is None else None, logarithmic=problem.logarithmic(),
@@ -234,13 +235,12 @@ class GaussianProcessRegressor(Regressor):
         kernel = problem.kernel if learned is None else kernel  # not through logarithms and back
         self.center_, self.scale_ = center, scale
         self.kernel_ = kernel
-        learns_noise = problem.noise is None
-        self.noise_ = _as_given(noise * scale**2, learns_noise or np.ndim(self.noise) == 0)
-        if self.noise is not None:  # kept as given, not through a division and back
+        if self._asks_for_noise():
+            self.noise_ = as_float(noise[0] * scale**2)
+        else:  # kept as given, not through a division and back
             self.noise_ = as_float(self.noise if np.ndim(self.noise) == 0 else np.ravel(self.noise))
-        self._units = np.zeros(len(theta))  # from the optimiser's noise to noise in units of y
-        if learns_noise:
-            self._units[-1] = 2 * math.log(scale)
+        # From the optimiser's noise to noise in units of y.
+        self._units = np.concatenate([np.zeros(problem.layout.size), np.full(problem.noise.size, 2 * math.log(scale))])
         self.theta_ = theta + self._units
         self.parameter_names_ = problem.names()
         jitter = 0.0 if learned is None else learned.jitter
@@ -287,16 +287,23 @@ class GaussianProcessRegressor(Regressor):
             return kernel if self.learning is None else kernel._evolve(nu=np.float64(family.FIRST))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid)
 
-    def _noise_for(self, kernel, n):
-        """Variances in units of y squared, (n,); None to learn one."""
-        if self.noise is None:
-            if split_white(kernel)[1] > 0 or self.learning is None:
-                return np.zeros(n)
-            return None
-        return _variances(self.noise, n)
+    def _asks_for_noise(self) -> bool:
+        """Whether the noise is to be learned, under a prior or not."""
+        return self.noise is None or isinstance(self.noise, priors.Prior)
+
+    def _noise_for(self, kernel, n) -> Noise:
+        """In units of y squared. White noise in the kernel is the noise, and nothing is added to it."""
+        if self.noise is None and (split_white(kernel)[1] > 0 or self.learning is None):
+            return CommonNoise(0.0)
+        if isinstance(self.noise, priors.Prior) and (split_white(kernel)[1] > 0 or self.learning is None):
+            raise ParameterError(
+                f"noise={self.noise!r} is a prior, under which the noise is learned. With learning=None give its "
+                "variance, and give the prior of White() in a kernel by with_priors(variance=...)."
+            )
+        return as_noise(self.noise, n)
 
     def _plan(self, kernel, X, noise) -> Plan:
-        free = len(free_names(kernel)) + (noise is None)
+        free = len(free_names(kernel)) + noise.size
         climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
         asked = not isinstance(self.solver, str) or self.solver != "auto"
         return plan(solvers.resolve(self.solver, kernel, X, noise), kernel, X, climbs, asked)
@@ -415,7 +422,7 @@ class GaussianProcessRegressor(Regressor):
 
     def _problem(self):
         X, target, noise = self.posterior_.data
-        given = None if len(self.theta_) > Layout.of(self.kernel_).size else noise - self._jitter
+        given = None if len(self.theta_) > Layout.of(self.kernel_).size else RowNoise(noise - self._jitter)
         return Problem(self.kernel_, X, target, given, self._solver(), self.posterior_.unknown)
 
     # -- looking at it -----------------------------------------------------------------------------------------------
@@ -472,7 +479,7 @@ class GaussianProcessRegressor(Regressor):
                 if noise is None
                 else "this model has one noise variance for all rows, which new rows share; leave noise out."
             )
-        noise = _variances(self.noise_ if noise is None else noise, m)
+        noise = as_variances(self.noise_ if noise is None else noise, m)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
             target = (y - self.center_) / self.scale_
@@ -499,19 +506,6 @@ class GaussianProcessRegressor(Regressor):
         return "\n".join(lines)
 
 
-def _variances(noise, n) -> np.ndarray:
-    """One noise variance per row: (n,)."""
-    try:
-        values = np.full(n, float(noise)) if np.ndim(noise) == 0 else as_vector(noise, n, "noise")
-    except (TypeError, ValueError) as error:
-        raise ParameterError(
-            f"noise is a variance: one number, or one for each of {n} rows; got {reprlib.repr(noise)}."
-        ) from (error if isinstance(error, DataError) else None)
-    if not np.isfinite(values).all() or (values < 0).any():
-        raise ParameterError(f"noise is a variance, which is not negative; got {reprlib.repr(noise)}.")
-    return values
-
-
 def _quantile(values, share: float) -> float:
     """What the next of such values will not exceed, with at least this probability."""
     n = len(values)
@@ -528,7 +522,3 @@ def _center_and_scale(y):
     if spread <= 1e-14 * size:
         return (float(y[0]) if np.ptp(y) == 0 else center), 1.0
     return center, spread
-
-
-def _as_given(noise, common: bool):
-    return as_float(noise[0] if common else noise)

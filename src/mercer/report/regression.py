@@ -140,7 +140,7 @@ def _noise(model, y) -> str:
     noise, spread = float(np.mean(model.noise_)), float(np.std(y))
     if noise == 0:
         return "none, apart from any in the kernel."
-    kind = "learned" if model.noise is None else "as given"
+    kind = "learned" if model._asks_for_noise() else "as given"
     share = f", {np.sqrt(noise) / spread:.1%} of that of y" if spread > 0 else ""
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
     if model.calibration_ > 1:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from mercer.core.errors import ParameterError
+from mercer.gp.noise import Noise, as_noise
 from mercer.scores import crps
 
 LOG_2PI = math.log(2 * math.pi)
@@ -29,8 +30,8 @@ class Evaluation(NamedTuple):
 class Evidence:
     """ln p(y | theta) = -1/2 ln|C| - 1/2 y^T C^-1 y - n/2 ln 2 pi (PRML 6.69), with C(theta) = K + diag(noise).
 
-    ``noise`` is one variance for each row, or None to learn a common one. ``H`` (n, q) has columns whose coefficients
-    are unknown, with a flat prior: then it is the evidence of the n - q contrasts they do not reach, the restricted
+    ``noise`` is a `Noise`, or what makes one: None learns a variance. ``H`` (n, q) has columns whose coefficients are
+    unknown, with a flat prior: then it is the evidence of the n - q contrasts they do not reach, the restricted
     likelihood (`Trend`), and P takes the place of C^-1. A call answers with an `Evaluation`, or None where C is not
     positive definite in double precision or not finite: a step to be rejected. With ``profiled=True`` the evidence is
     that of the best multiple of C, which costs nothing extra (PRML 6.69 maximised over a common factor: C is multiplied
@@ -39,13 +40,13 @@ class Evidence:
 
     def __init__(self, kernel, X, y, noise=None, H=None):
         self.y, self.n = np.asarray(y, dtype=float), len(y)
-        self.noise = noise
+        self.noise = as_noise(noise, self.n)
         self.H = np.zeros((self.n, 0)) if H is None else H
         self.contrasts = self.n - self.H.shape[1]
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
         self.K: Any = self._representation(kernel, X)
-        self.size = self.K.layout.size + (noise is None)
+        self.size = self.K.layout.size + self.noise.size
 
     def _representation(self, kernel, X):
         raise NotImplementedError
@@ -73,13 +74,11 @@ class Evidence:
     def __exit__(self, *error):
         self.K.__exit__(*error)
 
-    def _split(self, theta):
-        """The kernel's part of theta, and the variances on the diagonal: (n,)."""
+    def _split(self, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The kernel's part of theta, the noise's, and the variances on the diagonal, jitter included: (n,)."""
         theta = np.asarray(theta, dtype=float)
-        if self.noise is None:
-            with np.errstate(over="ignore"):
-                return theta[:-1], np.full(self.n, np.exp(theta[-1]) + self.jitter)
-        return theta, self.noise + self.jitter
+        own, free = theta[: self.K.layout.size], theta[self.K.layout.size :]
+        return own, free, self.noise.variances(free, self.n) + self.jitter
 
     def _answer(self, log_det, a, quadratic, profiled):
         """The value, a (rescaled if profiled) and the scale."""
@@ -170,7 +169,7 @@ class Cost(NamedTuple):
 class Solver(abc.ABC):
     """One way to solve a Gaussian process. Its settings are the fields of a frozen dataclass, with defaults.
 
-    ``noise`` is one variance for each row, or None where it will be learned; ``H`` (n, q) has columns with unknown
+    ``noise`` is a `Noise`, of a posterior one variance for each row; ``H`` (n, q) has columns with unknown
     coefficients, ``unknown`` says whether the mean has an unknown constant.
     """
 
@@ -179,7 +178,7 @@ class Solver(abc.ABC):
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
 
     @abc.abstractmethod
-    def refusal(self, kernel, X, noise) -> str | None:
+    def refusal(self, kernel, X, noise: Noise) -> str | None:
         """Why it cannot be used on these rows, as the end of a sentence; None if it can."""
 
     @abc.abstractmethod
@@ -201,7 +200,7 @@ def register(cls: type[Solver]) -> type[Solver]:
     return cls
 
 
-def resolve(solver, kernel, X, noise) -> Solver:
+def resolve(solver, kernel, X, noise: Noise) -> Solver:
     """The solver that was asked for, by name or as an object; for "auto" the one with the fewest flops. A
     `ParameterError` says why it cannot be used."""
     if isinstance(solver, str) and solver == "auto":

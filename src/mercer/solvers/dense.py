@@ -59,7 +59,7 @@ class FunctionSpace(Evidence):
 
     def _evaluate(self, theta, gradient, profiled, careful):
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
-        theta, noise = self._split(theta)
+        theta, free, noise = self._split(theta)
         self.K.fill(theta, M, careful)
         self.diagonal = float(np.mean(M.ravel()[:: self.n + 1]))
         M.ravel()[:: self.n + 1] += noise
@@ -82,8 +82,7 @@ class FunctionSpace(Evidence):
             trend.project(M.T)
         self._weights = a
         slope = 0.5 * self.K.contract(theta, M, a)
-        if self.noise is None:
-            slope = np.append(slope, 0.5 * (a @ a - np.trace(M)) * (noise[0] - self.jitter))
+        slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - np.diag(M))))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def left_out(self, theta):

@@ -195,7 +195,7 @@ class Weights(Solver):
     def refusal(self, kernel, X, noise) -> str | None:
         if gram.count_features(kernel, X) is None:
             return f"needs a kernel with finitely many features; got {kernel!r}"
-        if noise is not None and not np.all(noise > 0):
+        if not noise.positive:
             return "needs noise above zero in every row"
         return None
 
@@ -223,7 +223,7 @@ class WeightSpace(Evidence):
         return gram.Features(kernel, X)
 
     def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
-        theta, noise = self._split(theta)
+        theta, free, noise = self._split(theta)
         deviation = np.sqrt(noise)
         q = self.H.shape[1]
         Phi = np.column_stack([self.K.fill(theta), self.H]) / deviation[:, None]
@@ -250,8 +250,7 @@ class WeightSpace(Evidence):
         slope = self.K.contract(theta, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])
         diagonal = (1 - np.einsum("ij,ij->j", half, half)) / noise  # of C^-1, or of P
         self._left_out = left_out(a, diagonal)
-        if self.noise is None:
-            slope = np.append(slope, 0.5 * (a @ a - diagonal.sum()) * (noise[0] - self.jitter))
+        slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - diagonal)))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def left_out(self, theta):

@@ -1,0 +1,82 @@
+"""Noise as a part of the model: learned, with or without a prior, one number, one variance for each row."""
+
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer import kernels as k
+from mercer import priors
+from mercer.gp.noise import CommonNoise, LearnedNoise, RowNoise, as_noise
+from mercer.learning.regression import Problem
+from mercer.solvers import Dense
+
+rng = np.random.default_rng(0)
+X = rng.uniform(0, 6, size=(40, 1))
+y = 50 * np.sin(X[:, 0]) + 10 * rng.normal(size=40)
+
+
+def test_what_is_given_makes_the_noise():
+    assert isinstance(as_noise(None, 3), LearnedNoise)
+    assert as_noise(priors.HalfNormal(2.0), 3).prior == priors.HalfNormal(2.0)
+    assert isinstance(as_noise(0.1, 3), CommonNoise)
+    assert isinstance(as_noise([0.1, 0.2, 0.0], 3), RowNoise)
+    assert not as_noise([0.1, 0.2, 0.0], 3).positive
+    assert as_noise([0.1, 0.2, 0.3], 3).take([2, 0]).variances(np.zeros(0), 2) == pytest.approx([0.3, 0.1])
+    for bad in (-1.0, np.nan, "much", [1.0, 2.0], [1.0, -2.0, 3.0]):
+        with pytest.raises((mc.ParameterError, mc.DataError), match="noise"):
+            as_noise(bad, 3)
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.04])
+def test_slopes_of_learned_noise_are_differences(unit):
+    noise = LearnedNoise(prior=priors.LogNormal(-1.0, 0.7)).scaled(unit)
+    weights, free, step = rng.normal(size=5), np.array([0.3]), 1e-6
+    high, low = free + step, free - step
+    expected = weights @ (noise.variances(high, 5) - noise.variances(low, 5)) / (2 * step)
+    assert noise.slope(free, weights) == pytest.approx([expected], rel=1e-6)
+    value, slope = noise.log_prior(free)
+    assert slope == pytest.approx([(noise.log_prior(high)[0] - noise.log_prior(low)[0]) / (2 * step)], rel=1e-6)
+    # In units of the target as it was given.
+    assert value == pytest.approx(float(priors.LogNormal(-1.0, 0.7).log_density(np.exp(0.3) / unit)), rel=1e-6)
+
+
+def test_a_prior_of_the_noise_is_honoured_by_map():
+    prior = priors.LogNormal(np.log(4.0), 0.05)  # far from 100, and narrow
+    free = mc.GaussianProcessRegressor(900.0 * k.RBF(), progress=False).fit(X, y)
+    held = mc.GaussianProcessRegressor(900.0 * k.RBF(), noise=prior, learning="map", progress=False).fit(X, y)
+    assert 40 < free.noise_ < 250
+    assert 3.5 < held.noise_ < 7.0
+    # The optimum is stationary: the slope of the evidence and of the prior cancel, also in the parameter of the noise.
+    slope = held.log_marginal_likelihood(held.theta_, eval_gradient=True)[1]
+    of_prior = (-1 - (np.log(held.noise_) - np.log(4.0)) / 0.05**2) / held.noise_ * held.noise_
+    assert slope[-1] + of_prior == pytest.approx(0.0, abs=0.1)
+    assert slope[:-1] == pytest.approx(0.0, abs=0.1)
+
+
+def test_a_vague_prior_changes_little_and_comes_back_from_a_file(tmp_path):
+    vague = priors.LogNormal(0.0, 50.0)
+    free = mc.GaussianProcessRegressor(900.0 * k.RBF(), progress=False).fit(X, y)
+    held = mc.GaussianProcessRegressor(900.0 * k.RBF(), noise=vague, learning="map", progress=False).fit(X, y)
+    assert held.noise_ == pytest.approx(free.noise_, rel=0.1)
+    mc.save(held, tmp_path / "model")
+    assert mc.load(tmp_path / "model").noise == vague
+    assert "learned" in str(held.report())
+
+
+def test_priors_of_the_noise_where_they_cannot_be_used():
+    prior = priors.LogNormal(0.0, 1.0)
+    with pytest.warns(mc.ModelWarning, match="the noise has a prior, which learning='mle' leaves out"):
+        mc.GaussianProcessRegressor(k.RBF(), noise=prior, progress=False).fit(X, y)
+    with pytest.raises(mc.ParameterError, match="is a prior, under which the noise is learned"):
+        mc.GaussianProcessRegressor(k.RBF(), noise=prior, learning=None).fit(X, y)
+    with pytest.raises(mc.ParameterError, match="is a prior"):
+        mc.GaussianProcessRegressor(k.RBF() + k.White(), noise=prior, learning="map").fit(X, y)
+
+
+def test_the_prior_of_a_problem_has_the_slope_it_says():
+    kernel = (2.0 * k.RBF(0.7)).with_priors(lengthscale=priors.Gamma(2.0, 3.0))
+    problem = Problem(kernel, X, y / 50, LearnedNoise(prior=priors.HalfNormal(0.3)), Dense())
+    prior, theta = problem.prior(), np.array([0.2, -0.4, -1.0])
+    slope = prior(theta)[1]
+    for i, step in enumerate(1e-6 * np.eye(3)):
+        assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-5)
