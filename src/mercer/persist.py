@@ -37,6 +37,7 @@ from mercer import basis, kernels, priors
 from mercer.core.errors import FileError, MercerError, ParameterError
 from mercer.core.inputs import as_frame, is_numeric
 from mercer.core.parameters import Parametrized, constraints
+from mercer.core.registry import STORABLE
 from mercer.gp.mean import MeanFunction
 from mercer.gp.process import GP, Observed
 from mercer.inference.base import INFERENCES
@@ -99,12 +100,12 @@ CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.item
 
 
 def classes() -> dict[str, Any]:
-    """Every class that a file may name: those above, registered solvers, and the posteriors of solvers and
-    inferences."""
+    """Every class that a file may name: those above, kernels and estimators that were registered, and solvers and
+    inferences with their posteriors."""
     registered = {f"solvers.{cls.__name__}": cls for cls in SOLVERS.values()}
     parts = [part for cls in SOLVERS.values() for part in cls.parts]
     parts += [part for cls in INFERENCES.values() for part in cls.parts]
-    return CLASSES | registered | {f"parts.{part.__name__}": part for part in parts}
+    return CLASSES | STORABLE | registered | {f"parts.{part.__name__}": part for part in parts}
 
 
 # What a process is made of, and of what kind.

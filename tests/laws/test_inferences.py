@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from design import example
 from scipy.special import expit, log_softmax
 
 import mercer as mc
@@ -11,6 +12,7 @@ from mercer import kernels as k
 from mercer.inference.base import INFERENCES, named
 from mercer.inference.latent import Covariance
 
+example("inference")
 rng = np.random.default_rng(0)
 X = np.sort(rng.uniform(-3, 3, size=18))[:, None]
 Z = np.linspace(-4, 4, 9)[:, None]

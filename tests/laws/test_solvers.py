@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from design import example
 
 import mercer as mc
 from mercer import kernels as k
 from mercer.gp.noise import RowNoise
 from mercer.solvers.base import SOLVERS
 
+example("solver")
 rng = np.random.default_rng(0)
 N = 24
 X, Z = rng.uniform(-2, 2, size=(N, 2)), rng.uniform(-3, 3, size=(7, 2))

@@ -12,9 +12,12 @@ import jax
 from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.inputs import as_matrix
 from mercer.core.parameters import Parametrized
+from mercer.core.registry import storable
 from mercer.kernels import evaluate
 from mercer.kernels.geometry import Geometry, not_negative
 from mercer.kernels.validity import Proof, Validity
+
+register = storable("kernels")  # class decorator: files may hold the kernel
 
 
 class Kernel(Parametrized):

@@ -24,11 +24,15 @@ from sklearn.utils.validation import validate_data
 
 from mercer.core.errors import DataError, MercerError, ParameterError
 from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, foreign_kind, holds_numbers
+from mercer.core.registry import storable
 from mercer.kernels.base import Kernel
 
 
 class NotFittedError(MercerError, SklearnNotFittedError):
     """The estimator has not seen data yet."""
+
+
+register = storable("models")  # class decorator: files may hold the estimator
 
 
 class Estimator(BaseEstimator):

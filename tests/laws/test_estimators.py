@@ -1,0 +1,57 @@
+"""Kernels and estimators of one's own: the examples of docs/design in every place that takes such things."""
+
+import numpy as np
+import pytest
+from design import example
+from sklearn.base import clone, is_regressor
+from sklearn.model_selection import cross_val_predict
+from sklearn.utils.estimator_checks import check_estimator
+
+import mercer as mc
+from mercer import kernels as k
+
+KernelAverage, Mismatch = example("estimator").KernelAverage, example("kernel").Mismatch
+words = ["".join(letters) for letters in np.random.default_rng(0).choice(list("abcd"), size=(24, 5))]
+y = np.array([word.count("a") - word.count("d") for word in words], dtype=float)
+KERNEL = 1.0 * Mismatch(2.0)
+
+
+def test_an_estimator_of_ones_own_keeps_the_contract():
+    check_estimator(KernelAverage(k.RBF(1.5)), on_skip=None)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        mc.GaussianProcessRegressor(KERNEL, progress=False),
+        mc.KernelRidge(KERNEL),
+        mc.RBFInterpolator(KERNEL),
+        KernelAverage(KERNEL),
+        mc.GaussianProcessClassifier(KERNEL, progress=False),
+        mc.KernelPerceptron(KERNEL),
+        mc.KernelNeighborsClassifier(kernel=KERNEL),
+        mc.KernelFisherDiscriminant(KERNEL),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_kernel_of_ones_own_on_words_goes_into_every_estimator(model, tmp_path):
+    target = y if is_regressor(model) else y > 0
+    fitted = clone(model).fit(words, target)
+    mc.save(fitted, tmp_path / "model")
+    assert np.array_equal(mc.load(tmp_path / "model").predict(words), fitted.predict(words))
+    assert fitted.score(words, target) > 0.3
+    assert len(cross_val_predict(model, words, target, cv=2)) == 24
+
+
+def test_a_kernel_of_ones_own_keeps_its_laws():
+    assert mc.check_kernel(KERNEL, words).smallest_eigenvalue > -1e-12
+    assert KERNEL.diag(words) == pytest.approx(1.0)
+    expected = [[np.exp(-sum(a != b for a, b in zip(u, v, strict=True)) / 2) for v in words] for u in words]
+    assert KERNEL(words) == pytest.approx(np.array(expected))
+    assert Mismatch(2.0) * Mismatch(3.0) + 1.0 == Mismatch(2.0) * Mismatch(3.0) + 1.0
+    model = mc.GaussianProcessRegressor(KERNEL, progress=False).fit(words, y)
+    theta = np.array([0.3, 0.5, -1.0])
+    slope = model.log_marginal_likelihood(theta, eval_gradient=True)[1]
+    for i, step in enumerate(1e-5 * np.eye(3)):
+        high, low = (model.log_marginal_likelihood(theta + sign * step) for sign in (1, -1))
+        assert slope[i] == pytest.approx((high - low) / 2e-5, rel=1e-4, abs=1e-5)
