@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -21,8 +22,24 @@ from mercer.linalg.cholesky import Cholesky, factor
 PIECE = 1 << 27  # bytes
 
 
+_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # data sets of posteriors and models, prepared
+
+
+def kept(owner, kernel, X) -> evaluate.Prepared:
+    """X as ``kernel`` sees it, for `between` and `product`: prepared when first asked for, and kept for as long as
+    ``owner`` lives, which must not change its rows."""
+    sets = _KEPT.setdefault(owner, [])
+    for found in sets:
+        if found.X is X and found.kernel is kernel:
+            return found
+    _KEPT[owner] = [found for found in sets if found.X is X]  # a model that was fitted again has other rows
+    _KEPT[owner].append(evaluate.Prepared(kernel, X))
+    return _KEPT[owner][-1]
+
+
 def between(kernel, X, Z, out=None) -> np.ndarray:
-    """k(x_i, z_j) for rows that are different measurements, whatever their values (white noise is not shared)."""
+    """k(x_i, z_j) for rows that are different measurements, whatever their values (white noise is not shared). Z may be
+    `kept`."""
     return evaluate.gram(kernel, X, Z, out=out)
 
 
@@ -33,8 +50,10 @@ def pieces(s: int, n: int) -> list[slice]:
 
 
 def product(kernel, Z, X, A) -> np.ndarray:
-    """k(Z, X) A, some rows at a time, so that memory does not grow with their number: (s, ...) for A (n, ...)."""
-    Z = align_columns(X, Z, kernel.needs_all_columns)
+    """k(Z, X) A, some rows at a time, so that memory does not grow with their number: (s, ...) for A (n, ...). X may be
+    `kept`."""
+    X = evaluate.Prepared(kernel, X) if not isinstance(X, evaluate.Prepared) else X
+    Z = align_columns(X.X, Z, kernel.needs_all_columns)
     parts = pieces(count_rows(Z), len(A))
     memory = np.empty((max((part.stop - part.start for part in parts), default=0), len(A)))
     out = np.empty((count_rows(Z), *A.shape[1:]))

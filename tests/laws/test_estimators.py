@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from design import example
 from sklearn.base import clone, is_regressor
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils.estimator_checks import check_estimator
 
 import mercer as mc
+from design import example
 from mercer import kernels as k
 
 KernelAverage, Mismatch = example("estimator").KernelAverage, example("kernel").Mismatch

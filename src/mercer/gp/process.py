@@ -26,6 +26,7 @@ from mercer.gp.mean import MeanFunction
 from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
+from mercer.kernels.evaluate import Prepared
 from mercer.kernels.stationary import White
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, random_root, root
@@ -95,7 +96,7 @@ class GP:
         mean = self._before(Z)
         if self.observed is not None:
             for part in self._pieces(Z):
-                mean[part] += gram.between(self.kernel, take_rows(Z, part), self.observed.X) @ self.observed.a
+                mean[part] += gram.between(self.kernel, take_rows(Z, part), self._seen()) @ self.observed.a
         return mean
 
     def variance(self, Z) -> np.ndarray:
@@ -136,12 +137,17 @@ class GP:
         adds (`Trend.doubt`); k(Z, X) a is added to ``mean``. ``H``: the columns of unknown coefficients at Z."""
         pieces = self._pieces(Z)
         n, largest = len(observed.y), max((part.stop - part.start for part in pieces), default=0)
-        memory = np.empty((largest, n))
+        memory, seen = np.empty((largest, n)), gram.kept(observed, kernel, observed.X)
         for part in pieces:
-            K = gram.between(kernel, take_rows(Z, part), observed.X, out=memory[: part.stop - part.start])
+            K = gram.between(kernel, take_rows(Z, part), seen, out=memory[: part.stop - part.start])
             mean[part] += K @ observed.a
             doubt = np.zeros((0, len(K))) if observed.trend is None else observed.trend.doubt(H[part], K)
             yield part, observed.factor.half_solve_in_place(K.T, many=len(mean) > n), doubt
+
+    def _seen(self) -> Prepared:
+        """The inputs of the data, prepared once."""
+        observed = self._needs_data()
+        return gram.kept(observed, self.kernel, observed.X)
 
     def _pieces(self, Z):
         return gram.pieces(count_rows(Z), len(self.observed.y) if self.observed is not None else 1)
@@ -153,7 +159,7 @@ class GP:
         if self.prior_mean.unknown:
             self._needs_data()
         if self.observed is not None:
-            cross = gram.between(self.kernel, self.observed.X, Z)
+            cross = gram.between(self.kernel, Z, self._seen()).T
             if self.observed.trend is not None:
                 doubt = self.observed.trend.doubt(self.prior_mean.columns(Z), cross.T)
                 K += doubt.T @ doubt
@@ -227,7 +233,7 @@ class GP:
                 weights = seen.trend.contrasted(weights, missed.T)
                 out += (self.prior_mean.columns(Z) @ seen.trend.coefficients(missed.T)).T
             for part in self._pieces(Z):
-                out[:, part] += (gram.between(self.kernel, take_rows(Z, part), seen.X) @ weights).T
+                out[:, part] += (gram.between(self.kernel, take_rows(Z, part), self._seen()) @ weights).T
         return out
 
     # -- data ----------------------------------------------------------------------------------------------------
@@ -294,7 +300,7 @@ class GP:
             L = gram.factored(self.kernel, X, noise)
         else:
             L = self.observed.factor.extended(
-                gram.between(self.kernel, self.observed.X, X), gram.covariance(self.kernel, X, noise)
+                gram.between(self.kernel, X, self._seen()).T, gram.covariance(self.kernel, X, noise)
             )
         if L.jitter > self.jitter:
             warnings.warn(
@@ -327,7 +333,7 @@ class GP:
         left = -target
         for part in self._pieces(observed.X):
             rows = take_rows(observed.X, part)
-            left[part] += gram.between(self.kernel, rows, observed.X) @ observed.a
+            left[part] += gram.between(self.kernel, rows, self._seen()) @ observed.a
         left += (observed.noise + observed.factor.jitter) * observed.a
         if any(isinstance(node, White) for node in self.kernel._nodes()):
             # Rows met with themselves: noise in the kernel belongs there.

@@ -172,12 +172,15 @@ class LatentPosterior(LabelPosterior):
         vectors = self.a.shape == self.s.shape == (n,) and self.lower.shape == (n, n)
         return vectors and isinstance(self.kernel, Kernel)
 
+    def _seen(self):
+        return gram.kept(self, self.kernel, self.X)
+
     def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f(z): (s,), (s,). In pieces."""
         Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
         mean, variance = np.empty(count_rows(Z)), gram.diagonal(self.kernel, Z)
         for part in gram.pieces(count_rows(Z), len(self.a)):
-            K = gram.between(self.kernel, take_rows(Z, part), self.X)
+            K = gram.between(self.kernel, take_rows(Z, part), self._seen())
             mean[part] = K @ self.a
             K *= self.s
             V = backend.half_solve(self.lower, K.T, in_place=True)
@@ -209,12 +212,12 @@ class LatentPosterior(LabelPosterior):
         return _both_sides(likelihood.probability, *self.cavity(covariances()[0]))
 
     def mean(self, Z) -> np.ndarray:
-        return gram.product(self.kernel, Z, self.X, self.a)
+        return gram.product(self.kernel, Z, self._seen(), self.a)
 
     def covariance(self, Z) -> np.ndarray:
         """(s, s)."""
         Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
-        K = gram.between(self.kernel, Z, self.X)
+        K = gram.between(self.kernel, Z, self._seen())
         K *= self.s
         V = backend.half_solve(self.lower, K.T, in_place=True)
         return gram.within(self.kernel, Z) - V.T @ V

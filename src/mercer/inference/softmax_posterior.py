@@ -66,7 +66,9 @@ class SoftmaxPosterior(LabelPosterior):
         """Means (s, C) and covariances (s, C, C) of f(z). 3 C n^2 flops a row, in pieces."""
         Z = self._aligned(Z)
         variances = np.stack([gram.diagonal(kernel, Z) for kernel in self.kernels], axis=1)
-        return self._moments(lambda c, part: gram.between(self.kernels[c], take_rows(Z, part), self.X), variances)
+        return self._moments(
+            lambda c, part: gram.between(self.kernels[c], take_rows(Z, part), self._seen(c)), variances
+        )
 
     def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of f(z): (s, C) each, in pieces."""
@@ -126,9 +128,13 @@ class SoftmaxPosterior(LabelPosterior):
     def mean(self, Z) -> np.ndarray:
         """(s, C)."""
         if len(self.kernels) == 1:
-            return gram.product(self.kernels[0], Z, self.X, self.a.T)
+            return gram.product(self.kernels[0], Z, self._seen(0), self.a.T)
         Z = self._aligned(Z)
-        return np.stack([gram.product(k, Z, self.X, a) for k, a in zip(self.kernels, self.a, strict=True)], axis=1)
+        parts = [gram.product(kernel, Z, self._seen(c), self.a[c]) for c, kernel in enumerate(self.kernels)]
+        return np.stack(parts, axis=1)
+
+    def _seen(self, c: int):
+        return gram.kept(self, self.kernels[c], self.X)
 
     def _aligned(self, Z):
         return align_columns(self.X, Z, any(kernel.needs_all_columns for kernel in self.kernels))

@@ -40,19 +40,31 @@ class HostRows:
         return cls(*children)
 
 
+class Prepared:
+    """A data set as a kernel sees it, prepared once. Parameters of the kernel may change; its structure may not."""
+
+    def __init__(self, kernel, X):
+        self.kernel, self.X, self.n = kernel, X, count_rows(X)
+        self.rows = kernel.prepare(X, np.arange(self.n))
+
+
 def gram(kernel, X, Z=None, same: bool = False, out=None):
     """The matrix of k(x_i, z_j), in NumPy and double precision; traced where the caller traces.
 
-    ``same`` says that Z, when given, holds the very rows of X; otherwise they are other rows, whatever their values.
-    ``out`` is a matrix to write into: fresh memory has to be paged in, which may take as long as the arithmetic.
+    ``Z`` may be `Prepared`. ``same`` says that Z, when given, holds the very rows of X; otherwise they are other rows,
+    whatever their values. ``out`` is a matrix to write into: fresh memory has to be paged in, which may take as long as
+    the arithmetic.
     """
     same = same or Z is None
-    if not same:
-        Z = align_columns(X, Z, kernel.needs_all_columns)
-    n, m = count_rows(X), count_rows(X if same else Z)
     # Rows are told apart by an index: noise is shared by a row with itself, never by two rows of equal value.
-    rows = kernel.prepare(X, np.arange(n))
-    columns = rows if same else kernel.prepare(Z, np.arange(n, n + m))
+    if isinstance(Z, Prepared):
+        X, n, m = align_columns(Z.X, X, kernel.needs_all_columns), count_rows(X), Z.n
+        rows, columns = kernel.prepare(X, np.arange(-n, 0)), Z.rows
+    else:
+        Z = X if same else align_columns(X, Z, kernel.needs_all_columns)
+        n, m = count_rows(X), count_rows(Z)
+        rows = kernel.prepare(X, np.arange(n))
+        columns = rows if same else kernel.prepare(Z, np.arange(n, n + m))
     _check_widths(rows, columns)
     if is_traced((kernel, rows, columns)):
         return kernel.block(rows, columns)

@@ -22,6 +22,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import validate_data
 
+from mercer import gram
 from mercer.core.errors import DataError, MercerError, ParameterError
 from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, foreign_kind, holds_numbers
 from mercer.core.registry import storable
@@ -88,6 +89,10 @@ class Estimator(BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return any(name.endswith("_") and not name.startswith("__") for name in vars(self))
+
+    def _training_rows(self):
+        """``X_fit_`` as ``kernel_`` sees it, prepared once."""
+        return gram.kept(self, self.kernel_, self.X_fit_)
 
     def _check_fitted(self):
         if not self.__sklearn_is_fitted__():

@@ -103,7 +103,7 @@ class KernelPerceptron(Classifier):
         """sum_n a_n k(x, x_n) + b: (s,), positive for the second class; (s, C) for more than two."""
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        return gram.product(self.kernel_, X, self.X_fit_, self.dual_coef_) + self.intercept_
+        return gram.product(self.kernel_, X, self._training_rows(), self.dual_coef_) + self.intercept_
 
     def predict(self, X) -> np.ndarray:
         """The class of the largest score; of equal ones, the first."""
