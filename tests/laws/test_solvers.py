@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from design import example
 
 import mercer as mc
+from design import example
 from mercer import kernels as k
 from mercer.gp.noise import RowNoise
 from mercer.solvers.base import SOLVERS
@@ -94,6 +94,22 @@ def test_conditioning_twice_is_conditioning_once(solver, unknown):
         assert one == pytest.approx(other, rel=1e-7, abs=1e-9)
     for one, other in zip(twice.data, (X, y, NOISE), strict=True):
         assert np.array_equal(one, other)
+
+
+@means
+@solvers
+def test_larger_variances_are_those_of_a_larger_covariance(solver, unknown):
+    factor = 1.7
+    expected = solver.posterior(factor * KERNEL, X, y, factor * NOISE, unknown)
+    found = posterior(solver, unknown).rescaled(factor * KERNEL, factor)
+    assert found.log_evidence() == pytest.approx(expected.log_evidence(), rel=1e-9)
+    for one, other in zip(
+        (*found.moments(Z), *found.leave_one_out(), found.covariance(Z), found.data[2]),
+        (*expected.moments(Z), *expected.leave_one_out(), expected.covariance(Z), expected.data[2]),
+        strict=True,
+    ):
+        assert one == pytest.approx(other, rel=1e-7, abs=1e-9)
+    assert found.numerics()["residual"] < 1e-8
 
 
 @means

@@ -18,7 +18,7 @@ from mercer.learning.optimise import _judged
 from mercer.learning.regression import Problem
 from mercer.learning.resolution import originals, resolution
 from mercer.scores import crps
-from mercer.solvers import Dense
+from mercer.solvers import Dense, Evidence
 
 DATA = Path(os.environ.get("MERCER_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -362,7 +362,7 @@ def test_priors_that_are_left_out_are_told():
 
 def test_interrupting_the_choice_keeps_the_best_so_far(monkeypatch):
     X, y = draw(21, 60, 2, lambda X: np.sin(2 * X[:, 0]), 0.1)
-    original, calls = family.left_out_score, []
+    original, calls = Evidence.score, []
 
     def interrupted(*given):
         calls.append(1)
@@ -370,7 +370,7 @@ def test_interrupting_the_choice_keeps_the_best_so_far(monkeypatch):
             raise KeyboardInterrupt
         return original(*given)
 
-    monkeypatch.setattr(family, "left_out_score", interrupted)
+    monkeypatch.setattr(Evidence, "score", interrupted)
     with pytest.warns(mc.InterruptedFitWarning, match="best parameters found until then") as told:
         found = model(X, y)
     assert f"after {found.n_evaluations_} evaluations" in str(told[0].message)

@@ -378,6 +378,21 @@ class GP:
             variance[piece] += np.einsum("ij,ij->j", doubt, doubt) - np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
 
+    def rescaled(self, kernel, factor: float) -> "GP":
+        """The posterior with the prior's covariance and the noise ``factor`` times as large: ``kernel`` is this one
+        times it. Nothing is factorised again: the Cholesky factor of this process is overwritten."""
+        observed, root = self._needs_data(), math.sqrt(factor)
+        lower, trend = observed.factor.lower, observed.trend
+        lower *= root
+        new = object.__new__(GP)
+        new.__dict__.update(self.__dict__)
+        new.kernel = kernel
+        new.observed = Observed(
+            observed.X, observed.y, observed.noise * factor, Cholesky(lower, observed.factor.jitter * factor),
+            observed.a / factor, None if trend is None else Trend(trend.H, trend.half / root, trend.root / root),
+        )  # fmt: skip
+        return new
+
     def latent(self) -> "GP":
         """The same posterior of the function alone: white noise in the kernel stays with the data it was seen in."""
         latent, white = split_white(self.kernel)

@@ -142,14 +142,10 @@ class GaussianProcessRegressor(Regressor):
                 warn_of_interruption(learned.evaluations, stacklevel=4)
         else:
             theta = problem.start(0.1 if target.any() else 1e-2)
-        self.calibration_ = 1.0
         try:
-            if learned is not None and self._calibrates():
-                self.calibration_ = self._needed_factor(problem, theta, learned.jitter)
-                theta = theta + math.log(self.calibration_) * np.asarray(problem.amplitude())
-            self._keep(problem, theta, center, scale, y, learned)
+            self._keep(problem, theta, center, scale, learned, learned is not None and self._calibrates())
         except KeyboardInterrupt:  # what was learned is worth the last factorisation; a second Ctrl-C ends it
-            self._keep(problem, theta, center, scale, y, learned)
+            self._keep(problem, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_ = drawn
         return self
@@ -210,7 +206,7 @@ class GaussianProcessRegressor(Regressor):
             return self.kernel is None and self.noise is None and self.learning == "mle"
         return bool(self.calibrate)
 
-    def _needed_factor(self, problem, theta, jitter) -> float:
+    def _needed_factor(self, problem, posterior: solvers.Posterior) -> float:
         """Factor of the covariance that makes 95% intervals cover 95%: of rows left out, and of new ones.
 
         Parameters were learned from the rows left out too, which makes these easier to predict than new ones
@@ -224,15 +220,22 @@ class GaussianProcessRegressor(Regressor):
         unseen = optimism(problem.n, problem.size + (self.kernel is None))  # one for the choice of the kernel
         if problem.n < FEW_ROWS:
             return unseen
-        kernel, noise = problem.at(theta)
-        mean, variance = self._posterior(kernel, problem.X, problem.target, noise + jitter).leave_one_out()
+        mean, variance = posterior.leave_one_out()
         z = np.abs(problem.target - mean) / np.sqrt(variance)
         return max(1.0, (_quantile(z, 0.95) / NORMAL_95) ** 2) * unseen
 
-    def _keep(self, problem, theta, center, scale, y, learned):
-        """Everything a fitted model has, from the optimum."""
+    def _keep(self, problem, theta, center, scale, learned, calibrated: bool):
+        """Everything a fitted model has, from the optimum; one factorisation for all of it."""
         kernel, noise = problem.at(theta)
         kernel = problem.kernel if learned is None else kernel  # not through logarithms and back
+        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
+        posterior = self._posterior(kernel, problem.X, problem.target, noise + self._jitter)
+        if calibrated:
+            self.calibration_ = self._needed_factor(problem, posterior)
+            theta = theta + math.log(self.calibration_) * np.asarray(problem.amplitude())
+            kernel, noise = problem.at(theta)
+            posterior = posterior.rescaled(kernel, self.calibration_)
+            self._jitter *= self.calibration_
         self.center_, self.scale_ = center, scale
         self.kernel_ = kernel
         if self._asks_for_noise():
@@ -243,9 +246,7 @@ class GaussianProcessRegressor(Regressor):
         self._units = np.concatenate([np.zeros(problem.layout.size), np.full(problem.noise.size, 2 * math.log(scale))])
         self.theta_ = theta + self._units
         self.parameter_names_ = problem.names()
-        jitter = 0.0 if learned is None else learned.jitter
-        self._jitter = jitter
-        self._set_posterior(self._posterior(kernel, problem.X, (y - center) / scale, noise + jitter))
+        self._set_posterior(posterior)
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
         natural = functools.partial(problem.parameters, scale=scale)
         self.history_ = [Iteration(float(s.value), natural(s.theta), s.rows) for s in steps]

@@ -142,6 +142,10 @@ class Posterior(Protocol):
     def condition(self, X, y, noise) -> "Posterior":
         """Given more measurements."""
 
+    def rescaled(self, kernel, factor: float) -> "Posterior":
+        """With all variances, noise included, ``factor`` times as large: ``kernel`` is this one times it. The posterior
+        it came from may be overwritten."""
+
     def constant(self) -> float:
         """The estimate of an unknown constant in the mean; zero where there is none."""
 

@@ -134,6 +134,10 @@ class WeightPosterior:
             first += count
         return out
 
+    def rescaled(self, kernel, factor: float) -> "WeightPosterior":
+        """As `GP.rescaled`; by solving again, from M x M matrices."""
+        return WeightPosterior.given(kernel, self.X, self.y, self.noise * factor, self.unknown)
+
     def latent(self) -> "WeightPosterior":
         """Itself: white noise has no finite features."""
         return self
