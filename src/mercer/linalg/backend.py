@@ -29,7 +29,7 @@ finally:
 # -- factors -------------------------------------------------------------------------------------------------------
 
 
-def factor(A, clean: bool = False) -> bool:
+def factor(A: np.ndarray, clean: bool = False) -> bool:
     """L with L L^T = A in its place; False where A is not positive definite. n^3/3 flops. With ``clean``, zeros above
     the diagonal."""
     if len(A) == 0:
@@ -39,12 +39,12 @@ def factor(A, clean: bool = False) -> bool:
     return not failed and bool((np.diag(A) > 0).all())  # NaN may pass through potrf, but not through this
 
 
-def solve(L, b) -> np.ndarray:
+def solve(L: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(L L^T)^-1 b."""
     return lapack.dpotrs(L, b, lower=1)[0] if len(L) else np.array(b, dtype=float)
 
 
-def half_solve(L, b, transposed: bool = False, in_place: bool = False) -> np.ndarray:
+def half_solve(L: np.ndarray, b: np.ndarray, transposed: bool = False, in_place: bool = False) -> np.ndarray:
     """L^-1 b, or L^-T b. In place b is a Fortran-ordered matrix."""
     if len(L) == 0:
         return np.array(b, dtype=float)
@@ -53,19 +53,19 @@ def half_solve(L, b, transposed: bool = False, in_place: bool = False) -> np.nda
     return blas.dtrsm(1.0, L, b, lower=1, trans_a=transposed, overwrite_b=in_place)
 
 
-def invert(L):
+def invert(L: np.ndarray) -> None:
     """(L L^T)^-1 in the place of L. 2/3 n^3 flops."""
     if len(L):
         lapack.dpotri(L, lower=1, overwrite_c=1)
 
 
-def half_invert(L):
+def half_invert(L: np.ndarray) -> None:
     """L^-1 in the place of L. n^3/3 flops."""
     if len(L):
         lapack.dtrtri(L, lower=1, overwrite_c=1)
 
 
-def half_square(R):
+def half_square(R: np.ndarray) -> None:
     """R^T R in the place of a lower triangular R. n^3/3 flops."""
     if len(R):
         lapack.dlauum(R, lower=1, overwrite_c=1)
@@ -74,31 +74,31 @@ def half_square(R):
 # -- products ------------------------------------------------------------------------------------------------------
 
 
-def product(A, b, lower: bool = True) -> np.ndarray:
+def product(A: np.ndarray, b: np.ndarray, lower: bool = True) -> np.ndarray:
     """A b for a symmetric A; with ``lower=False`` of what is above its diagonal."""
     if np.ndim(b) == 1:
         return blas.dsymv(1.0, A, b, lower=lower)
     return blas.dsymm(1.0, A, b, lower=lower)
 
 
-def half_product(L, b, transposed: bool = False, in_place: bool = False) -> np.ndarray:
+def half_product(L: np.ndarray, b: np.ndarray, transposed: bool = False, in_place: bool = False) -> np.ndarray:
     """L b, or L^T b, for a lower triangular L."""
     if np.ndim(b) == 1:
         return blas.dtrmv(L, b, lower=1, trans=transposed)
     return blas.dtrmm(1.0, L, b, lower=1, trans_a=transposed, overwrite_b=in_place)
 
 
-def gram(X) -> np.ndarray:
+def gram(X: np.ndarray) -> np.ndarray:
     """X^T X, a new matrix."""
     return blas.dsyrk(1.0, X, trans=1, lower=1)
 
 
-def subtract_gram(A, X):
+def subtract_gram(A: np.ndarray, X: np.ndarray) -> None:
     """A - X^T X in the place of A."""
     blas.dsyrk(-1.0, X, trans=1, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
-def subtract_products(A, U, V):
+def subtract_products(A: np.ndarray, U: np.ndarray, V: np.ndarray) -> None:
     """A - U V^T - V U^T in the place of A, for vectors or columns."""
     if np.ndim(U) == 1:
         blas.dsyr2(-1.0, U, V, a=A, lower=1, overwrite_a=1)
@@ -106,7 +106,7 @@ def subtract_products(A, U, V):
         blas.dsyr2k(-1.0, U, V, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
-def subtract_squares(A, U):
+def subtract_squares(A: np.ndarray, U: np.ndarray) -> None:
     """A - U U^T in the place of A, for a few columns."""
     for column in U.T:
         blas.dsyr(-1.0, column, a=A, lower=1, overwrite_a=1)
@@ -115,7 +115,7 @@ def subtract_squares(A, U):
 # -- spectra -------------------------------------------------------------------------------------------------------
 
 
-def eigenpairs(A, last: int | None = None, in_place: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def eigenpairs(A: np.ndarray, last: int | None = None, in_place: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues in rising order and vectors of a symmetric matrix; only the ``last`` of them where given."""
     n = len(A)
     which = None if last is None else (n - last, n - 1)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Cholesky:
     jitter: float = 0.0
     form: str = "factor"  # or "half inverse", "inverse": what is in ``lower``
 
-    def half_solve(self, b, transposed: bool = False):
+    def half_solve(self, b: np.ndarray, transposed: bool = False) -> np.ndarray:
         """L^-1 b, or L^-T b. n^2 flops a column."""
         return backend.half_solve(self.lower, b, transposed)
 
@@ -37,14 +37,14 @@ class Cholesky:
         backend.half_invert(inverse)
         return inverse
 
-    def half_solve_in_place(self, b, many: bool = False, transposed: bool = False):
+    def half_solve_in_place(self, b: np.ndarray, many: bool = False, transposed: bool = False) -> np.ndarray:
         """L^-1 b, or L^-T b, over b itself, a Fortran-ordered matrix (n, s). For ``many`` columns in all, multiplying
         by L^-1 is faster than solving, by what it does not wait for."""
         if many:
             return backend.half_product(self.lower_inverse, b, transposed, in_place=True)
         return backend.half_solve(self.lower, b, transposed, in_place=True)
 
-    def solve(self, b):
+    def solve(self, b: np.ndarray) -> np.ndarray:
         """(C + jitter I)^-1 b. 2 n^2 flops a column."""
         if self.form == "inverse":
             return backend.product(self.lower, b)
@@ -52,14 +52,14 @@ class Cholesky:
             return backend.half_product(self.lower, backend.half_product(self.lower, b), transposed=True)
         return backend.solve(self.lower, b)
 
-    def halve(self):
+    def halve(self) -> None:
         """L^-1 in the place of L. n^3/3 flops."""
         if self.form == "factor":
             self._log_det = self.log_det()
             backend.half_invert(self.lower)
             self.form = "half inverse"
 
-    def invert(self):
+    def invert(self) -> None:
         """(C + jitter I)^-1 in the place of L; of its two triangles the lower one. 2/3 n^3 flops, less what `halve` has
         done."""
         self._log_det = self.log_det()
@@ -95,7 +95,7 @@ class Cholesky:
             return 2.0 * float(np.sum(np.log(np.diag(self.lower))))
         return self._log_det
 
-    def extended(self, B, D) -> "Cholesky":
+    def extended(self, B: np.ndarray, D: np.ndarray) -> "Cholesky":
         """The factor of [[C, B], [B^T, D]], at n^2 flops a new column instead of starting again."""
         n, m = B.shape
         V = self.half_solve(B)
@@ -107,13 +107,13 @@ class Cholesky:
         return Cholesky(lower, max(self.jitter, corner.jitter))
 
 
-def attempt(C, clean: bool = False) -> Cholesky | None:
+def attempt(C: np.ndarray, clean: bool = False) -> Cholesky | None:
     """Cholesky factor of the lower triangle of a Fortran-ordered C, overwriting it; None where C is not positive
     definite. No jitter. What is above the diagonal stays as it is, unless ``clean``."""
     return Cholesky(C) if backend.factor(C, clean) else None
 
 
-def factor(C, scale: float | None = None) -> Cholesky:
+def factor(C: np.ndarray, scale: float | None = None) -> Cholesky:
     """Cholesky factor of a symmetric matrix, overwriting it. n^3/3 flops and no second matrix.
 
     If rounding has made C indefinite, jitter is added to the diagonal: none at first, then n eps and a hundred times
@@ -129,7 +129,7 @@ def factor(C, scale: float | None = None) -> Cholesky:
     raise NotPositiveDefiniteError(_indefinite(n, scale))
 
 
-def root(K, scale: float | None = None) -> np.ndarray:
+def root(K: np.ndarray, scale: float | None = None) -> np.ndarray:
     """R (n, r) with R R^T = K for a positive semidefinite K, singular or not, overwriting K. No jitter.
 
     A singular matrix is factorised with pivoting (LAPACK pstrf) up to its numerical rank r, so a smooth field on many
@@ -157,7 +157,9 @@ def root(K, scale: float | None = None) -> np.ndarray:
     return R
 
 
-def random_root(rows, diagonal, most: int, tolerance: float, rng):
+def random_root(
+    rows: Callable, diagonal: np.ndarray, most: int, tolerance: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """R (s, r) and d (s,) with K ~ R R^T + diag(d), looking at few rows of K: pivots drawn by what is left of the
     diagonal (randomly pivoted Cholesky, in blocks). s r^2 flops, s r of memory.
 
@@ -182,7 +184,7 @@ def random_root(rows, diagonal, most: int, tolerance: float, rng):
     return R, left
 
 
-def _checked(C):
+def _checked(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A Fortran-ordered view (C is symmetric, so its transpose is itself) and a copy of the diagonal."""
     work = C if C.flags.f_contiguous else C.T
     if not work.flags.f_contiguous:
@@ -203,7 +205,7 @@ def jitters(n: int, first: float | None = None, step: float = 100.0, last: float
     yield last
 
 
-def _attempt(work, diagonal) -> bool:
+def _attempt(work: np.ndarray, diagonal: np.ndarray) -> bool:
     """potrf on the lower triangle; the upper one keeps the original."""
     if len(diagonal) == 0:
         return True
@@ -213,19 +215,19 @@ def _attempt(work, diagonal) -> bool:
     return backend.factor(work)
 
 
-def restore(work, diagonal):
+def restore(work: np.ndarray, diagonal: np.ndarray) -> None:
     """The lower triangle again from the upper one, column by column (rows of the upper triangle)."""
     for j in range(len(diagonal)):
         work[j + 1 :, j] = work[j, j + 1 :]
     np.fill_diagonal(work, diagonal)
 
 
-def _clear_upper(work):
+def _clear_upper(work: np.ndarray) -> None:
     for j in range(1, work.shape[1]):
         work[:j, j] = 0.0
 
 
-def _indefinite(n, scale):
+def _indefinite(n: int, scale: float) -> str:
     return (
         f"a covariance matrix of {n} points is not positive definite: it stayed indefinite with jitter up to "
         f"{LARGEST_JITTER:g} of its diagonal ({scale:.3g}). Add noise, remove duplicate inputs, or look at the kernel "

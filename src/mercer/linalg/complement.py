@@ -20,7 +20,7 @@ class Complement:
     R: np.ndarray
 
     @staticmethod
-    def of(P) -> "Complement":
+    def of(P: np.ndarray) -> "Complement":
         """Of the columns of P (n, p), p <= n. 2 n p^2 flops."""
         n, p = P.shape
         if p == 0:
@@ -37,26 +37,26 @@ class Complement:
     def p(self) -> int:
         return len(self.T)
 
-    def turned(self, Y) -> np.ndarray:
+    def turned(self, Y: np.ndarray) -> np.ndarray:
         """Q^T Y, for the whole of Q: p coordinates along the columns of P, then those in the complement."""
         return Y - self.U @ (self.T.T @ (self.U.T @ Y))
 
-    def down(self, Y) -> np.ndarray:
+    def down(self, Y: np.ndarray) -> np.ndarray:
         """The coordinates in the complement: (n - p, ...). 4 n p flops a column."""
         return self.turned(Y)[self.p :]
 
-    def up(self, Z) -> np.ndarray:
+    def up(self, Z: np.ndarray) -> np.ndarray:
         """The vectors (n, ...) with coordinates Z (n - p, ...)."""
         padded = np.concatenate([np.zeros((self.p, *Z.shape[1:])), Z])
         padded -= self.U @ (self.T @ (self.U.T @ padded))
         return padded
 
-    def update(self, K) -> np.ndarray:
+    def update(self, K: np.ndarray) -> np.ndarray:
         """Z (n, p) with Q^T K Q = K - U Z^T - Z U^T, for a symmetric K. 2 n^2 p flops."""
         KUT = (K @ self.U) @ self.T
         return np.asfortranarray(KUT - 0.5 * self.U @ (self.T.T @ (self.U.T @ KUT)))
 
-    def compress(self, K) -> np.ndarray:
+    def compress(self, K: np.ndarray) -> np.ndarray:
         """K in the coordinates of the complement, overwriting it: (n - p, n - p). 6 n^2 p flops."""
         Z = self.update(K)
         K -= self.U @ Z.T

@@ -24,7 +24,12 @@ class Eigenpairs(NamedTuple):
 
 
 def largest(
-    product: Callable[[np.ndarray], np.ndarray], start: np.ndarray, count: int, tolerance: float, most: int, rng
+    product: Callable[[np.ndarray], np.ndarray],
+    start: np.ndarray,
+    count: int,
+    tolerance: float,
+    most: int,
+    rng: np.random.Generator,
 ) -> Eigenpairs:
     """The ``count`` algebraically largest eigenvalues of a symmetric A (n, n), with their vectors.
 
@@ -71,7 +76,7 @@ def largest(
     return Eigenpairs(theta[:count], best[:, :count], residuals[:count], products, converged)
 
 
-def _orthonormal(V, Q=None) -> np.ndarray:
+def _orthonormal(V: np.ndarray, Q: np.ndarray | None = None) -> np.ndarray:
     """An orthonormal basis of V's columns, less what lies in Q; directions that hold nothing new are left out."""
     V = V / np.maximum(np.linalg.norm(V, axis=0), np.finfo(float).tiny)
     for _ in range(3):  # the first leaves six digits, the others the rest
@@ -83,7 +88,7 @@ def _orthonormal(V, Q=None) -> np.ndarray:
     return V
 
 
-def signs_to_fix(V) -> np.ndarray:
+def signs_to_fix(V: np.ndarray) -> np.ndarray:
     """1 or -1 for each column of V, which makes its largest entry positive; of entries that are equal to rounding the
     first decides."""
     size = np.abs(V)

@@ -1,5 +1,6 @@
 """Least squares one column at a time: which column next, and what leaving one row out would say. Knows no kernels."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,10 @@ class Chosen(NamedTuple):
     left_out: np.ndarray
 
 
-def forward(Phi, T, fixed, most: int, order=None, patient: bool = True) -> Chosen:
+def forward(
+    Phi: np.ndarray, T: np.ndarray, fixed: np.ndarray, most: int, order: Sequence[int] | None = None,
+    patient: bool = True,
+) -> Chosen:  # fmt: skip
     """Orthogonal least squares (Chen, Cowan and Grant 1991): every step takes the column that explains most.
 
     Phi (n, N) has the candidates, T (n, q) the targets, ``fixed`` orthonormal columns (n + p, k) that are there from
@@ -39,7 +43,9 @@ def forward(Phi, T, fixed, most: int, order=None, patient: bool = True) -> Chose
         return _forward(Phi, T, fixed, most, order, patient)
 
 
-def _forward(Phi, T, fixed, most, order, patient):
+def _forward(
+    Phi: np.ndarray, T: np.ndarray, fixed: np.ndarray, most: int, order: Sequence[int] | None, patient: bool
+) -> Chosen:
     n, N = Phi.shape
     k = fixed.shape[1]
     Q = np.zeros((len(fixed), k + most), order="F")
@@ -95,7 +101,7 @@ def _forward(Phi, T, fixed, most, order, patient):
     return Chosen(np.array(taken, dtype=int), *np.ascontiguousarray(np.array(steps).reshape(-1, 3).T))
 
 
-def _left_out(r, leverage, before):
+def _left_out(r: np.ndarray, leverage: np.ndarray, before: np.ndarray) -> np.ndarray:
     """r_i / (1 - h_i); for a row that a column of its own fits, what was missed without that column."""
     rest = (1.0 - leverage)[:, None]
     return np.where(rest > ALONE, r / np.maximum(rest, ALONE), before)
@@ -104,11 +110,11 @@ def _left_out(r, leverage, before):
 class Ridge:
     """min_w |T - F c - Phi w|^2 + alpha |w|^2 for every alpha, F the ``fixed`` columns of `forward`: one SVD, n m^2."""
 
-    def __init__(self, Phi, T, fixed):
+    def __init__(self, Phi: np.ndarray, T: np.ndarray, fixed: np.ndarray) -> None:
         with one_thread():
             self._decompose(Phi, T, fixed)
 
-    def _decompose(self, Phi, T, fixed):
+    def _decompose(self, Phi: np.ndarray, T: np.ndarray, fixed: np.ndarray) -> None:
         n = len(Phi)
         extra = len(fixed) - n
         T = np.concatenate([T, np.zeros((extra, T.shape[1]))])
@@ -124,11 +130,11 @@ class Ridge:
         self.squares = self.U[:n] ** 2
         self.leverage = np.einsum("ij,ij->i", fixed[:n], fixed[:n])
 
-    def weights(self, alpha) -> np.ndarray:
+    def weights(self, alpha: float) -> np.ndarray:
         """(m, q)."""
         return self.Vt.T @ ((self.s / (self.s**2 + alpha))[:, None] * self.coordinates)
 
-    def left_out(self, alpha) -> np.ndarray:
+    def left_out(self, alpha: float) -> np.ndarray:
         """Residuals of rows predicted without them: (n, q)."""
         shrunk = self.s**2 / (self.s**2 + alpha)
         r = self.rest - self.U @ (shrunk[:, None] * self.coordinates)

@@ -43,7 +43,7 @@ class Saddle:
     factorised as L D L^T.
     """
 
-    def __init__(self, K, P):
+    def __init__(self, K: np.ndarray, P: np.ndarray) -> None:
         self.work = K if K.flags.f_contiguous else K.T
         self.P, (self.n, self.p) = P, P.shape
         self.diagonal = np.diag(self.work).copy()
@@ -54,7 +54,7 @@ class Saddle:
 
     # -- factorisations ----------------------------------------------------------------------------------------------
 
-    def solve(self, Y) -> Solution:
+    def solve(self, Y: np.ndarray) -> Solution:
         """For right sides Y (n, q): the first factorisation whose refined residuals are tolerable, or else the best."""
         best: Solution | None = None
         unit = max(self.n, 10) * np.finfo(float).eps
@@ -74,14 +74,14 @@ class Saddle:
             best = self._solution(nothing, Y, 0)
         return best
 
-    def factor(self, method: str, jitter: float):
+    def factor(self, method: str, jitter: float) -> None:
         """The factorisation of a `Solution` found earlier, again."""
         if method == "L D L^T":
             self._factor_indefinite()
         elif method == "Cholesky":
             self._factor_definite(jitter, absolute=True)
 
-    def _factor_definite(self, jitter, absolute=False) -> bool:
+    def _factor_definite(self, jitter: float, absolute: bool = False) -> bool:
         size = self._project()
         jitter = jitter if absolute else jitter * size
         self.work[range(self.p, self.n), range(self.p, self.n)] += jitter
@@ -110,7 +110,7 @@ class Saddle:
 
     # -- solutions ---------------------------------------------------------------------------------------------------
 
-    def _refined(self, Y) -> Solution:
+    def _refined(self, Y: np.ndarray) -> Solution:
         spread = spread_of(Y)
         v = self._solve(self.beside.down(Y))
         if self._pivots is not None:
@@ -138,7 +138,7 @@ class Saddle:
             direction = z + np.where(before > 0, rz / np.where(before > 0, before, 1.0), 0.0) * direction
         return self._solution(self.beside.up(best), Y, steps)
 
-    def _solution(self, w, Y, steps) -> Solution:
+    def _solution(self, w: np.ndarray, Y: np.ndarray, steps: int) -> Solution:
         left = Y - self._times(w)
         c = lapack.dtrtrs(self.beside.R, self.beside.turned(left)[: self.p])[0] if self.p else np.zeros((0, Y.shape[1]))
         left = left - self.P @ c
@@ -161,7 +161,7 @@ class Saddle:
         diagonal = np.diag(self.work)[self.p :]
         return float((diagonal.max() / diagonal.min()) ** 2)
 
-    def _solve(self, V):
+    def _solve(self, V: np.ndarray) -> np.ndarray:
         """The factorised matrix's inverse times V (n - p, q)."""
         if not V.size:
             return V
@@ -171,7 +171,7 @@ class Saddle:
             return lapack.dsytrs(self.work, self._pivots, padded, lower=1, overwrite_b=1)[0][self.p :]
         return backend.solve(self.work, padded)[self.p :]
 
-    def _times(self, W):
+    def _times(self, W: np.ndarray) -> np.ndarray:
         """K W, from the triangle above the diagonal, where K still is, and its diagonal, put back for the moment."""
         diagonal = np.einsum("ii->i", self.work)
         kept = diagonal.copy()
@@ -184,7 +184,7 @@ class Saddle:
         return KW
 
 
-def spread_of(Y):
+def spread_of(Y: np.ndarray) -> np.ndarray:
     """By what residuals of each column are measured: its range, or where it is constant its size."""
     spread, size = np.ptp(Y, axis=0), np.abs(Y).max(axis=0)
     return np.where(spread > 0, spread, np.where(size > 0, size, 1.0))

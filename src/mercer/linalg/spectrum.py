@@ -20,7 +20,7 @@ class RidgePath(NamedTuple):
     intercept: np.ndarray
 
 
-def eigenpairs_beside(K, s):
+def eigenpairs_beside(K: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (negative ones as zero) and vectors of a symmetric K on what is orthogonal to s, overwriting K.
 
     K less its part along s, plus a multiple of s s^T above all eigenvalues, has s as its last vector: (n - 1,) and
@@ -46,7 +46,16 @@ class Spectrum:
     nothing in the dual form, where r is n (less one), but something where features are fewer than rows.
     """
 
-    def __init__(self, solver, values, V, target, s, mean, intercept):
+    def __init__(
+        self,
+        solver: str,
+        values: np.ndarray,
+        V: np.ndarray,
+        target: np.ndarray,
+        s: np.ndarray,
+        mean: np.ndarray,
+        intercept: bool,
+    ) -> None:
         self.solver, self.values, self.V, self.s, self.mean = solver, values, V, s, mean
         self.target, self.intercept = target, intercept
         self.coordinates = V.T @ target
@@ -60,25 +69,25 @@ class Spectrum:
         self.squares: np.ndarray | None = None
         self.scale = float(values.sum()) / max(len(s), 1)
 
-    def _diagonals(self, alphas):
+    def _diagonals(self, alphas: np.ndarray) -> np.ndarray:
         """diag G(alpha): (n, A). 2 n r flops each."""
         if self.squares is None:
             self.squares = self.V**2
         return self.squares @ (1 / (self.values[:, None] + alphas)) + self.left[:, None] / alphas
 
-    def _whitened(self, alpha):
+    def _whitened(self, alpha: float) -> np.ndarray:
         """G S t: (n, q)."""
         return self.V @ (self.coordinates / (self.values[:, None] + alpha)) + self.beside / alpha
 
-    def coefficients(self, alpha):
+    def coefficients(self, alpha: float) -> np.ndarray:
         return self.s[:, None] * self._whitened(alpha)
 
-    def left_out(self, alpha):
+    def left_out(self, alpha: float) -> np.ndarray:
         """t_i - y_{-i}(x_i): (n, q)."""
         diagonal = self._diagonals(np.array([alpha]))[:, 0]
         return _ratio(self._whitened(alpha), diagonal[:, None]) / self.s[:, None]
 
-    def errors(self, alphas):
+    def errors(self, alphas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weighted means of squared leave-one-out errors: (A, q); and the whitened coefficients: (A, n, q)."""
         diagonals = self._diagonals(alphas)
         n, q = self.target.shape
@@ -89,13 +98,13 @@ class Spectrum:
         missed = _ratio(whitened, diagonals.T[:, :, None])
         return np.einsum("anq,anq->aq", missed, missed) / (self.s @ self.s), whitened
 
-    def path(self, alphas) -> RidgePath:
+    def path(self, alphas: np.ndarray) -> RidgePath:
         error, whitened = self.errors(alphas)
         reached = (self.values[:, None] / (self.values[:, None] + alphas)).sum(axis=0) + self.intercept
         coef = whitened * self.s[:, None]
         return RidgePath(alphas, error, reached, coef, np.zeros(error.shape))
 
-    def refined(self, alphas, best, target) -> float:
+    def refined(self, alphas: np.ndarray, best: int, target: np.ndarray) -> float:
         """The least error between the neighbours of the best of the alphas, by golden sections of its logarithm."""
         if best in (0, len(alphas) - 1):
             return float(alphas[best])
@@ -114,7 +123,7 @@ class Spectrum:
         return math.exp(found.x)
 
 
-def _ratio(a, diagonal):
+def _ratio(a: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
     """a / diagonal, and zero where a row is determined by itself alone (one row and an intercept)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(diagonal > 0, a / diagonal, 0.0)

@@ -21,7 +21,7 @@ class Trend:
     root: np.ndarray
 
     @classmethod
-    def of(cls, H, C_inv_H) -> "Trend":
+    def of(cls, H: np.ndarray, C_inv_H: np.ndarray) -> "Trend":
         root = np.linalg.cholesky(H.T @ C_inv_H)
         return cls(H, np.linalg.solve(root, C_inv_H.T).T, root)
 
@@ -34,11 +34,11 @@ class Trend:
     def size(self) -> int:
         return self.H.shape[1]
 
-    def coefficients(self, y) -> np.ndarray:
+    def coefficients(self, y: np.ndarray) -> np.ndarray:
         """beta = A^-1 H^T C^-1 y, the generalised least squares estimate, which is the mean of its posterior."""
         return np.linalg.solve(self.root.T, self.half.T @ y)
 
-    def contrasted(self, C_inv_y, y) -> np.ndarray:
+    def contrasted(self, C_inv_y: np.ndarray, y: np.ndarray) -> np.ndarray:
         """P y, from C^-1 y."""
         return C_inv_y - self.half @ (self.half.T @ y)
 
@@ -49,11 +49,11 @@ class Trend:
         """
         return 2 * float(np.log(np.diag(self.root)).sum()) - float(np.linalg.slogdet(self.H.T @ self.H)[1])
 
-    def project(self, inverse):
+    def project(self, inverse: np.ndarray) -> None:
         """P in the lower triangle of a Fortran-ordered ``inverse`` that holds C^-1."""
         backend.subtract_squares(inverse, self.half)
 
-    def doubt(self, h, K) -> np.ndarray:
+    def doubt(self, h: np.ndarray, K: np.ndarray) -> np.ndarray:
         """root^-1 (h - k C^-1 H)^T: (q, s), whose squares, summed, are what the uncertainty of beta adds to a variance.
 
         ``h`` (s, q) are the columns at new rows and ``K`` (s, n) the covariances of these with the data.
