@@ -26,20 +26,20 @@ _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # data sets of p
 
 
 def kept(owner, kernel, X) -> evaluate.Prepared:
-    """X as ``kernel`` sees it, for `between` and `product`: prepared when first asked for, and kept for as long as
-    ``owner`` lives, which must not change its rows."""
+    """X prepared for ``kernel``, for `between` and `product`, cached for the lifetime of ``owner``; X must not be
+    modified in place."""
     sets = _KEPT.setdefault(owner, [])
     for found in sets:
         if found.X is X and found.kernel is kernel:
             return found
-    _KEPT[owner] = [found for found in sets if found.X is X]  # a model that was fitted again has other rows
+    _KEPT[owner] = [found for found in sets if found.X is X]  # without entries of an earlier fit
     _KEPT[owner].append(evaluate.Prepared(kernel, X))
     return _KEPT[owner][-1]
 
 
 def between(kernel, X, Z, out=None) -> np.ndarray:
-    """k(x_i, z_j) for rows that are different measurements, whatever their values (white noise is not shared). Z may be
-    `kept`."""
+    """Cross-covariance k(x_i, z_j). Rows of X and Z are distinct observations even where equal, so white noise adds
+    nothing. Z may come from `kept`."""
     return evaluate.gram(kernel, X, Z, out=out)
 
 
@@ -50,8 +50,7 @@ def pieces(s: int, n: int) -> list[slice]:
 
 
 def product(kernel, Z, X, A) -> np.ndarray:
-    """k(Z, X) A, some rows at a time, so that memory does not grow with their number: (s, ...) for A (n, ...). X may be
-    `kept`."""
+    """k(Z, X) A in blocks of rows, with bounded temporary memory: (s, ...) for A (n, ...). X may come from `kept`."""
     X = evaluate.Prepared(kernel, X) if not isinstance(X, evaluate.Prepared) else X
     Z = align_columns(X.X, Z, kernel.needs_all_columns)
     parts = pieces(count_rows(Z), len(A))

@@ -21,9 +21,9 @@ LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of central intervals
 class LeaveOneOut:
     """Each training row predicted from all the others, in the parts that the model has; the rest is None.
 
-    Means (n,), or (n, q) for several targets, with variances, noise included, or with ``residual`` = target - mean; or
-    ``probability`` of each class (n, C). ``log_score`` is the log density, or ln p of the right class: (n,). Unpacking
-    gives the parts there are, in this order.
+    ``mean`` (n,) or (n, q), with ``residual`` = target - mean or with ``variance`` (noise included); for classifiers,
+    ``probability`` (n, C). ``log_score`` (n,) is the log predictive density of the target, or ln p of the true class.
+    Iteration yields the fields that are not None, in the order declared below.
     """
 
     mean: np.ndarray | None = None

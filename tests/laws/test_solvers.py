@@ -168,7 +168,7 @@ def test_solvers_that_are_not_registered_are_refused():
             mc.GaussianProcessRegressor(KERNEL, solver=given).fit(X, y)
     with pytest.raises(mc.ParameterError, match="finitely many features"):
         mc.GaussianProcessRegressor(k.RBF(), solver=mc.solvers.Weights()).fit(X, y)
-    with pytest.raises(mc.ParameterError, match="noise above zero"):
+    with pytest.raises(mc.ParameterError, match="positive noise variance"):
         mc.GaussianProcessRegressor(KERNEL, solver="weights", noise=0.0).fit(X, y)
 
 

@@ -1,4 +1,5 @@
-"""Classes of one's own that stored models may name; `mercer.load` makes no others than these and mercer's."""
+"""Registry of user-defined kernels and estimators that saved models may contain. `mercer.load` makes only these,
+registered solvers and the parts of solvers and inference methods, and mercer's own classes."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,7 @@
-"""The noise of measurements, beside the kernel the other part of a model: learned, one number, or one for each row.
+"""Measurement noise: one learned variance, one fixed variance, or one per row.
 
-Noise is Gaussian and independent from row to row. ``free`` are its parameters in the optimiser's coordinates: in theta
-they come after those of the kernel.
+Noise is Gaussian and independent from row to row. ``free`` holds its parameters in the optimiser's (log) coordinates,
+which follow the kernel's in theta.
 """
 
 import abc
@@ -21,7 +21,7 @@ from mercer.priors import Prior
 
 
 class Noise(abc.ABC):
-    """Variances of the rows, and what theta says of them."""
+    """Noise variances of the rows as a function of the learned parameters."""
 
     names: tuple[str, ...] = ()  # of free parameters
 
@@ -32,7 +32,7 @@ class Noise(abc.ABC):
 
     @abc.abstractmethod
     def variances(self, free, n: int) -> np.ndarray:
-        """One for each of n rows: (n,)."""
+        """Noise variance of each row: (n,)."""
 
     def slope(self, free, weights) -> np.ndarray:
         """sum_n weights_n d variance_n / d free: (size,)."""
@@ -43,19 +43,19 @@ class Noise(abc.ABC):
         return np.zeros(0)
 
     def floor(self) -> np.ndarray:
-        """The least that ``free`` may be."""
+        """Lower bounds on ``free``."""
         return np.full(self.size, -np.inf)
 
     def loosened(self, free, least: float) -> np.ndarray | None:
-        """``free`` moved up to where the noise leaves a trace, a variance of ``least``; None if it is there."""
+        """``free`` raised so that the variance is ``least``; None if it is about that large, or is not learned."""
         return None
 
     def amplitude(self) -> np.ndarray | None:
-        """Which of ``free``, moved together, multiply the noise; None if it does not move."""
+        """Mask of the entries of ``free`` to shift by ln c to multiply the noise by c; None if fixed and not zero."""
         return np.zeros(0, bool)
 
     def log_prior(self, free) -> tuple[float, np.ndarray]:
-        """ln p of what is learned, on the natural scale, and its gradient in ``free``."""
+        """Log prior density of the variance (no Jacobian), and its gradient in ``free``."""
         return 0.0, np.zeros(self.size)
 
     def parameters(self, free, unit: float) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Noise(abc.ABC):
         return {}
 
     def take(self, rows) -> "Noise":
-        """Of some of the rows."""
+        """Noise of a subset of rows."""
         return self
 
     def scaled(self, unit: float) -> "Noise":
@@ -71,18 +71,19 @@ class Noise(abc.ABC):
         return self
 
     def held_above(self, least: float) -> "Noise":
-        """The same with a floor under what is learned."""
+        """Copy with the lower bound on the learned variance set to ``least``."""
         return self
 
     @property
     def positive(self) -> bool:
-        """Whether every row has some."""
+        """Whether every row has positive variance."""
         return True
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearnedNoise(Noise):
-    """One variance for all rows, learned, not below ``least``. ``prior`` is its density in units of ``unit``."""
+    """One variance for all rows, learned, not below ``least``. ``prior`` is the density of ``unit`` times
+    the variance."""
 
     least: float = 0.0
     prior: Prior | None = None
@@ -175,7 +176,7 @@ class RowNoise(Noise):
 
 
 def as_noise(noise, n: int) -> Noise:
-    """From what a person gives: None or a prior to learn it, a number, or one variance for each of n rows."""
+    """Noise from user input: None or a prior (learned), a number, n variances, or a `Noise`."""
     if noise is None or isinstance(noise, Noise):
         return LearnedNoise() if noise is None else noise
     if isinstance(noise, Prior):
@@ -190,9 +191,8 @@ def as_variances(noise, n: int) -> np.ndarray:
         values = np.full(n, float(noise)) if np.ndim(noise) == 0 else as_vector(noise, n, "noise")
     except (TypeError, ValueError) as error:
         raise ParameterError(
-            f"noise is a variance: one number, one for each of {n} rows, or a prior to learn it under; got "
-            f"{reprlib.repr(noise)}."
+            f"noise is None, a variance, {n} variances (one per row) or a prior; got {reprlib.repr(noise)}."
         ) from (error if isinstance(error, DataError) else None)
     if not np.isfinite(values).all() or (values < 0).any():
-        raise ParameterError(f"noise is a variance, which is not negative; got {reprlib.repr(noise)}.")
+        raise ParameterError(f"noise variances must be finite and nonnegative; got {reprlib.repr(noise)}.")
     return values

@@ -1,7 +1,6 @@
-"""What every inference of classes promises, and the posterior that it ends in.
+"""Interface of inference methods for classification, and of the posteriors they return.
 
-An inference is a class of its own; `register` makes its name known, to ``inference=`` and to the tests of what all of
-them promise.
+`register` makes the name of a method known, to ``inference=`` and to the tests of what all of them promise.
 """
 
 import abc
@@ -18,7 +17,7 @@ from mercer.gp.likelihood import LINKS
 class LabelPosterior(abc.ABC):
     """The latent function given the labels; with more than two classes, C of them.
 
-    ``likelihood`` is that of two classes; softmax posteriors have their own.
+    ``likelihood`` is that of two classes; softmax posteriors ignore it.
     """
 
     @abc.abstractmethod
@@ -32,7 +31,7 @@ class LabelPosterior(abc.ABC):
     @abc.abstractmethod
     def left_out(self, covariances: Callable[[], list], codes, likelihood) -> np.ndarray:
         """Class probabilities of each training row from all the others: (n, C). ``covariances()`` are those of the
-        training rows, one or one a class, for those who need them."""
+        training rows, one shared or one per class, computed on demand."""
 
     @abc.abstractmethod
     def consistent(self) -> bool:
@@ -41,8 +40,7 @@ class LabelPosterior(abc.ABC):
     def closed_form(self, Z, likelihood) -> np.ndarray:
         """MacKay's approximation of the integral (PRML 4.153): (s, 2)."""
         raise ParameterError(
-            "the closed form is for two classes with a Gaussian posterior; leave closed_form out, and the integral is "
-            "done by quadrature."
+            "the closed form is for two classes with a Gaussian posterior; omit closed_form to integrate by quadrature."
         )
 
     def most_probable(self, Z, likelihood) -> np.ndarray:
@@ -59,21 +57,21 @@ class Approximation(Protocol):
     converged: bool
 
     def slope(self, contracts) -> np.ndarray:
-        """d ln Z / d theta, kernel after kernel, by ``contract(inverse, a)`` = sum_ij (a_i a_j - inverse_ij) dK_ij. It
-        can be asked for once: matrices are overwritten."""
+        """d ln Z / d theta, concatenated over kernels. ``contracts`` has one function per kernel, (inverse, a) ->
+        sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta. Call at most once: it overwrites its matrices."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Inference(abc.ABC):
-    """One way to the posterior of labels, for so many ``classes``. Further settings are further fields, with defaults;
-    an estimator gives those that it has parameters for."""
+    """Approximate inference method for ``classes`` classes. Subclasses add settings as fields with defaults; an
+    estimator fills those it has parameters for."""
 
     classes: int = 2
     link: str = "logistic"
     name: ClassVar[str]  # of ``inference=``
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posteriors, which files may hold
     draws: ClassVar[bool] = False  # whether it samples
-    holds_for_small: ClassVar[bool] = False  # of several classes: for latent functions of small variance only
+    holds_for_small: ClassVar[bool] = False  # its multiclass evidence is reliable for small latent variance only
 
     @property
     def likelihood(self):
@@ -81,19 +79,19 @@ class Inference(abc.ABC):
         return LINKS[self.link]()
 
     def refusal(self) -> str | None:
-        """Why it cannot be had for this number of classes and this link, as a sentence; None if it can."""
+        """Reason the method does not apply to this number of classes and link, as a sentence; None if it does."""
         if self.classes > 2 and self.link != "logistic":
-            return f"y has {self.classes} classes, which the softmax of logistic models joins; link must be 'logistic'."
+            return f"y has {self.classes} classes; with more than two, link must be 'logistic' (softmax)."
         return None
 
     def teacher(self) -> "Inference":
-        """The inference whose evidence is climbed when parameters are learned."""
+        """The method whose evidence is maximised to learn parameters."""
         return self
 
     @abc.abstractmethod
     def __call__(self, covariances: list, codes, start=None, gradient: bool = True) -> Any:
-        """The `Approximation` at these covariances (`latent.Covariance`), one or one a class; None where they are not
-        positive definite. ``start``: an earlier one to begin at. ``gradient``: whether its slope will be asked for."""
+        """The `Approximation` at these covariances (`latent.Covariance`), one shared or one per class; None if they are
+        not positive definite. ``start``: an earlier one to begin at. ``gradient``: whether its slope will be wanted."""
 
     def sample(self, kernels, X, codes, jointly: bool, rng, progress) -> Any:
         """Draws, if it samples; ``jointly`` with the parameters."""
@@ -108,13 +106,13 @@ INFERENCES: dict[str, type[Inference]] = {}
 
 
 def register(cls: type[Inference]) -> type[Inference]:
-    """Class decorator: the inference can be asked for by its name."""
+    """Class decorator: make the method known by its name."""
     INFERENCES[cls.name] = cls
     return cls
 
 
 def named(name: str, **settings) -> Inference:
-    """The inference with this name, with those of the settings that it has."""
+    """The method with this name, with those of the settings that it has."""
     cls = INFERENCES[name]
     known = {field.name for field in dataclasses.fields(cls)}
     return cls(**{key: value for key, value in settings.items() if key in known})

@@ -1,4 +1,4 @@
-"""The inferences of classes there are, for two classes and for several."""
+"""Inference methods for two-class and multiclass classification."""
 
 import dataclasses
 from typing import Any
@@ -14,11 +14,11 @@ from mercer.inference.latent import LatentPosterior
 from mercer.inference.sampled import SampledPosterior
 from mercer.inference.softmax_posterior import SoftmaxPosterior
 
-MOST_WORK = 7 * 2500.0**3  # classes times rows cubed, up to which "auto" does not take Laplace's method
+MOST_WORK = 7 * 2500.0**3  # C n^3 above which "auto" uses Laplace's method
 
 
 class GaussianInference(Inference):
-    """Those that end in a Gaussian, of one latent function or of one for each class."""
+    """Base of methods with a Gaussian posterior, over one latent function or one per class."""
 
     parts = (LatentPosterior, SoftmaxPosterior)
 
@@ -46,7 +46,7 @@ class Laplace(GaussianInference):
 @register
 @dataclasses.dataclass(frozen=True)
 class ExpectationPropagation(GaussianInference):
-    """A Gaussian with the moments of the posterior, for two classes (RW06 3.6)."""
+    """Gaussian with site-wise matched moments, for two classes (RW06 3.6)."""
 
     name = "ep"
 
@@ -65,8 +65,8 @@ class ExpectationPropagation(GaussianInference):
 @register
 @dataclasses.dataclass(frozen=True)
 class Variational(GaussianInference):
-    """A Gaussian with a lower bound on the evidence: the best one, or by local bounds on each sigmoid (PRML 10.144).
-    Parameters of several classes are learned by Laplace's evidence."""
+    """Variational Gaussian: the optimal one (bound="gaussian"), or from local bounds on each sigmoid (bound="local",
+    PRML 10.144). With more than two classes, parameters are learned by Laplace's evidence."""
 
     name = "variational"
     bound: str = "gaussian"
@@ -88,8 +88,8 @@ class Variational(GaussianInference):
 @register
 @dataclasses.dataclass(frozen=True)
 class MarkovChains(Inference):
-    """Draws of the posterior. Evidence and parameters are those of expectation propagation, or Laplace's for several
-    classes."""
+    """MCMC samples of the latent functions. The evidence, and the kernel parameters unless sampled jointly, come from
+    expectation propagation, or from Laplace's method for more than two classes."""
 
     name = "mcmc"
     parts = (SampledPosterior,)
@@ -111,10 +111,10 @@ class MarkovChains(Inference):
 
 
 def automatic(n: int, classes: int) -> str:
-    """What inference="auto" takes for n rows: the method with the best probabilities, unless it takes minutes."""
+    """What inference="auto" takes for n rows: the method with the best probabilities, unless that takes minutes."""
     return best(classes) if classes * float(n) ** 3 <= MOST_WORK else "laplace"
 
 
 def best(classes: int) -> str:
-    """The inference with the best probabilities."""
+    """The method with the most accurate probabilities."""
     return "ep" if classes == 2 else "variational"

@@ -1,13 +1,14 @@
-"""Dense linear algebra on the CPU: SciPy's LAPACK, in place. No other room of the house calls it.
+"""Dense CPU linear algebra, in place, through SciPy's BLAS and LAPACK. Code outside `mercer.linalg` goes through these
+functions for large matrices.
 
 A symmetric matrix is the lower triangle of a Fortran-ordered array; what is above the diagonal is not read. That is the
 upper triangle of the transpose, in C's order, as kernels write it. A twin of this file for another device would keep
 its arrays there.
 
 OpenBLAS lets its threads spin for tens of milliseconds after every call, in case another follows. Between two
-factorisations kernels are computed on the same cores, one and a half times slower beside the spinning. OpenBLAS reads
-how long to spin when it is loaded: if SciPy is not loaded yet, we ask for half a millisecond (2^20 cycles), which costs
-the factorisations nothing. What the user has set stays.
+factorisations kernels are computed on the same cores, and the spinning makes them take 1.5 times as long. OpenBLAS
+reads how long to spin when it is loaded: if SciPy is not loaded yet, we ask for half a millisecond (2^20 cycles), which
+costs the factorisations nothing. A user's setting is kept.
 """
 
 import os
@@ -30,8 +31,8 @@ finally:
 
 
 def factor(A: np.ndarray, clean: bool = False) -> bool:
-    """L with L L^T = A in its place; False where A is not positive definite. n^3/3 flops. With ``clean``, zeros above
-    the diagonal."""
+    """Overwrite A with its Cholesky factor L; False if A is not positive definite. n^3/3 flops. With ``clean``, zeros
+    above the diagonal."""
     if len(A) == 0:
         return True
     assert A.flags.f_contiguous, "or LAPACK would factorise a copy"
@@ -75,7 +76,7 @@ def half_square(R: np.ndarray) -> None:
 
 
 def product(A: np.ndarray, b: np.ndarray, lower: bool = True) -> np.ndarray:
-    """A b for a symmetric A; with ``lower=False`` of what is above its diagonal."""
+    """A b for a symmetric A; ``lower=False`` reads its upper triangle."""
     if np.ndim(b) == 1:
         return blas.dsymv(1.0, A, b, lower=lower)
     return blas.dsymm(1.0, A, b, lower=lower)
@@ -89,7 +90,7 @@ def half_product(L: np.ndarray, b: np.ndarray, transposed: bool = False, in_plac
 
 
 def gram(X: np.ndarray) -> np.ndarray:
-    """X^T X, a new matrix."""
+    """X^T X, a new matrix, lower triangle only."""
     return blas.dsyrk(1.0, X, trans=1, lower=1)
 
 
@@ -116,7 +117,7 @@ def subtract_squares(A: np.ndarray, U: np.ndarray) -> None:
 
 
 def eigenpairs(A: np.ndarray, last: int | None = None, in_place: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues in rising order and vectors of a symmetric matrix; only the ``last`` of them where given."""
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix; only the ``last`` largest if given."""
     n = len(A)
     which = None if last is None else (n - last, n - 1)
     return linalg.eigh(A, subset_by_index=which, overwrite_a=in_place, check_finite=False, driver="evr")

@@ -1,4 +1,4 @@
-"""The Cholesky factor of a dense covariance matrix, and the one rule of its jitter. Knows nothing of kernels."""
+"""The Cholesky factor of a dense covariance matrix, and the jitter policy. Knows nothing of kernels."""
 
 import dataclasses
 import functools
@@ -18,8 +18,8 @@ LARGEST_JITTER = 1e-5  # relative to the mean of the diagonal; beyond it the mat
 class Cholesky:
     """L L^T = C + jitter I. ``lower`` is L, in Fortran order, zero above the diagonal (but see `attempt`).
 
-    `halve` and `invert` put L^-1 and C^-1 in its place, for work that has room for one matrix; from then on solving
-    goes through these. All other methods leave L as it is.
+    `halve` and `invert` overwrite L with L^-1 or (C + jitter I)^-1, to save a matrix. Afterwards only `solve`,
+    `log_det` and `inverse_diagonal` are valid.
     """
 
     lower: np.ndarray
@@ -28,18 +28,21 @@ class Cholesky:
 
     def half_solve(self, b: np.ndarray, transposed: bool = False) -> np.ndarray:
         """L^-1 b, or L^-T b. n^2 flops a column."""
+        assert self.form == "factor"
         return backend.half_solve(self.lower, b, transposed)
 
     @functools.cached_property
     def lower_inverse(self) -> np.ndarray:
         """L^-1, made when first wanted. n^3/3 flops and a second matrix."""
+        assert self.form == "factor"
         inverse = self.lower.copy(order="F")
         backend.half_invert(inverse)
         return inverse
 
     def half_solve_in_place(self, b: np.ndarray, many: bool = False, transposed: bool = False) -> np.ndarray:
         """L^-1 b, or L^-T b, over b itself, a Fortran-ordered matrix (n, s). For ``many`` columns in all, multiplying
-        by L^-1 is faster than solving, by what it does not wait for."""
+        by L^-1 is faster than triangular solves, which parallelise poorly."""
+        assert self.form == "factor"
         if many:
             return backend.half_product(self.lower_inverse, b, transposed, in_place=True)
         return backend.half_solve(self.lower, b, transposed, in_place=True)
@@ -60,8 +63,7 @@ class Cholesky:
             self.form = "half inverse"
 
     def invert(self) -> None:
-        """(C + jitter I)^-1 in the place of L; of its two triangles the lower one. 2/3 n^3 flops, less what `halve` has
-        done."""
+        """(C + jitter I)^-1 in the place of L, lower triangle only. 2/3 n^3 flops, less what `halve` has done."""
         self._log_det = self.log_det()
         if self.form == "factor":
             backend.invert(self.lower)
@@ -77,11 +79,12 @@ class Cholesky:
         return np.einsum("ij,ij->j", half, half)
 
     def condition(self, steps: int = 12) -> float:
-        """The ratio of the largest eigenvalue of C to the smallest, by power iterations: n^2 flops each."""
+        """Estimated condition number of C + jitter I, by power iteration; about 6 n^2 flops a step."""
         n = len(self.lower)
+        assert self.form == "factor"
         if n == 0:
             return 1.0
-        v = np.ones(n) + 0.5 * np.cos(np.arange(n))  # any vector that no eigenvector is orthogonal to by design
+        v = np.ones(n) + 0.5 * np.cos(np.arange(n))  # a start that is unlikely to be orthogonal to an eigenvector
         u, largest, smallest = v.copy(), 1.0, 1.0
         for _ in range(steps):
             v = self.lower @ (self.lower.T @ (v / np.linalg.norm(v)))
@@ -116,8 +119,8 @@ def attempt(C: np.ndarray, clean: bool = False) -> Cholesky | None:
 def factor(C: np.ndarray, scale: float | None = None) -> Cholesky:
     """Cholesky factor of a symmetric matrix, overwriting it. n^3/3 flops and no second matrix.
 
-    If rounding has made C indefinite, jitter is added to the diagonal: none at first, then n eps and a hundred times
-    more at every failure, relative to ``scale`` (the mean of the diagonal). What was added is in the result.
+    Tried first without jitter; on failure jitter starts at n eps and grows a hundredfold per attempt, up to
+    LARGEST_JITTER, relative to ``scale`` (default: the mean of the diagonal). The jitter used is stored in the result.
     """
     work, diagonal = _checked(C)
     n = len(diagonal)

@@ -1,4 +1,4 @@
-"""What answers for a Gaussian process: a solver gives the evidence of a data set, its posterior, and what both cost.
+"""Interface of Gaussian process solvers: evidence, posterior and cost.
 
 A solver is one file of this folder. `register` makes its name known: to ``solver=``, to ``"auto"`` and to files.
 """
@@ -20,7 +20,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Evaluation(NamedTuple):
-    """The evidence at one theta, its gradient, and the best common factor of C, y^T P y / (n - q)."""
+    """The evidence at one theta, its gradient, and the maximum-likelihood scale of C, y^T P y / (n - q)."""
 
     value: float
     gradient: np.ndarray | None
@@ -95,7 +95,8 @@ class Evidence:
 
 
 def left_out(a, diagonal):
-    """Residual and variance of each row without it, from a = P y and the diagonal of P (RW06 5.12)."""
+    """Leave-one-out residuals and variances from a = P y and the diagonal of P (RW06 5.12); residual 0 and infinite
+    variance where the other rows do not determine the prediction."""
     told = diagonal > 0
     diagonal = np.where(told, diagonal, 1.0)
     return np.where(told, a / diagonal, 0.0), np.where(told, 1 / diagonal, np.inf)
@@ -105,7 +106,7 @@ def left_out(a, diagonal):
 
 
 class Posterior(Protocol):
-    """The function given the data, without the noise of a measurement; whatever solved for it."""
+    """Posterior of the latent function, without measurement noise, from any solver."""
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -131,7 +132,7 @@ class Posterior(Protocol):
         """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
 
     def terms(self, Z) -> list[tuple[Any, np.ndarray, np.ndarray]]:
-        """Each term of a sum of kernels, white noise apart, with mean and variance of its part of the function."""
+        """Each term of a sum of kernels, except white noise, with the posterior mean and variance of its component."""
 
     def latent(self) -> "Posterior":
         """The same without white noise that is part of the kernel."""
@@ -143,8 +144,8 @@ class Posterior(Protocol):
         """Given more measurements."""
 
     def rescaled(self, kernel, factor: float) -> "Posterior":
-        """With all variances, noise included, ``factor`` times as large: ``kernel`` is this one times it. The posterior
-        it came from may be overwritten."""
+        """With all variances, noise included, ``factor`` times as large: ``kernel`` must equal factor times this one.
+        May invalidate this posterior."""
 
     def constant(self) -> float:
         """The estimate of an unknown constant in the mean; zero where there is none."""
@@ -161,8 +162,8 @@ class Posterior(Protocol):
 
 
 class Cost(NamedTuple):
-    """What a solver takes: bytes, floating point operations of one evaluation of the evidence with its gradient, the
-    shape of its largest matrix, and why it can be used."""
+    """Memory in bytes, flops per evaluation of the evidence with its gradient, the shape of the largest matrix, and the
+    reason "auto" gives for choosing the solver."""
 
     memory: float
     flops: float
@@ -205,8 +206,8 @@ def register(cls: type[Solver]) -> type[Solver]:
 
 
 def resolve(solver, kernel, X, noise: Noise) -> Solver:
-    """The solver that was asked for, by name or as an object; for "auto" the one with the fewest flops. A
-    `ParameterError` says why it cannot be used."""
+    """The solver asked for, by name or as an object; for "auto" the applicable one with the fewest flops. Raises
+    `ParameterError` if it is not applicable."""
     if isinstance(solver, str) and solver == "auto":
         there = [cls() for cls in SOLVERS.values()]
         usable = [each for each in there if each.refusal(kernel, X, noise) is None]
@@ -219,10 +220,10 @@ def resolve(solver, kernel, X, noise: Noise) -> Solver:
 
 
 def checked(solver) -> Solver:
-    """A solver from its name or from itself."""
+    """Solver from its name, or the instance itself."""
     if isinstance(solver, Solver):
         return solver
     if isinstance(solver, str) and solver in SOLVERS:
         return SOLVERS[solver]()
     names = ", ".join(map(repr, ("auto", *SOLVERS)))
-    raise ParameterError(f"solver must be one of {names}, or an object of mercer.solvers; got {solver!r}.")
+    raise ParameterError(f"solver must be one of {names}, or a mercer.solvers.Solver instance; got {solver!r}.")

@@ -54,7 +54,7 @@ class FunctionSpace(Evidence):
 
     def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         answer = self._evaluate(theta, gradient, profiled, careful=False)
-        # A tile that lost digits says so by NaN: then all of them are done carefully.
+        # NaN marks tiles where fast distances lost precision; after any failure, recompute with the careful formula.
         return self._evaluate(theta, gradient, profiled, careful=True) if answer is None else answer
 
     def _evaluate(self, theta, gradient, profiled, careful):

@@ -1,4 +1,4 @@
-"""Exact solutions in weight space, for kernels with finitely many features (PRML 6.49-6.55; Ex 6.21).
+"""Exact solutions in weight space, for kernels with finitely many features (PRML 3.53, 3.54, 6.49-6.55; Ex 6.21).
 
 f(x) = w^T phi(x) with w ~ N(0, I) is the process with kernel phi(x)^T phi(x'): the same numbers as in function space,
 from M x M matrices.
@@ -25,9 +25,10 @@ from mercer.solvers.base import Cost, Evaluation, Evidence, Solver, left_out, re
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WeightPosterior:
-    """p(w | y) = N(mean, B^-1), B = I + Phi^T diag(noise)^-1 Phi, beside the data it came from.
+    """p(w | y) = N(weights, B^-1), B = I + Phi^T diag(noise)^-1 Phi, beside the data it came from.
 
-    With an ``unknown`` constant, the last feature is one everywhere and its weight has a flat prior: no unit in B.
+    With an ``unknown`` constant, the last feature is one everywhere and its weight has a flat prior: no prior precision
+    is added for it in B.
     """
 
     kernel: Kernel
@@ -41,7 +42,7 @@ class WeightPosterior:
 
     @classmethod
     def given(cls, kernel, X, y, noise, unknown: bool = False) -> "WeightPosterior":
-        n, X = count_rows(X), copy.deepcopy(X)  # what the caller does to it later is not data
+        n, X = count_rows(X), copy.deepcopy(X)  # so that later changes by the caller have no effect
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
         Phi = _features(kernel, X, unknown)
         B, c = _statistics(Phi, y, noise, unknown)
@@ -158,7 +159,7 @@ class WeightPosterior:
 
     @property
     def a(self) -> np.ndarray:
-        """C^-1 y: (n,)."""
+        """C^-1 y, or P y with an unknown constant: (n,)."""
         return (self.y - self._features(self.X) @ self.weights) / self.noise
 
     @property
@@ -177,12 +178,12 @@ class WeightPosterior:
     def leave_one_out(self):
         half = self.factor.half_solve(self._features(self.X).T)
         diagonal = (1 - np.einsum("ij,ij->j", half, half) / self.noise) / self.noise
-        # A row that alone determines a weight without a prior leaves nothing to estimate it from; there it stays.
+        # If only this row determines the weight with a flat prior, that weight keeps its estimate from all rows.
         diagonal = np.where(diagonal * self.noise > len(self.y) * np.finfo(float).eps, diagonal, 1 / self.noise)
         return self.y - self.a / diagonal, 1 / diagonal
 
     def residual(self) -> float:
-        """|B w - Phi^T y / noise| relative to its right side: what rounding has left of the equations solved."""
+        """Relative residual |B w - c| / |c| of the normal equations, c = Phi^T y / noise."""
         c = _statistics(self._features(self.X), self.y, self.noise, self.unknown)[1]
         return float(np.linalg.norm(self.B @ self.weights - c) / (np.linalg.norm(c) or 1.0))
 
@@ -190,7 +191,7 @@ class WeightPosterior:
 @register
 @dataclasses.dataclass(frozen=True)
 class Weights(Solver):
-    """The posterior of the M weights of the kernel's features: n M^2 flops an evaluation of the evidence."""
+    """The posterior of the M weights of the kernel's features: 4 n M^2 flops an evaluation of the evidence."""
 
     name = "weights"
     summary = "exact, through the weights of the kernel's features"
@@ -200,13 +201,12 @@ class Weights(Solver):
         if gram.count_features(kernel, X) is None:
             return f"needs a kernel with finitely many features; got {kernel!r}"
         if not noise.positive:
-            return "needs noise above zero in every row"
+            return "needs a positive noise variance in every row"
         return None
 
     def cost(self, kernel, X) -> Cost:
         n, M = count_rows(X), gram.count_features(kernel, X) or 0
-        flops = 4.0 * n * M**2 if n > M else math.inf  # with as many features as rows, function space is no larger
-        return Cost(8 * (6 * n * M + 3 * M**2), flops, (n, M), f"the kernel has {M:,} features")
+        return Cost(8 * (6 * n * M + 3 * M**2), 4.0 * n * M**2, (n, M), f"the kernel has {M:,} features")
 
     def evidence(self, kernel, X, y, noise=None, H=None) -> "WeightSpace":
         return WeightSpace(kernel, X, y, noise, H)
@@ -216,11 +216,11 @@ class Weights(Solver):
 
 
 class WeightSpace(Evidence):
-    """The same through the posterior of the weights (PRML 6.54, 6.55; Ex 6.21): n M^2 flops, n M of memory.
+    """Evidence from the posterior of the weights (PRML 3.53, 3.54, 3.86; Ex 6.21). About 4 n M^2 flops, O(n M) memory.
 
     With Phi and y divided by the noise's standard deviation, B = I + Phi^T Phi, w = B^-1 Phi^T y:
     ln|C| = ln|B| + sum ln noise, y^T C^-1 y = |y - Phi w|^2 + |w|^2, and a = C^-1 y is (y - Phi w) over the deviation.
-    Columns with unknown coefficients are features without a prior: B has no unit on their diagonal.
+    Columns with unknown coefficients are features without a prior: no prior precision is added for them in B.
     """
 
     def _representation(self, kernel, X):
