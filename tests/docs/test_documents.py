@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from mercer.core.registry import STORABLE
+from mercer.inference.base import INFERENCES
+from mercer.solvers.base import SOLVERS
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -19,6 +23,10 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
 def test_code_blocks_run_and_print_what_the_text_says(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some of them write files
+    for registry in (SOLVERS, INFERENCES, STORABLE):  # what a page registers ends with it
+        for name in registry:
+            monkeypatch.setitem(registry, name, registry[name])
+    known = [set(registry) for registry in (SOLVERS, INFERENCES, STORABLE)]
     printed = ""
     names: dict = {}
     for language, body in FENCE.findall(document.read_text()):
@@ -29,6 +37,9 @@ def test_code_blocks_run_and_print_what_the_text_says(document, tmp_path, monkey
             printed = out.getvalue()
         elif language == "text":
             assert _rounded(printed) == _rounded(body)
+    for registry, before in zip((SOLVERS, INFERENCES, STORABLE), known, strict=True):
+        for name in set(registry) - before:
+            del registry[name]
 
 
 def _rounded(text):
