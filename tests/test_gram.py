@@ -80,3 +80,19 @@ def test_kept_rows_give_the_same_matrix_and_go_with_their_owner():
     gc.collect()
     assert len(gram._KEPT) == before - 1
     assert isinstance(kernel, Kernel)
+
+
+def test_terms_are_not_kept_and_threads_have_their_own():
+    from concurrent.futures import ThreadPoolExecutor
+
+    model = mc.GaussianProcessRegressor(1.0 * k.RBF(), noise=0.1, learning=None).fit(X, y)
+    for _ in range(5):
+        model.decompose(Z)
+        model.predict(Z)
+    assert len(gram._KEPT[model.posterior_.observed]) == 1
+    expected = mc.KernelRidge(k.RBF()).fit(X, y).predict(Z)
+    for _ in range(20):
+        fresh = mc.KernelRidge(k.RBF()).fit(X, y)
+        with ThreadPoolExecutor(8) as pool:
+            for found in pool.map(lambda _, model=fresh: model.predict(Z), range(16)):
+                assert np.array_equal(found, expected)

@@ -20,6 +20,7 @@ from mercer.kernels.small import SmallTriangle
 from mercer.linalg.cholesky import Cholesky, factor
 
 PIECE = 1 << 27  # bytes
+MOST_KEPT = 32  # kernels for which one data set is kept prepared
 
 
 _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # data sets of posteriors and models, prepared
@@ -28,13 +29,14 @@ _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # data sets of p
 def kept(owner, kernel, X) -> evaluate.Prepared:
     """X prepared for ``kernel``, for `between` and `product`, cached for the lifetime of ``owner``; X must not be
     modified in place."""
-    sets = _KEPT.setdefault(owner, [])
+    sets = _KEPT.get(owner, ())
     for found in sets:
         if found.X is X and found.kernel is kernel:
             return found
-    _KEPT[owner] = [found for found in sets if found.X is X]  # without entries of an earlier fit
-    _KEPT[owner].append(evaluate.Prepared(kernel, X))
-    return _KEPT[owner][-1]
+    found = evaluate.Prepared(kernel, X)
+    # One assignment of a tuple: threads that use a model at once may prepare twice, and each has its own.
+    _KEPT[owner] = (found, *(other for other in sets if other.X is X))[:MOST_KEPT]
+    return found
 
 
 def between(kernel, X, Z, out=None) -> np.ndarray:

@@ -105,7 +105,7 @@ def classes() -> dict[str, Any]:
     registered = {f"solvers.{cls.__name__}": cls for cls in SOLVERS.values()}
     parts = [part for cls in SOLVERS.values() for part in cls.parts]
     parts += [part for cls in INFERENCES.values() for part in cls.parts]
-    return CLASSES | STORABLE | registered | {f"parts.{part.__name__}": part for part in parts}
+    return STORABLE | {f"parts.{part.__name__}": part for part in parts} | registered | CLASSES
 
 
 # What a process is made of, and of what kind.

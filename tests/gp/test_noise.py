@@ -80,3 +80,17 @@ def test_the_prior_of_a_problem_has_the_slope_it_says():
     slope = prior(theta)[1]
     for i, step in enumerate(1e-6 * np.eye(3)):
         assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-5)
+
+
+@pytest.mark.parametrize("n", [40, 150])
+def test_the_default_kernel_honours_a_prior_of_the_noise_too(n):
+    A = rng.uniform(0, 6, size=(n, 1))
+    t = np.sin(A[:, 0]) + 0.3 * rng.normal(size=n)
+    prior = priors.LogNormal(np.log(5.0), 0.01)
+    held = mc.GaussianProcessRegressor(noise=prior, learning="map", progress=False).fit(A, t)
+    assert held.noise_ == pytest.approx(5.0, rel=0.05)
+
+
+def test_noise_objects_are_not_for_estimators():
+    with pytest.raises(mc.ParameterError, match="noise is None, a variance"):
+        mc.GaussianProcessRegressor(k.RBF(), noise=CommonNoise(0.1)).fit(X, y)

@@ -187,3 +187,40 @@ def test_a_file_may_name_registered_solvers_only(tmp_path, monkeypatch):
     monkeypatch.delitem(SOLVERS, "borrowed")
     with pytest.raises(mc.FileError, match=r"solvers\.Borrowed"):
         mc.load(tmp_path / "model")
+
+
+def test_names_of_mercers_own_are_not_taken():
+    from mercer.inference import base
+    from mercer.inference.methods import Laplace
+    from mercer.solvers import register
+
+    class Mine(type(DENSE)):
+        pass
+
+    class Other(Laplace):
+        pass
+
+    with pytest.raises(mc.ParameterError, match="'dense' is the name of Dense"):
+        register(Mine)
+    with pytest.raises(mc.ParameterError, match="'laplace' is the name of Laplace"):
+        base.register(Other)
+    with pytest.raises(mc.ParameterError, match="registered as 'gone'"):
+        base.named("gone")
+    assert SOLVERS["dense"] is type(DENSE)
+
+
+def test_weights_are_taken_where_features_are_fewer_than_rows():
+    wide = k.Polynomial(3, offset=1.0)  # 10 features of 2 inputs
+    for rows, expected in ((9, "dense"), (12, "weights"), (24, "weights")):
+        assert mc.GaussianProcessRegressor(wide).plan(X[:rows]).method == expected
+
+
+def test_a_solver_that_is_not_registered_may_be_used_and_printed():
+    import dataclasses
+
+    @dataclasses.dataclass(frozen=True)
+    class Unknown(type(DENSE)):
+        name = "unknown"
+
+    model = mc.GaussianProcessRegressor(KERNEL, solver=Unknown(), progress=False).fit(X, y)
+    assert "unknown" in str(model.plan_)

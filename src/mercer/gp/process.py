@@ -137,7 +137,8 @@ class GP:
         adds (`Trend.doubt`); k(Z, X) a is added to ``mean``. ``H``: the columns of unknown coefficients at Z."""
         pieces = self._pieces(Z)
         n, largest = len(observed.y), max((part.stop - part.start for part in pieces), default=0)
-        memory, seen = np.empty((largest, n)), gram.kept(observed, kernel, observed.X)
+        memory = np.empty((largest, n))
+        seen = self._seen() if kernel is self.kernel else Prepared(kernel, observed.X)
         for part in pieces:
             K = gram.between(kernel, take_rows(Z, part), seen, out=memory[: part.stop - part.start])
             mean[part] += K @ observed.a

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from mercer.core.errors import ParameterError
+from mercer.core.registry import check_free
 from mercer.gp.likelihood import LINKS
 
 
@@ -107,12 +108,15 @@ INFERENCES: dict[str, type[Inference]] = {}
 
 def register(cls: type[Inference]) -> type[Inference]:
     """Class decorator: make the method known by its name."""
+    check_free(INFERENCES, cls.name, cls)
     INFERENCES[cls.name] = cls
     return cls
 
 
 def named(name: str, **settings) -> Inference:
     """The method with this name, with those of the settings that it has."""
+    if name not in INFERENCES:
+        raise ParameterError(f"no inference method is registered as {name!r}; import the module that registers it.")
     cls = INFERENCES[name]
     known = {field.name for field in dataclasses.fields(cls)}
     return cls(**{key: value for key, value in settings.items() if key in known})

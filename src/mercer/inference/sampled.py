@@ -16,6 +16,7 @@ from mercer.inference.base import LabelPosterior
 from mercer.inference.mcmc import Draws, lower
 from mercer.inference.probits import quick
 from mercer.kernels.base import Kernel
+from mercer.linalg.cholesky import Cholesky
 
 MOST_PARAMETERS = 200  # draws kept for prediction, where each has its theta, which is factorised again
 INNER = 16  # values of f(z) for each draw, where softmax is averaged by numbers drawn
@@ -142,9 +143,9 @@ class SampledPosterior(LabelPosterior):
         for factors in self._sets():
             means, deviations = [], []
             for _, factor, white in factors:
-                precision = factor.inverse_diagonal()
-                f = np.tensordot(white, factor.lower.T, axes=1)
-                pulled = np.tensordot(white, factor.lower_inverse, axes=1)
+                inverse = Cholesky(factor.lower).lower_inverse  # not to be kept with the factor
+                precision = np.einsum("ji,ji->i", inverse, inverse)
+                f, pulled = np.tensordot(white, factor.lower.T, axes=1), np.tensordot(white, inverse, axes=1)
                 means.append(np.swapaxes(f - pulled / precision, 1, 2))
                 deviations.append(np.repeat(1 / np.sqrt(precision)[:, None], white.shape[1], axis=1))
             mean, deviation = np.concatenate(means, axis=2), np.concatenate(deviations, axis=1)

@@ -9,6 +9,7 @@ number in it, and a shared lengthscale is coordinates that move together.
 import contextlib
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -175,6 +176,17 @@ class WeakPrior:
         return -0.5 * float(self.precision @ away**2), -self.precision * away
 
 
+def together(*priors: Callable | None) -> Callable | None:
+    """The product of prior densities, those that are there; None if none is."""
+    there = [prior for prior in priors if prior is not None]
+
+    def both(theta) -> tuple[float, np.ndarray]:
+        values, slopes = zip(*(prior(theta) for prior in there), strict=True)
+        return sum(values), np.sum(slopes, axis=0)
+
+    return both if len(there) > 1 else there[0] if there else None
+
+
 def begin(problem, noise: float = NOISE) -> np.ndarray:
     """theta on the scale of the data: amplitudes and noise (a share) in units of the target's variance."""
     theta, size = problem.start(noise), math.log(problem.variance())
@@ -221,12 +233,12 @@ class Contest:
     """The members of the family on some rows (None: all) of a ``problem`` whose kernel is standard, with one theta1 for
     each input."""
 
-    def __init__(self, problem, rows, progress: Progress | None = None):
+    def __init__(self, problem, rows, progress: Progress | None = None, prior: Callable | None = None):
         self.problem, self.rows = problem, rows
         self.coordinates = Coordinates(problem.names())
         self.m = problem.n if rows is None else len(rows)
         self.tried: dict[Member, Tried] = {}
-        self.prior = WeakPrior.of(problem)
+        self.prior = together(WeakPrior.of(problem), prior)
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
         self._objectives: dict[float, Objective] = {}
         self.thetas = np.stack([theta for _, theta in starts(problem, steep=False)])
@@ -309,15 +321,15 @@ class Contest:
         return sorted(self.tried.values(), key=lambda tried: -tried.score)
 
 
-def choose(problem, rows, later=(), progress: Progress | None = None) -> Choice:
+def choose(problem, rows, later=(), progress: Progress | None = None, prior: Callable | None = None) -> Choice:
     """The member of the family for a ``problem``, by these rows (None: all).
 
     One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term and once
     more the lengthscales, at the best of these. Some 40 to 120 evaluations. The best few are then compared again on
-    each set of rows in ``later`` (None stands for all rows).
+    each set of rows in ``later`` (None stands for all rows). ``prior(theta)`` is that of the model.
     """
     interrupted, evaluations = False, 0
-    with Contest(problem, rows, progress) as contest:
+    with Contest(problem, rows, progress, prior) as contest:
         lengths, tried = contest.coordinates.lengths, contest.tried
         linear = contest.coordinates.linear is not None and contest.m >= FEW_ROWS
         one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
@@ -350,7 +362,7 @@ def choose(problem, rows, later=(), progress: Progress | None = None) -> Choice:
     for rows in later:
         if interrupted:
             break
-        with Contest(problem, rows, progress) as contest:
+        with Contest(problem, rows, progress, prior) as contest:
             try:
                 finalists = _finalists(ranked)
                 for found in finalists:

@@ -19,7 +19,7 @@ from mercer.core.errors import ParameterError
 from mercer.core.precision import double
 from mercer.learning.climb import LEFT, METHODS, Objective, Optimum, Step, climb, curvature, let_go
 from mercer.learning.progress import Progress
-from mercer.linalg.cholesky import jitters
+from mercer.linalg.cholesky import LARGEST_JITTER, jitters
 
 REACH = 14.0  # how far a logarithm may move from where it began: a factor of a million either way
 HEAT = 6  # iterations after which starts are compared
@@ -217,7 +217,7 @@ def _with_values(objective, candidates, gradient: bool):
     """Those (name, value, theta) that have one. If none has, jitter grows until one does. With ``gradient``, where all
     of them are climbed from."""
     evidence = objective.evidence
-    for relative in (0.0, *jitters(evidence.n)):
+    for relative in (0.0, *jitters(evidence.n, last=10 * LARGEST_JITTER)):
         if relative:
             if not np.isfinite(evidence.diagonal):
                 break

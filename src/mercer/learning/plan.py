@@ -10,7 +10,7 @@ from mercer.core.errors import NotEnoughMemoryError
 from mercer.core.inputs import count_rows
 from mercer.core.machine import available_memory, in_words
 from mercer.linalg.cholesky import attempt
-from mercer.solvers.base import Solver, checked
+from mercer.solvers.base import SOLVERS, Solver
 
 EVALUATIONS, ON_FEW = 25, 250  # of the evidence, on all rows and where the search begins, as measured on the benchmarks
 AT_ONCE, FIRST = 500, 300  # rows up to which learning sees all of them from the beginning, and with how many it begins
@@ -32,7 +32,7 @@ class Plan:
         size = f"{self.rows:,} x {self.rows if self.features is None else self.features:,}"
         return "\n".join(
             [
-                f"method    {self.method}: {checked(self.method).summary}",
+                f"method    {self.method}: {SOLVERS[self.method].summary}" if self.method in SOLVERS else self.method,
                 f"because   {self.why}",
                 f"matrix    {size}",
                 f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",

@@ -196,7 +196,8 @@ class GaussianProcessClassifier(Classifier):
             warnings.warn(text, NumericalWarning, stacklevel=4)
 
     def _inference(self, name=None) -> Inference:
-        settings = {"classes": len(self.classes_), "link": self.link, "bound": self.bound, "n_samples": self.n_samples}
+        bound = "gaussian" if self.inference == "auto" else self.bound
+        settings = {"classes": len(self.classes_), "link": self.link, "bound": bound, "n_samples": self.n_samples}
         return named(name or self.inference_, **settings)
 
     def _likelihood(self):

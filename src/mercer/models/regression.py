@@ -173,7 +173,8 @@ class GaussianProcessRegressor(Regressor):
         first, *later = search_stages(problem.n)
         order = generator(seed).permutation(problem.n)
         rows, *more = [None if m == problem.n else np.sort(order[:m]) for m in (first, *later[:1])]
-        choice = family.choose(problem, rows, more, Progress(shown=bool(self.progress)))
+        of_model = problem.prior() if self.learning == "map" else None
+        choice = family.choose(problem, rows, more, Progress(shown=bool(self.progress)), of_model)
         if not choice.tried:
             return self._learn(problem, seed)
         self.choice_ = choice
@@ -188,17 +189,17 @@ class GaussianProcessRegressor(Regressor):
         candidates = [("the choice of the kernel", best.theta), *family.starts(problem, steep=True), *drawn]
         if not best.member.linear:
             candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
-        prior = family.WeakPrior.of(problem)
+        weak = family.WeakPrior.of(problem)
         problem, learned = self._learn(
-            problem, seed, candidates, prior, span=coordinates.span(best.member),
+            problem, seed, candidates, family.together(weak, of_model), span=coordinates.span(best.member),
             loosened=lambda theta: family.loosened(problem, theta),
             later={best.rows: ("the choice of the kernel", best.theta)},
         )  # fmt: skip
         learned.evaluations += choice.evaluations
-        if prior is not None:  # told is the evidence
+        if weak is not None:  # the values reported are without it
             for optimum in learned.optima:
-                optimum.value -= prior(optimum.theta)[0]
-            learned.history = [step._replace(value=step.value - prior(step.theta)[0]) for step in learned.history]
+                optimum.value -= weak(optimum.theta)[0]
+            learned.history = [step._replace(value=step.value - weak(step.theta)[0]) for step in learned.history]
         return family.simplified(problem, best.member, learned)
 
     def _calibrates(self) -> bool:
@@ -301,6 +302,8 @@ class GaussianProcessRegressor(Regressor):
                 f"noise={self.noise!r} is a prior, under which the noise is learned. With learning=None give its "
                 "variance, and give the prior of White() in a kernel by with_priors(variance=...)."
             )
+        if isinstance(self.noise, Noise):
+            raise ParameterError(f"noise is None, a variance, one for each row, or a prior; got {self.noise!r}.")
         return as_noise(self.noise, n)
 
     def _plan(self, kernel, X, noise) -> Plan:

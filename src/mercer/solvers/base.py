@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from mercer.core.errors import ParameterError
+from mercer.core.registry import check_free
 from mercer.gp.noise import Noise, as_noise
 from mercer.scores import crps
 
@@ -201,17 +202,19 @@ SOLVERS: dict[str, type[Solver]] = {}
 
 def register(cls: type[Solver]) -> type[Solver]:
     """Class decorator: the solver can be asked for by its name, and files may hold it and its parts."""
+    check_free(SOLVERS, cls.name, cls)
     SOLVERS[cls.name] = cls
     return cls
 
 
 def resolve(solver, kernel, X, noise: Noise) -> Solver:
-    """The solver asked for, by name or as an object; for "auto" the applicable one with the fewest flops. Raises
-    `ParameterError` if it is not applicable."""
+    """The solver asked for, by name or as an object; for "auto" the applicable one with the smallest matrix, and of
+    these with the fewest flops. Raises `ParameterError` if it is not applicable."""
     if isinstance(solver, str) and solver == "auto":
         there = [cls() for cls in SOLVERS.values()]
         usable = [each for each in there if each.refusal(kernel, X, noise) is None]
-        return min(usable, key=lambda each: each.cost(kernel, X).flops)
+        costs = {each: each.cost(kernel, X) for each in usable}
+        return min(usable, key=lambda each: (math.prod(costs[each].matrix), costs[each].flops))
     found = checked(solver)
     refusal = found.refusal(kernel, X, noise)
     if refusal is not None:
