@@ -169,7 +169,7 @@ class LabelProblem:
 
     def prior(self):
         """ln p(theta) and its gradient, of the priors the kernels carry."""
-        priors = [Prior(kernel, layout.size) for kernel, layout in zip(self.kernels, self.layouts, strict=True)]
+        priors = [Prior(kernel) for kernel in self.kernels]
 
         def both(theta):
             found = [prior(part) for prior, part in zip(priors, self._parts(theta), strict=True)]

@@ -39,15 +39,14 @@ TOLD = 0.01  # share of a score on rows left out: a smaller difference does not 
 class Prior:
     """ln p(theta) of the priors a kernel carries, on the natural scale, and its gradient in the optimiser's vector."""
 
-    def __init__(self, kernel, size: int):
+    def __init__(self, kernel):
         layout = Layout.of(kernel)
         self._program = jax.jit(jax.value_and_grad(lambda theta: log_prior(layout.placed(kernel, theta), kernel)))
-        self._kernel_size, self._size = layout.size, size
 
-    def __call__(self, theta):
+    def __call__(self, theta) -> tuple[float, np.ndarray]:
         with double():
-            value, gradient = self._program(np.asarray(theta[: self._kernel_size]))
-        return float(value), np.concatenate([gradient, np.zeros(self._size - self._kernel_size)])
+            value, gradient = self._program(np.asarray(theta))
+        return float(value), np.asarray(gradient)
 
 
 @dataclasses.dataclass

@@ -106,7 +106,7 @@ class Problem:
 
     def prior(self) -> Callable:
         """ln p(theta) and its gradient, of the priors that the kernel and the noise carry."""
-        of_kernel = Prior(self.kernel, self.layout.size)
+        of_kernel = Prior(self.kernel)
 
         def both(theta) -> tuple[float, np.ndarray]:
             own, free = self.split(theta)

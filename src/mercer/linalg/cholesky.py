@@ -39,13 +39,13 @@ class Cholesky:
         backend.half_invert(inverse)
         return inverse
 
-    def half_solve_in_place(self, b: np.ndarray, many: bool = False, transposed: bool = False) -> np.ndarray:
-        """L^-1 b, or L^-T b, over b itself, a Fortran-ordered matrix (n, s). For ``many`` columns in all, multiplying
-        by L^-1 is faster than triangular solves, which parallelise poorly."""
+    def half_solve_in_place(self, b: np.ndarray, many: bool = False) -> np.ndarray:
+        """L^-1 b over b itself, a Fortran-ordered matrix (n, s). For ``many`` columns in all, multiplying by L^-1 is
+        faster than triangular solves, which parallelise poorly."""
         assert self.form == "factor"
         if many:
-            return backend.half_product(self.lower_inverse, b, transposed, in_place=True)
-        return backend.half_solve(self.lower, b, transposed, in_place=True)
+            return backend.half_product(self.lower_inverse, b, in_place=True)
+        return backend.half_solve(self.lower, b, in_place=True)
 
     def solve(self, b: np.ndarray) -> np.ndarray:
         """(C + jitter I)^-1 b. 2 n^2 flops a column."""

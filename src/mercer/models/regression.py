@@ -115,7 +115,7 @@ class GaussianProcessRegressor(Regressor):
         kernel = self._kernel_for(X)
         noise = self._noise_for(kernel, n)
         self.solver_ = solvers.resolve(self.solver, kernel, X, noise)
-        drawn = self._plan(kernel, X, noise)
+        drawn = self._plan(self.solver_, kernel, X, noise)
         drawn.check()
         warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=isinstance(self.noise, priors.Prior))
         learns = self.learning is not None
@@ -306,18 +306,19 @@ class GaussianProcessRegressor(Regressor):
             raise ParameterError(f"noise is None, a variance, one for each row, or a prior; got {self.noise!r}.")
         return as_noise(self.noise, n)
 
-    def _plan(self, kernel, X, noise) -> Plan:
+    def _plan(self, solver: solvers.Solver, kernel, X, noise: Noise) -> Plan:
         free = len(free_names(kernel)) + noise.size
         climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
         asked = not isinstance(self.solver, str) or self.solver != "auto"
-        return plan(solvers.resolve(self.solver, kernel, X, noise), kernel, X, climbs, asked)
+        return plan(solver, kernel, X, climbs, asked)
 
     def plan(self, X) -> Plan:
         """How a fit to these rows will be done, what memory and time it will take on this machine, and why."""
         self._check_settings()
         X = copy.copy(self)._check_inputs(X, reset=True)
         kernel = self._kernel_for(X)
-        return self._plan(kernel, X, self._noise_for(kernel, count_rows(X)))
+        noise = self._noise_for(kernel, count_rows(X))
+        return self._plan(solvers.resolve(self.solver, kernel, X, noise), kernel, X, noise)
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
