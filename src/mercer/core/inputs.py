@@ -5,6 +5,7 @@ column selection keeps frames as frames until then, so that names keep their mea
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from mercer.core.errors import DataError, DataTypeError
+
+Inputs = Any  # rows in any container that a kernel reads: arrays, frames, lists of words or graphs
 
 _TIMES = ("dates", "durations")
 _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 import reprlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,10 +32,10 @@ class Noise(abc.ABC):
         return len(self.names)
 
     @abc.abstractmethod
-    def variances(self, free, n: int) -> np.ndarray:
+    def variances(self, free: np.ndarray, n: int) -> np.ndarray:
         """Noise variance of each row: (n,)."""
 
-    def slope(self, free, weights) -> np.ndarray:
+    def slope(self, free: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """sum_n weights_n d variance_n / d free: (size,)."""
         return np.zeros(0)
 
@@ -46,7 +47,7 @@ class Noise(abc.ABC):
         """Lower bounds on ``free``."""
         return np.full(self.size, -np.inf)
 
-    def loosened(self, free, least: float) -> np.ndarray | None:
+    def loosened(self, free: np.ndarray, least: float) -> np.ndarray | None:
         """``free`` raised so that the variance is ``least``; None if it is about that large, or is not learned."""
         return None
 
@@ -54,15 +55,15 @@ class Noise(abc.ABC):
         """Mask of the entries of ``free`` to shift by ln c to multiply the noise by c; None if fixed and not zero."""
         return np.zeros(0, bool)
 
-    def log_prior(self, free) -> tuple[float, np.ndarray]:
+    def log_prior(self, free: np.ndarray) -> tuple[float, np.ndarray]:
         """Log prior density of the variance (no Jacobian), and its gradient in ``free``."""
         return 0.0, np.zeros(self.size)
 
-    def parameters(self, free, unit: float) -> dict[str, Any]:
+    def parameters(self, free: np.ndarray, unit: float) -> dict[str, Any]:
         """Values by name, for a target whose variances are ``unit`` times as large."""
         return {}
 
-    def take(self, rows) -> "Noise":
+    def take(self, rows: Any) -> "Noise":
         """Noise of a subset of rows."""
         return self
 
@@ -90,31 +91,31 @@ class LearnedNoise(Noise):
     unit: float = 1.0
     names = ("noise",)
 
-    def variances(self, free, n):
+    def variances(self, free: np.ndarray, n: int) -> np.ndarray:
         with np.errstate(over="ignore"):
             return np.full(n, np.exp(free[0]))
 
-    def slope(self, free, weights):
+    def slope(self, free: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.array([np.sum(weights) * np.exp(free[0])])
 
-    def start(self, variance):
+    def start(self, variance: float) -> np.ndarray:
         return np.array([math.log(variance)])
 
-    def floor(self):
+    def floor(self) -> np.ndarray:
         return np.array([math.log(self.least) if self.least > 0 else -np.inf])
 
-    def loosened(self, free, least):
+    def loosened(self, free: np.ndarray, least: float) -> np.ndarray | None:
         return None if free[0] > math.log(least) - 0.5 else np.array([math.log(least)])
 
-    def amplitude(self):
+    def amplitude(self) -> np.ndarray | None:
         return np.array([True])
 
     @functools.cached_property
-    def _density(self):
+    def _density(self) -> Callable:
         assert self.prior is not None
         return jax.jit(jax.value_and_grad(self.prior.log_density))
 
-    def log_prior(self, free):
+    def log_prior(self, free: np.ndarray) -> tuple[float, np.ndarray]:
         if self.prior is None:
             return 0.0, np.zeros(1)
         variance = math.exp(free[0]) * self.unit
@@ -122,13 +123,13 @@ class LearnedNoise(Noise):
             value, slope = self._density(variance)
         return float(value), np.array([float(slope) * variance])
 
-    def parameters(self, free, unit):
+    def parameters(self, free: np.ndarray, unit: float) -> dict[str, Any]:
         return {"noise": math.exp(free[0]) * unit}
 
-    def scaled(self, unit):
+    def scaled(self, unit: float) -> "Noise":
         return dataclasses.replace(self, least=self.least * unit, unit=self.unit / unit)
 
-    def held_above(self, least):
+    def held_above(self, least: float) -> "Noise":
         return dataclasses.replace(self, least=least)
 
 
@@ -138,17 +139,17 @@ class CommonNoise(Noise):
 
     variance: float
 
-    def variances(self, free, n):
+    def variances(self, free: np.ndarray, n: int) -> np.ndarray:
         return np.full(n, self.variance)
 
-    def amplitude(self):
+    def amplitude(self) -> np.ndarray | None:
         return None if self.variance else np.zeros(0, bool)
 
-    def scaled(self, unit):
+    def scaled(self, unit: float) -> "Noise":
         return CommonNoise(self.variance * unit)
 
     @property
-    def positive(self):
+    def positive(self) -> bool:
         return self.variance > 0
 
 
@@ -158,24 +159,24 @@ class RowNoise(Noise):
 
     values: np.ndarray
 
-    def variances(self, free, n):
+    def variances(self, free: np.ndarray, n: int) -> np.ndarray:
         return self.values
 
-    def amplitude(self):
+    def amplitude(self) -> np.ndarray | None:
         return None if self.values.any() else np.zeros(0, bool)
 
-    def take(self, rows):
+    def take(self, rows: Any) -> "Noise":
         return RowNoise(self.values[rows])
 
-    def scaled(self, unit):
+    def scaled(self, unit: float) -> "Noise":
         return RowNoise(self.values * unit)
 
     @property
-    def positive(self):
+    def positive(self) -> bool:
         return bool((self.values > 0).all())
 
 
-def as_noise(noise, n: int) -> Noise:
+def as_noise(noise: Any, n: int) -> Noise:
     """Noise from user input: None or a prior (learned), a number, n variances, or a `Noise`."""
     if noise is None or isinstance(noise, Noise):
         return LearnedNoise() if noise is None else noise
@@ -185,7 +186,7 @@ def as_noise(noise, n: int) -> Noise:
     return CommonNoise(float(values[0])) if np.ndim(noise) == 0 and n else RowNoise(values)
 
 
-def as_variances(noise, n: int) -> np.ndarray:
+def as_variances(noise: Any, n: int) -> np.ndarray:
     """A number, or one for each row, as (n,)."""
     try:
         values = np.full(n, float(noise)) if np.ndim(noise) == 0 else as_vector(noise, n, "noise")

@@ -5,13 +5,15 @@ A solver is one file of this folder. `register` makes its name known: to ``solve
 
 import abc
 import math
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from mercer.core.errors import ParameterError
+from mercer.core.inputs import Inputs
 from mercer.core.registry import check_free
 from mercer.gp.noise import Noise, as_noise
+from mercer.kernels.base import Kernel
 from mercer.scores import crps
 
 LOG_2PI = math.log(2 * math.pi)
@@ -39,7 +41,14 @@ class Evidence:
     by `scale`).
     """
 
-    def __init__(self, kernel, X, y, noise=None, H=None):
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: Inputs,
+        y: np.ndarray,
+        noise: Noise | np.ndarray | None = None,
+        H: np.ndarray | None = None,
+    ) -> None:
         self.y, self.n = np.asarray(y, dtype=float), len(y)
         self.noise = as_noise(noise, self.n)
         self.H = np.zeros((self.n, 0)) if H is None else H
@@ -49,18 +58,18 @@ class Evidence:
         self.K: Any = self._representation(kernel, X)
         self.size = self.K.layout.size + self.noise.size
 
-    def _representation(self, kernel, X):
+    def _representation(self, kernel: Kernel, X: Inputs) -> Any:
         raise NotImplementedError
 
-    def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+    def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         raise NotImplementedError
 
-    def left_out(self, theta) -> tuple[np.ndarray, np.ndarray] | None:
+    def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Residual and variance of each row predicted from all the others (RW06 5.12), unknown coefficients estimated
         anew without it: (n,), (n,). None where there is no value."""
         raise NotImplementedError
 
-    def score(self, theta) -> float:
+    def score(self, theta: np.ndarray) -> float:
         """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better."""
         found = self.left_out(theta)
         if found is None or not (found[1] > 0).all():
@@ -68,20 +77,22 @@ class Evidence:
         score = -float(np.mean(crps(found[0], 0.0, np.sqrt(found[1]))))
         return score if math.isfinite(score) else -math.inf
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.K.__enter__()
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.K.__exit__(*error)
 
-    def _split(self, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _split(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The kernel's part of theta, the noise's, and the variances on the diagonal, jitter included: (n,)."""
         theta = np.asarray(theta, dtype=float)
         own, free = theta[: self.K.layout.size], theta[self.K.layout.size :]
         return own, free, self.noise.variances(free, self.n) + self.jitter
 
-    def _answer(self, log_det, a, quadratic, profiled):
+    def _answer(
+        self, log_det: float, a: np.ndarray, quadratic: float, profiled: bool
+    ) -> tuple[float, np.ndarray, float] | None:
         """The value, a (rescaled if profiled) and the scale."""
         n = self.contrasts
         scale = quadratic / max(n, 1)
@@ -95,7 +106,7 @@ class Evidence:
         return (value, a, scale) if math.isfinite(value) else None
 
 
-def left_out(a, diagonal):
+def left_out(a: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Leave-one-out residuals and variances from a = P y and the diagonal of P (RW06 5.12); residual 0 and infinite
     variance where the other rows do not determine the prediction."""
     told = diagonal > 0
@@ -117,22 +128,22 @@ class Posterior(Protocol):
     def unknown(self) -> bool:
         """Whether the mean has an unknown constant, integrated out."""
 
-    def mean(self, Z) -> np.ndarray:
+    def mean(self, Z: Inputs) -> np.ndarray:
         """(s,)."""
 
-    def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance: (s,), (s,)."""
 
-    def covariance(self, Z) -> np.ndarray:
+    def covariance(self, Z: Inputs) -> np.ndarray:
         """(s, s)."""
 
-    def sample(self, Z, size: int = 1, seed=0) -> np.ndarray:
+    def sample(self, Z: Inputs, size: int = 1, seed: Any = 0) -> np.ndarray:
         """Functions drawn, at the rows of Z: (size, s)."""
 
-    def gradients(self, Z) -> tuple[np.ndarray, np.ndarray]:
+    def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
 
-    def terms(self, Z) -> list[tuple[Any, np.ndarray, np.ndarray]]:
+    def terms(self, Z: Inputs) -> list[tuple[Any, np.ndarray, np.ndarray]]:
         """Each term of a sum of kernels, except white noise, with the posterior mean and variance of its component."""
 
     def latent(self) -> "Posterior":
@@ -141,10 +152,10 @@ class Posterior(Protocol):
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of each measurement given all the others: (n,), (n,)."""
 
-    def condition(self, X, y, noise) -> "Posterior":
+    def condition(self, X: Inputs, y: np.ndarray, noise: np.ndarray) -> "Posterior":
         """Given more measurements."""
 
-    def rescaled(self, kernel, factor: float) -> "Posterior":
+    def rescaled(self, kernel: Kernel, factor: float) -> "Posterior":
         """With all variances, noise included, ``factor`` times as large: ``kernel`` must equal factor times this one.
         May invalidate this posterior."""
 
@@ -184,17 +195,32 @@ class Solver(abc.ABC):
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
 
     @abc.abstractmethod
-    def refusal(self, kernel, X, noise: Noise) -> str | None:
+    def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
         """Why it cannot be used on these rows, as the end of a sentence; None if it can."""
 
     @abc.abstractmethod
-    def cost(self, kernel, X) -> Cost: ...
+    def cost(self, kernel: Kernel, X: Inputs) -> Cost: ...
 
     @abc.abstractmethod
-    def evidence(self, kernel, X, y, noise=None, H=None) -> Evidence: ...
+    def evidence(
+        self,
+        kernel: Kernel,
+        X: Inputs,
+        y: np.ndarray,
+        noise: Noise | np.ndarray | None = None,
+        H: np.ndarray | None = None,
+    ) -> Evidence: ...
 
     @abc.abstractmethod
-    def posterior(self, kernel, X, y, noise, unknown: bool = False, allow_invalid: bool = False) -> Posterior: ...
+    def posterior(
+        self,
+        kernel: Kernel,
+        X: Inputs,
+        y: np.ndarray,
+        noise: np.ndarray,
+        unknown: bool = False,
+        allow_invalid: bool = False,
+    ) -> Posterior: ...
 
 
 SOLVERS: dict[str, type[Solver]] = {}
@@ -207,7 +233,7 @@ def register(cls: type[Solver]) -> type[Solver]:
     return cls
 
 
-def resolve(solver, kernel, X, noise: Noise) -> Solver:
+def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise) -> Solver:
     """The solver asked for, by name or as an object; for "auto" the applicable one with the smallest matrix, and of
     these with the fewest flops. Raises `ParameterError` if it is not applicable."""
     if isinstance(solver, str) and solver == "auto":
@@ -222,7 +248,7 @@ def resolve(solver, kernel, X, noise: Noise) -> Solver:
     return found
 
 
-def checked(solver) -> Solver:
+def checked(solver: str | Solver) -> Solver:
     """Solver from its name, or the instance itself."""
     if isinstance(solver, Solver):
         return solver

@@ -7,9 +7,12 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import NumericalWarning
-from mercer.core.inputs import count_rows
+from mercer.core.inputs import Inputs, count_rows
 from mercer.gp.mean import UNKNOWN
+from mercer.gp.noise import Noise
 from mercer.gp.process import GP
+from mercer.kernels.base import Kernel
+from mercer.kernels.small import SmallTriangle
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.trend import Trend
 from mercer.solvers.base import Cost, Evaluation, Evidence, Solver, left_out, register
@@ -25,18 +28,33 @@ class Dense(Solver):
     name = "dense"
     summary = "exact, by Cholesky factorisation of the covariance of all rows"
 
-    def refusal(self, kernel, X, noise) -> None:
+    def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> None:
         return None
 
-    def cost(self, kernel, X) -> Cost:
+    def cost(self, kernel: Kernel, X: Inputs) -> Cost:
         n = count_rows(X)
         why = "the kernel has no finite feature space, or one about as large as the data, or there is no noise"
         return Cost(8 * 2 * n**2, OVERHEAD * float(n) ** 3, (n, n), why)
 
-    def evidence(self, kernel, X, y, noise=None, H=None) -> "FunctionSpace":
+    def evidence(
+        self,
+        kernel: Kernel,
+        X: Inputs,
+        y: np.ndarray,
+        noise: Noise | np.ndarray | None = None,
+        H: np.ndarray | None = None,
+    ) -> "FunctionSpace":
         return FunctionSpace(kernel, X, y, noise, H)
 
-    def posterior(self, kernel, X, y, noise, unknown: bool = False, allow_invalid: bool = False) -> GP:
+    def posterior(
+        self,
+        kernel: Kernel,
+        X: Inputs,
+        y: np.ndarray,
+        noise: np.ndarray,
+        unknown: bool = False,
+        allow_invalid: bool = False,
+    ) -> GP:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)  # `GP.numerics` has it
             return GP(kernel, UNKNOWN if unknown else 0.0, allow_invalid=allow_invalid).condition(X, y, noise)
@@ -45,19 +63,26 @@ class Dense(Solver):
 class FunctionSpace(Evidence):
     """One potrf, one potri and the contraction in tiles: n^3 + O(n^2) flops, one matrix of memory."""
 
-    def __init__(self, kernel, X, y, noise=None, H=None):
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: Inputs,
+        y: np.ndarray,
+        noise: Noise | np.ndarray | None = None,
+        H: np.ndarray | None = None,
+    ) -> None:
         super().__init__(kernel, X, y, noise, H)
         self._matrix = np.empty((self.n, self.n))
 
-    def _representation(self, kernel, X):
+    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Triangle | SmallTriangle:
         return gram.triangle(kernel, X)
 
-    def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+    def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         answer = self._evaluate(theta, gradient, profiled, careful=False)
         # NaN marks tiles where fast distances lost precision; after any failure, recompute with the careful formula.
         return self._evaluate(theta, gradient, profiled, careful=True) if answer is None else answer
 
-    def _evaluate(self, theta, gradient, profiled, careful):
+    def _evaluate(self, theta: np.ndarray, gradient: bool, profiled: bool, careful: bool) -> Evaluation | None:
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
         theta, free, noise = self._split(theta)
         self.K.fill(theta, M, careful)
@@ -85,7 +110,7 @@ class FunctionSpace(Evidence):
         slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - np.diag(M))))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
-    def left_out(self, theta):
+    def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         if self(theta) is None:
             return None
         return left_out(self._weights, np.diag(self._matrix))

@@ -12,8 +12,18 @@ from typing import Any
 import numpy as np
 
 from mercer import gram
-from mercer.core.inputs import align_columns, as_matrix, as_vector, column_names, count_rows, stack_rows, take_rows
+from mercer.core.inputs import (
+    Inputs,
+    align_columns,
+    as_matrix,
+    as_vector,
+    column_names,
+    count_rows,
+    stack_rows,
+    take_rows,
+)
 from mercer.core.random import normal
+from mercer.gp.noise import Noise
 from mercer.gp.process import check_size
 from mercer.kernels.algebra import terms_of
 from mercer.kernels.base import Kernel
@@ -41,7 +51,7 @@ class WeightPosterior:
     unknown: bool = False
 
     @classmethod
-    def given(cls, kernel, X, y, noise, unknown: bool = False) -> "WeightPosterior":
+    def given(cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: Any, unknown: bool = False) -> "WeightPosterior":
         n, X = count_rows(X), copy.deepcopy(X)  # so that later changes by the caller have no effect
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
         Phi = _features(kernel, X, unknown)
@@ -49,7 +59,9 @@ class WeightPosterior:
         return cls._from(kernel, X, y, noise, B, c, unknown)
 
     @classmethod
-    def _from(cls, kernel, X, y, noise, B, c, unknown: bool):
+    def _from(
+        cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: np.ndarray, B: np.ndarray, c: np.ndarray, unknown: bool
+    ) -> "WeightPosterior":
         L = factor(B.copy())
         return cls(kernel, X, y, noise, B, L, L.solve(c), unknown)
 
@@ -59,7 +71,7 @@ class WeightPosterior:
         square = self.B.shape == self.factor.lower.shape == (M, M) and self.weights.shape == (M,)
         return square and self.y.shape == self.noise.shape == (n,) and isinstance(self.kernel, Kernel)
 
-    def condition(self, X, y, noise) -> "WeightPosterior":
+    def condition(self, X: Inputs, y: np.ndarray, noise: np.ndarray) -> "WeightPosterior":
         """Given more data: the sufficient statistics add up."""
         X = align_columns(self.X, X, self.kernel.needs_all_columns)
         more = WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
@@ -71,19 +83,19 @@ class WeightPosterior:
 
     # -- moments -------------------------------------------------------------------------------------------------
 
-    def _features(self, Z):
+    def _features(self, Z: Inputs) -> np.ndarray:
         return _features(self.kernel, Z, self.unknown)
 
-    def _aligned(self, Z):
+    def _aligned(self, Z: Inputs) -> Inputs:
         return align_columns(self.X, Z, self.kernel.needs_all_columns)
 
-    def mean(self, Z) -> np.ndarray:
+    def mean(self, Z: Inputs) -> np.ndarray:
         return self.moments(Z, variance=False)[0]
 
-    def variance(self, Z) -> np.ndarray:
+    def variance(self, Z: Inputs) -> np.ndarray:
         return self.moments(Z)[1]
 
-    def moments(self, Z, variance: bool = True):
+    def moments(self, Z: Inputs, variance: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """E f(z) = phi(z)^T w and var f(z) = |L^-1 phi(z)|^2: (s,), (s,)."""
         Z = self._aligned(Z)
         means, variances = [np.empty(0)], [np.empty(0)]
@@ -95,18 +107,18 @@ class WeightPosterior:
                 variances.append(np.einsum("ij,ij->j", half, half))
         return np.concatenate(means), np.concatenate(variances)
 
-    def covariance(self, Z) -> np.ndarray:
+    def covariance(self, Z: Inputs) -> np.ndarray:
         half = self.factor.half_solve(self._features(self._aligned(Z)).T)
         return half.T @ half
 
-    def sample(self, Z, size: int = 1, seed=0) -> np.ndarray:
+    def sample(self, Z: Inputs, size: int = 1, seed: Any = 0) -> np.ndarray:
         """Functions drawn, at the rows of Z: (size, s). One draw of the weights serves any number of rows."""
         check_size(size)
         z = normal(seed, (len(self.weights), size))
         w = self.weights[:, None] + self.factor.half_solve(z, transposed=True)
         return (self._features(self._aligned(Z)) @ w).T
 
-    def gradients(self, Z):
+    def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
         Z = self._aligned(Z)
         names = column_names(Z)
@@ -118,7 +130,7 @@ class WeightPosterior:
             2 * gram.feature_slope(kernel, Z, self.factor.solve(Phi.T).T[:, :M]),
         )
 
-    def terms(self, Z) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
+    def terms(self, Z: Inputs) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
         """As `GP.terms`: a term has its own features and weights."""
         Z, out, first = self._aligned(Z), [], 0
         for part in terms_of(self.kernel):
@@ -135,7 +147,7 @@ class WeightPosterior:
             first += count
         return out
 
-    def rescaled(self, kernel, factor: float) -> "WeightPosterior":
+    def rescaled(self, kernel: Kernel, factor: float) -> "WeightPosterior":
         """As `GP.rescaled`; by solving again, from M x M matrices."""
         return WeightPosterior.given(kernel, self.X, self.y, self.noise * factor, self.unknown)
 
@@ -175,7 +187,7 @@ class WeightPosterior:
         log_det = self.factor.log_det() + float(np.log(self.noise).sum()) - (math.log(n) if self.unknown else 0.0)
         return -0.5 * (log_det + quadratic + (n - self.unknown) * math.log(2 * math.pi))
 
-    def leave_one_out(self):
+    def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
         half = self.factor.half_solve(self._features(self.X).T)
         diagonal = (1 - np.einsum("ij,ij->j", half, half) / self.noise) / self.noise
         # If only this row determines the weight with a flat prior, that weight keeps its estimate from all rows.
@@ -197,21 +209,36 @@ class Weights(Solver):
     summary = "exact, through the weights of the kernel's features"
     parts = (WeightPosterior,)
 
-    def refusal(self, kernel, X, noise) -> str | None:
+    def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
         if gram.count_features(kernel, X) is None:
             return f"needs a kernel with finitely many features; got {kernel!r}"
         if not noise.positive:
             return "needs a positive noise variance in every row"
         return None
 
-    def cost(self, kernel, X) -> Cost:
+    def cost(self, kernel: Kernel, X: Inputs) -> Cost:
         n, M = count_rows(X), gram.count_features(kernel, X) or 0
         return Cost(8 * (6 * n * M + 3 * M**2), 4.0 * n * M**2, (n, M), f"the kernel has {M:,} features")
 
-    def evidence(self, kernel, X, y, noise=None, H=None) -> "WeightSpace":
+    def evidence(
+        self,
+        kernel: Kernel,
+        X: Inputs,
+        y: np.ndarray,
+        noise: Noise | np.ndarray | None = None,
+        H: np.ndarray | None = None,
+    ) -> "WeightSpace":
         return WeightSpace(kernel, X, y, noise, H)
 
-    def posterior(self, kernel, X, y, noise, unknown: bool = False, allow_invalid: bool = False) -> WeightPosterior:
+    def posterior(
+        self,
+        kernel: Kernel,
+        X: Inputs,
+        y: np.ndarray,
+        noise: np.ndarray,
+        unknown: bool = False,
+        allow_invalid: bool = False,
+    ) -> WeightPosterior:
         return WeightPosterior.given(kernel, X, y, noise, unknown)
 
 
@@ -223,10 +250,10 @@ class WeightSpace(Evidence):
     Columns with unknown coefficients are features without a prior: no prior precision is added for them in B.
     """
 
-    def _representation(self, kernel, X):
+    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Features:
         return gram.Features(kernel, X)
 
-    def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+    def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         theta, free, noise = self._split(theta)
         deviation = np.sqrt(noise)
         q = self.H.shape[1]
@@ -257,11 +284,11 @@ class WeightSpace(Evidence):
         slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - diagonal)))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
-    def left_out(self, theta):
+    def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         return None if self(theta) is None else self._left_out
 
 
-def _features(kernel, X, unknown: bool):
+def _features(kernel: Kernel, X: Inputs, unknown: bool) -> np.ndarray:
     Phi = gram.features(kernel, X)
     return np.column_stack([Phi, np.ones(len(Phi))]) if unknown else Phi
 
@@ -271,7 +298,7 @@ def _prior(size: int, unknown: bool) -> np.ndarray:
     return np.append(np.ones(size - unknown), np.zeros(int(unknown)))
 
 
-def _statistics(Phi, y, noise, unknown: bool):
+def _statistics(Phi: np.ndarray, y: np.ndarray, noise: np.ndarray, unknown: bool) -> tuple[np.ndarray, np.ndarray]:
     """B and Phi^T y / noise."""
     scaled = Phi / np.sqrt(noise)[:, None]
     return np.diag(_prior(Phi.shape[1], unknown)) + scaled.T @ scaled, scaled.T @ (y / np.sqrt(noise))
