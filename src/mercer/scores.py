@@ -23,7 +23,7 @@ class LeaveOneOut:
 
     ``mean`` (n,) or (n, q), with ``residual`` = target - mean or with ``variance`` (noise included); for classifiers,
     ``probability`` (n, C). ``log_score`` (n,) is the log predictive density of the target, or ln p of the true class.
-    Iteration yields the fields that are not None, in the order declared below.
+    As a sequence it has the fields that are not None, in the order declared below.
     """
 
     mean: np.ndarray | None = None
@@ -34,6 +34,12 @@ class LeaveOneOut:
 
     def __iter__(self):
         return (part for part in vars(self).values() if part is not None)
+
+    def __len__(self) -> int:
+        return len(tuple(self))
+
+    def __getitem__(self, i):
+        return tuple(self)[i]
 
     def take(self, rows) -> "LeaveOneOut":
         """Some of the rows."""

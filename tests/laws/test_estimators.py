@@ -55,3 +55,15 @@ def test_a_kernel_of_ones_own_keeps_its_laws():
     for i, step in enumerate(1e-5 * np.eye(3)):
         high, low = (model.log_marginal_likelihood(theta + sign * step) for sign in (1, -1))
         assert slope[i] == pytest.approx((high - low) / 2e-5, rel=1e-4, abs=1e-5)
+
+
+def test_rows_left_out_unpack_and_index_alike():
+    X = np.linspace(0, 3, 12)[:, None]
+    loo = mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False).fit(X, np.sin(X[:, 0])).loo()
+    mean, variance, score = loo
+    assert len(loo) == 3
+    for one, other, named in zip((mean, variance, score), loo, (loo.mean, loo.variance, loo.log_score), strict=True):
+        assert one is other is named
+    assert loo[1] is variance
+    mean, residual = mc.KernelRidge(k.RBF()).fit(X, np.sin(X[:, 0])).loo()
+    assert mean + residual == pytest.approx(np.sin(X[:, 0]))

@@ -18,6 +18,8 @@ from mercer.scores import crps
 
 LOG_2PI = math.log(2 * math.pi)
 
+GivenNoise = Noise | np.ndarray | None  # what `as_noise` takes inside the package
+
 
 # -- evidence ------------------------------------------------------------------------------------------------------
 
@@ -30,7 +32,7 @@ class Evaluation(NamedTuple):
     scale: float
 
 
-class Evidence:
+class Evidence(abc.ABC):
     """ln p(y | theta) = -1/2 ln|C| - 1/2 y^T C^-1 y - n/2 ln 2 pi (PRML 6.69), with C(theta) = K + diag(noise).
 
     ``noise`` is a `Noise`, or what makes one: None learns a variance. ``H`` (n, q) has columns whose coefficients are
@@ -42,12 +44,7 @@ class Evidence:
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        X: Inputs,
-        y: np.ndarray,
-        noise: Noise | np.ndarray | None = None,
-        H: np.ndarray | None = None,
+        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, H: np.ndarray | None = None
     ) -> None:
         self.y, self.n = np.asarray(y, dtype=float), len(y)
         self.noise = as_noise(noise, self.n)
@@ -58,16 +55,18 @@ class Evidence:
         self.K: Any = self._representation(kernel, X)
         self.size = self.K.layout.size + self.noise.size
 
+    @abc.abstractmethod
     def _representation(self, kernel: Kernel, X: Inputs) -> Any:
-        raise NotImplementedError
+        """K, or features, on these rows for many theta: what `gram.triangle` or `gram.Features` gives."""
 
+    @abc.abstractmethod
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
-        raise NotImplementedError
+        """The evidence at theta; its gradient may be left out where it is not asked for."""
 
+    @abc.abstractmethod
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Residual and variance of each row predicted from all the others (RW06 5.12), unknown coefficients estimated
         anew without it: (n,), (n,). None where there is no value."""
-        raise NotImplementedError
 
     def score(self, theta: np.ndarray) -> float:
         """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better."""
@@ -203,12 +202,7 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def evidence(
-        self,
-        kernel: Kernel,
-        X: Inputs,
-        y: np.ndarray,
-        noise: Noise | np.ndarray | None = None,
-        H: np.ndarray | None = None,
+        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, H: np.ndarray | None = None
     ) -> Evidence: ...
 
     @abc.abstractmethod

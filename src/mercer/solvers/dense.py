@@ -15,7 +15,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.small import SmallTriangle
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.trend import Trend
-from mercer.solvers.base import Cost, Evaluation, Evidence, Solver, left_out, register
+from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
 
 OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
 
@@ -37,12 +37,7 @@ class Dense(Solver):
         return Cost(8 * 2 * n**2, OVERHEAD * float(n) ** 3, (n, n), why)
 
     def evidence(
-        self,
-        kernel: Kernel,
-        X: Inputs,
-        y: np.ndarray,
-        noise: Noise | np.ndarray | None = None,
-        H: np.ndarray | None = None,
+        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, H: np.ndarray | None = None
     ) -> "FunctionSpace":
         return FunctionSpace(kernel, X, y, noise, H)
 
@@ -63,18 +58,8 @@ class Dense(Solver):
 class FunctionSpace(Evidence):
     """One potrf, one potri and the contraction in tiles: n^3 + O(n^2) flops, one matrix of memory."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        X: Inputs,
-        y: np.ndarray,
-        noise: Noise | np.ndarray | None = None,
-        H: np.ndarray | None = None,
-    ) -> None:
-        super().__init__(kernel, X, y, noise, H)
-        self._matrix = np.empty((self.n, self.n))
-
     def _representation(self, kernel: Kernel, X: Inputs) -> gram.Triangle | SmallTriangle:
+        self._matrix = np.empty((self.n, self.n))
         return gram.triangle(kernel, X)
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:

@@ -30,7 +30,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import by_position
 from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky, attempt, factor
-from mercer.solvers.base import Cost, Evaluation, Evidence, Solver, left_out, register
+from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -221,12 +221,7 @@ class Weights(Solver):
         return Cost(8 * (6 * n * M + 3 * M**2), 4.0 * n * M**2, (n, M), f"the kernel has {M:,} features")
 
     def evidence(
-        self,
-        kernel: Kernel,
-        X: Inputs,
-        y: np.ndarray,
-        noise: Noise | np.ndarray | None = None,
-        H: np.ndarray | None = None,
+        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, H: np.ndarray | None = None
     ) -> "WeightSpace":
         return WeightSpace(kernel, X, y, noise, H)
 
