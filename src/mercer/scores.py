@@ -36,7 +36,7 @@ class LeaveOneOut:
         return (part for part in vars(self).values() if part is not None)
 
     def __len__(self) -> int:
-        return len(tuple(self))
+        return sum(part is not None for part in vars(self).values())
 
     def __getitem__(self, i):
         return tuple(self)[i]
