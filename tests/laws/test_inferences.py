@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from design import example
 from scipy.special import expit, log_softmax
 
 import mercer as mc
+from design import example
 from mercer import kernels as k
 from mercer.inference.base import INFERENCES, named
 from mercer.inference.latent import Covariance
