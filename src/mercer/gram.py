@@ -14,9 +14,9 @@ from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.inputs import align_columns, count_rows, take_rows
 from mercer.core.machine import cores
 from mercer.core.precision import concretely, double
-from mercer.kernels import evaluate, small
+from mercer.kernels import evaluate, standard
 from mercer.kernels.distance import optimistically
-from mercer.kernels.small import SmallTriangle
+from mercer.kernels.standard import StandardTriangle
 from mercer.linalg.cholesky import Cholesky, factor
 
 PIECE = 1 << 27  # bytes
@@ -129,9 +129,9 @@ def factored(kernel, X, noise) -> Cholesky:
 # -- one set of rows, many parameter values ------------------------------------------------------------------------
 
 
-def triangle(kernel, X) -> "Triangle | SmallTriangle":
+def triangle(kernel, X) -> "Triangle | StandardTriangle":
     """K(theta) on these rows, for as many values of theta as learning asks for."""
-    return SmallTriangle(kernel, X) if small.applies(kernel, count_rows(X)) else Triangle(kernel, X)
+    return StandardTriangle(kernel, X) if standard.applies(kernel) else Triangle(kernel, X)
 
 
 class Triangle:

@@ -9,9 +9,14 @@ OpenBLAS lets its threads spin for tens of milliseconds after every call, in cas
 factorisations kernels are computed on the same cores, and the spinning makes them take 1.5 times as long. OpenBLAS
 reads how long to spin when it is loaded: if SciPy is not loaded yet, we ask for half a millisecond (2^20 cycles), which
 costs the factorisations nothing. A user's setting is kept.
+
+The cubic verbs call LAPACK by its address. SciPy's wrappers admit one thread at a time; called directly, two threads
+that factorise a matrix each take half the time.
 """
 
+import ctypes
 import os
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,10 +26,35 @@ if _ours:
     os.environ[_SPIN] = "20"
 try:
     from scipy import linalg
-    from scipy.linalg import blas, lapack
+    from scipy.linalg import blas, cython_lapack, lapack
 finally:
     if _ours:
         del os.environ[_SPIN]
+
+
+def _lower(name: str, options: int) -> Callable[[np.ndarray], int]:
+    """LAPACK's subroutine for the lower triangle of one square matrix, in place; it returns LAPACK's ``info``.
+    ``options``: letters it takes before the order of the matrix."""
+    capsule, api = cython_lapack.__pyx_capi__[name], ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    integer = ctypes.POINTER(ctypes.c_int)
+    letters = (b"L", b"N")[:options]
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * options, integer, ctypes.c_void_p, integer, integer)(address)
+
+    def run(A: np.ndarray) -> int:
+        assert A.flags.f_contiguous and A.dtype == float and A.flags.writeable, "or LAPACK would overwrite other memory"
+        order, info = ctypes.c_int(len(A)), ctypes.c_int(0)
+        if len(A):
+            call(*letters, order, A.ctypes.data, order, info)
+        return info.value
+
+    return run
+
+
+_potrf, _potri, _lauum, _trtri = _lower("dpotrf", 1), _lower("dpotri", 1), _lower("dlauum", 1), _lower("dtrtri", 2)
 
 
 # -- factors -------------------------------------------------------------------------------------------------------
@@ -33,10 +63,10 @@ finally:
 def factor(A: np.ndarray, clean: bool = False) -> bool:
     """Overwrite A with its Cholesky factor L; False if A is not positive definite. n^3/3 flops. With ``clean``, zeros
     above the diagonal."""
-    if len(A) == 0:
-        return True
-    assert A.flags.f_contiguous, "or LAPACK would factorise a copy"
-    failed = lapack.dpotrf(A, lower=1, clean=clean, overwrite_a=1)[1]
+    failed = _potrf(A)
+    if clean:
+        for j in range(1, len(A)):
+            A[:j, j] = 0.0
     return not failed and bool((np.diag(A) > 0).all())  # NaN may pass through potrf, but not through this
 
 
@@ -56,20 +86,17 @@ def half_solve(L: np.ndarray, b: np.ndarray, transposed: bool = False, in_place:
 
 def invert(L: np.ndarray) -> None:
     """(L L^T)^-1 in the place of L. 2/3 n^3 flops."""
-    if len(L):
-        lapack.dpotri(L, lower=1, overwrite_c=1)
+    _potri(L)
 
 
 def half_invert(L: np.ndarray) -> None:
     """L^-1 in the place of L. n^3/3 flops."""
-    if len(L):
-        lapack.dtrtri(L, lower=1, overwrite_c=1)
+    _trtri(L)
 
 
 def half_square(R: np.ndarray) -> None:
     """R^T R in the place of a lower triangular R. n^3/3 flops."""
-    if len(R):
-        lapack.dlauum(R, lower=1, overwrite_c=1)
+    _lauum(R)
 
 
 # -- products ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from mercer.gp.mean import UNKNOWN
 from mercer.gp.noise import Noise
 from mercer.gp.process import GP
 from mercer.kernels.base import Kernel
-from mercer.kernels.small import SmallTriangle
+from mercer.kernels.standard import StandardTriangle
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.trend import Trend
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
@@ -58,7 +58,7 @@ class Dense(Solver):
 class FunctionSpace(Evidence):
     """One potrf, one potri and the contraction in tiles: n^3 + O(n^2) flops, one matrix of memory."""
 
-    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Triangle | SmallTriangle:
+    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Triangle | StandardTriangle:
         self._matrix = np.empty((self.n, self.n))
         return gram.triangle(kernel, X)
 

@@ -7,7 +7,8 @@ import pytest
 
 from mercer.core.coordinates import from_free, to_free
 from mercer.gram import Triangle, triangle
-from mercer.kernels.small import MOST_ROWS, STRIP, SmallTriangle
+from mercer.kernels import standard as module
+from mercer.kernels.standard import STRIP, StandardTriangle
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
 
 
@@ -29,7 +30,7 @@ def rows(n: int, d: int, seed: int):
 def test_the_matrix_is_that_of_the_kernel(n, d, one, nu):
     kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
     out = np.full((n, n), np.nan)
-    with SmallTriangle(kernel, X) as K:
+    with StandardTriangle(kernel, X) as K:
         K.fill(np.asarray(to_free(kernel)), out)
     upper = np.triu_indices(n)
     assert np.abs(out - kernel(X))[upper].max() < 1e-13 * np.abs(out[upper]).max()
@@ -41,7 +42,7 @@ def test_the_contraction_is_that_of_the_compiled_program_and_a_finite_difference
     kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
     rng = np.random.default_rng(5)
     a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel))
-    with SmallTriangle(kernel, X) as K:
+    with StandardTriangle(kernel, X) as K:
         found = K.contract(theta, inverse, a)
     with Triangle(kernel, X) as K:
         compiled = K.contract(theta, inverse, a)
@@ -61,14 +62,37 @@ def test_the_contraction_is_that_of_the_compiled_program_and_a_finite_difference
 def test_without_a_linear_term():
     kernel, X = standard(3, math.inf, seed=0, theta3=0.0), rows(40, 3, seed=1)
     out, theta = np.zeros((40, 40)), np.asarray(to_free(kernel))
-    with SmallTriangle(kernel, X) as K:
+    with StandardTriangle(kernel, X) as K:
         K.fill(theta, out)
         assert len(K.contract(theta, np.eye(40), np.ones(40))) == len(theta) == 5
     assert np.triu(out) == pytest.approx(np.triu(kernel(X)), abs=1e-13)
 
 
-def test_few_rows_take_this_route_and_fixed_parameters_do_not():
-    kernel, X = standard(2, 1.5, seed=0), np.zeros((MOST_ROWS + 1, 2))
-    assert isinstance(triangle(kernel, X[:-1]), SmallTriangle)
-    assert isinstance(triangle(kernel, X), Triangle)
-    assert isinstance(triangle(kernel.fix("theta0"), X[:5]), Triangle)
+@pytest.mark.parametrize("nu", SMOOTHNESSES)
+@pytest.mark.parametrize("keeps", [True, False])
+def test_many_rows_on_all_cores_and_few_on_one_give_the_same(monkeypatch, nu, keeps):
+    n, d = 3 * STRIP + 7, 5
+    kernel, X = standard(d, nu, seed=1), rows(n, d, seed=2)
+    rng = np.random.default_rng(5)
+    a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel))
+
+    def both():
+        out = np.zeros((n, n))
+        with StandardTriangle(kernel, X) as K:
+            for shift in (0.3, 0.0):  # the second overwrites what the first kept
+                K.fill(theta + shift, out)
+                slope = K.contract(theta + shift, inverse, a)
+        return np.triu(out), slope
+
+    expected = both()
+    monkeypatch.setattr(module, "cores", lambda: 2)
+    monkeypatch.setattr(module, "MAX_SERIAL_ROWS", 10)
+    monkeypatch.setattr(module, "MAX_KEPT_ROWS", n if keeps else 10)
+    for found, wanted in zip(both(), expected, strict=True):
+        assert np.array_equal(found, wanted)
+
+
+def test_standard_kernels_take_this_route_unless_parameters_are_fixed():
+    kernel, X = standard(2, 1.5, seed=0), np.zeros((5, 2))
+    assert isinstance(triangle(kernel, X), StandardTriangle)
+    assert isinstance(triangle(kernel.fix("theta0"), X), Triangle)

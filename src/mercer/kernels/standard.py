@@ -1,0 +1,211 @@
+"""The standard kernel on one set of rows, in NumPy: what default fits evaluate hundreds of times.
+
+The same numbers as the compiled program, without one: nothing to compile for a new width of the inputs, and derivatives
+by matrix products, several times faster. Only the upper triangle is computed, in strips of rows that stay in the cache.
+"""
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from mercer.core.coordinates import Layout
+from mercer.core.inputs import Inputs, as_matrix, check_width
+from mercer.core.machine import cores, one_thread
+from mercer.kernels.base import Kernel
+from mercer.kernels.stationary import Standard
+
+MAX_SERIAL_ROWS = 600  # beyond it, strips run on all cores
+MAX_KEPT_ROWS = 4000  # up to which the radial function and its derivative are kept: one more matrix
+MAX_DIFFERENCES = 2  # columns up to which distances are sums of squared differences
+NEAR = 1e-3  # share of squared norms: smaller squared distances lose digits in the matrix product
+STRIP = 128  # rows
+FIELDS = ("theta0", "theta1", "theta2", "theta3")
+# Constant factor of the radial function's derivative in r2, by smoothness; what it multiplies is computed beside it.
+SLOPES = {0.5: -0.5, 1.5: -1.5, 2.5: -5 / 6, math.inf: -0.5}
+
+
+def applies(kernel: Kernel) -> bool:
+    """Whether this is a standard kernel without fixed parameters."""
+    return type(kernel) is Standard and not kernel.fixed
+
+
+class StandardTriangle:
+    """Same interface as `gram.Triangle`, for the standard kernel."""
+
+    def __init__(self, kernel: Standard, X: Inputs):
+        self.layout, self._kernel = Layout.of(kernel), kernel
+        X = as_matrix(X)
+        for field in ("theta1", "shift", "scale"):
+            if np.size(getattr(kernel, field)) > 1:
+                check_width(X, np.size(getattr(kernel, field)), field)
+        X = X if kernel.shift is None else X - kernel.shift
+        self.X = np.ascontiguousarray(X if kernel.scale is None else X / kernel.scale)
+        self.nu = math.inf if kernel.nu is None else float(kernel.nu)
+        self._centred = self.X - self.X.mean(axis=0)
+        sizes = {place.field: len(place.entries) for place in self.layout.places}
+        edges = np.cumsum([0, *(sizes.get(field, 0) for field in FIELDS)])
+        self._where = {field: slice(*edges[i : i + 2]) for i, field in enumerate(FIELDS)}
+        n = len(self.X)
+        # Strips of the upper triangle: some rows, and the columns from their first on.
+        self._strips = [(slice(i, min(i + STRIP, n)), slice(i, n)) for i in range(0, n, STRIP)]
+        self._half = np.triu(np.ones((STRIP, STRIP))) - 0.5 * np.eye(STRIP)  # a half of a square on the diagonal
+        self._ones = np.ones(n)
+        self._parallel, self._keeps = n > MAX_SERIAL_ROWS and cores() > 1, n <= MAX_KEPT_ROWS
+        self._pool: ThreadPoolExecutor | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._kept: list[Any] = [None] * len(self._strips)  # radial function and derivative of each strip
+        self._kept_at: bytes | None = None  # the theta that they belong to
+
+    def _memory(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Two matrices of the shape of strip ``i``: fresh memory has to be paged in, so those kept are used again."""
+        if self._kept[i] is not None:
+            return self._kept[i]
+        rows, columns = self._strips[i]
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        return np.empty(shape), np.empty(shape)
+
+    def __enter__(self) -> "StandardTriangle":
+        if self._parallel:
+            self._pool = ThreadPoolExecutor(cores())
+        else:  # NumPy's threads and SciPy's would wait for each other, longer than the work takes
+            self._threads = one_thread().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+        else:
+            self._threads.__exit__(*error)
+        self._forget()
+
+    def _each(self, work: Callable[[int], Any]) -> list[Any]:
+        """``work`` of every strip, in their order."""
+        if self._pool is None:
+            return [work(i) for i in range(len(self._strips))]
+        with one_thread():
+            return list(self._pool.map(work, range(len(self._strips))))
+
+    def _values(self, theta: np.ndarray) -> list[np.ndarray]:
+        """theta0 ... theta3, empty where switched off."""
+        with np.errstate(all="ignore"):
+            return [np.exp(theta[self._where[field]]) for field in FIELDS]
+
+    def _radial(self, theta: np.ndarray, precision: np.ndarray) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+        """Of strip i, the radial function and its derivative in r2 but for the factor in `SLOPES`."""
+        if theta.tobytes() == self._kept_at:
+            return self._kept.__getitem__
+        A = self._centred * np.sqrt(precision)  # rows whose Euclidean distances are the kernel's
+        norms = np.einsum("ij,ij->i", A, A)
+        self._kept_at = None
+
+        def radial(i: int) -> tuple[np.ndarray, np.ndarray]:
+            memory = self._memory(i)
+            self._squared_distances(self._strips[i], A, norms, *memory)
+            found = self._of_squared_distance(*memory)
+            if self._keeps:
+                self._kept[i] = found
+            return found
+
+        return radial
+
+    def _of_squared_distance(self, r2: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """In the memory of r2 and another matrix of its shape."""
+        if math.isinf(self.nu):
+            np.multiply(r2, -0.5, out=r2)
+            return np.exp(r2, out=r2), other
+        r2 *= 2 * self.nu
+        s = np.sqrt(r2, out=r2)
+        e = np.exp(np.negative(s, out=other), out=other)
+        if self.nu == 0.5:
+            s[s == 0] = math.inf  # the derivative at zero distance is not used
+            return e, np.divide(e, s, out=s)
+        if self.nu == 1.5:
+            s += 1
+            return np.multiply(s, e, out=s), e
+        k = s * s
+        k /= 3
+        s += 1
+        k += s
+        k *= e
+        return k, np.multiply(s, e, out=s)
+
+    def _squared_distances(
+        self, strip: tuple[slice, slice], A: np.ndarray, norms: np.ndarray, out: np.ndarray, work: np.ndarray
+    ) -> None:
+        """sum_j theta1_j (x_j - x'_j)^2 of a strip, with the digits of near rows."""
+        rows, columns = strip
+        if A.shape[1] <= MAX_DIFFERENCES:
+            out[:] = 0.0
+            for a in A.T:
+                np.subtract.outer(a[rows], a[columns], out=work)
+                work *= work
+                out += work
+            return
+        np.matmul(A[rows], A[columns].T, out=out)
+        out *= -2
+        np.add.outer(norms[rows], norms[columns], out=work)
+        out += work
+        work *= NEAR
+        near = np.flatnonzero(out < work)  # the diagonal, and what lies below it, too
+        if len(near):
+            i, j = np.divmod(near, out.shape[1])
+            away = A[rows][i] - A[columns][j]
+            out.ravel()[near] = np.einsum("ij,ij->i", away, away)
+        out.ravel()[:: out.shape[1] + 1] = 0.0
+
+    def fill(self, theta: np.ndarray, out: np.ndarray, careful: bool = False) -> None:
+        """Write K's upper triangle into ``out`` (n, n)."""
+        theta0, theta1, theta2, theta3 = self._values(theta)
+        radial = self._radial(theta, theta1)
+
+        def work(i: int) -> None:
+            rows, columns = self._strips[i]
+            strip = out[rows, columns]
+            with np.errstate(all="ignore"):
+                np.multiply(radial(i)[0], theta0, out=strip)
+                if theta3.size:
+                    strip += (theta3 * self.X[rows]) @ self.X[columns].T
+                if theta2.size:
+                    strip += theta2
+
+        self._each(work)
+        self._kept_at = theta.tobytes() if self._keeps else None
+
+    def contract(self, theta: np.ndarray, inverse: np.ndarray, a: np.ndarray) -> np.ndarray:
+        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). Of ``inverse`` the upper triangle
+        counts."""
+        theta0, theta1, theta2, theta3 = self._values(theta)
+        radial = self._radial(theta, theta1)
+
+        def work(i: int) -> tuple[float, np.ndarray, float, float]:
+            """Derivatives in theta0, in theta1 but for the factors theta0 and that in `SLOPES`, in theta2, theta3."""
+            rows, columns = self._strips[i]
+            with np.errstate(all="ignore"):
+                k, in_r2 = radial(i)
+                G = np.multiply.outer(a[rows], a[columns])
+                G -= inverse[rows, columns]
+                G[:, : len(k)] *= self._half[: len(k), : len(k)]
+                in_theta2 = G.sum() if theta2.size else 0.0
+                in_theta3 = np.vdot(self.X[rows], G @ self.X[columns]) if theta3.size else 0.0
+                if math.isinf(self.nu):
+                    G *= k
+                    in_theta0 = G.sum()
+                else:
+                    in_theta0 = np.vdot(G, k)
+                    G *= in_r2
+                # sum_ij W_ij (x_i - x_j)^2, with x_i^2 and x_j^2 weighted by the sums of W's rows and columns.
+                x, z = self._centred[rows], self._centred[columns]
+                in_theta1 = (G @ self._ones[columns]) @ x**2 + (self._ones[rows] @ G) @ z**2
+                in_theta1 -= 2 * np.einsum("ij,ij->j", x, G @ z)
+            return in_theta0, in_theta1, in_theta2, in_theta3
+
+        in_theta0, in_theta1, in_theta2, in_theta3 = (sum(parts) for parts in zip(*self._each(work), strict=True))
+        with np.errstate(all="ignore"):
+            in_theta1 = theta0 * theta1 * SLOPES[self.nu] * (in_theta1.sum() if theta1.size == 1 else in_theta1)
+            return 2 * np.concatenate([theta0 * in_theta0, in_theta1, theta2 * in_theta2, theta3 * in_theta3])
