@@ -45,7 +45,9 @@ def _lower(name: str, options: int) -> Callable[[np.ndarray], int]:
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * options, integer, ctypes.c_void_p, integer, integer)(address)
 
     def run(A: np.ndarray) -> int:
-        assert A.flags.f_contiguous and A.dtype == float and A.flags.writeable, "or LAPACK would overwrite other memory"
+        assert A.dtype == float, "or LAPACK would read other numbers"
+        assert A.flags.f_contiguous, "or LAPACK would read another matrix"
+        assert A.flags.writeable, "or LAPACK would overwrite what must stay"
         order, info = ctypes.c_int(len(A)), ctypes.c_int(0)
         if len(A):
             call(*letters, order, A.ctypes.data, order, info)

@@ -58,13 +58,13 @@ class Cholesky:
     def halve(self) -> None:
         """L^-1 in the place of L. n^3/3 flops."""
         if self.form == "factor":
-            self._log_det = self.log_det()
+            self.log_det()  # kept, while L is there
             backend.half_invert(self.lower)
             self.form = "half inverse"
 
     def invert(self) -> None:
         """(C + jitter I)^-1 in the place of L, lower triangle only. 2/3 n^3 flops, less what `halve` has done."""
-        self._log_det = self.log_det()
+        self.log_det()  # kept, while L is there
         if self.form == "factor":
             backend.invert(self.lower)
         elif self.form == "half inverse":
@@ -94,9 +94,12 @@ class Cholesky:
 
     def log_det(self) -> float:
         """ln |C + jitter I|."""
-        if self.form == "factor":
-            return 2.0 * float(np.sum(np.log(np.diag(self.lower))))
         return self._log_det
+
+    @functools.cached_property
+    def _log_det(self) -> float:
+        assert self.form == "factor"
+        return 2.0 * float(np.log(np.diag(self.lower)).sum())
 
     def extended(self, B: np.ndarray, D: np.ndarray) -> "Cholesky":
         """The factor of [[C, B], [B^T, D]], at n^2 flops a new column instead of starting again."""

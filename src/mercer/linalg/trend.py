@@ -1,6 +1,7 @@
 """Generalised least squares: a trend with a flat prior on its coefficients, beside a covariance. Knows no kernels."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -22,8 +23,14 @@ class Trend:
 
     @classmethod
     def of(cls, H: np.ndarray, C_inv_H: np.ndarray) -> "Trend":
-        root = np.linalg.cholesky(H.T @ C_inv_H)
-        return cls(H, np.linalg.solve(root, C_inv_H.T).T, root)
+        A = H.T @ C_inv_H
+        if A.size != 1:
+            root = np.linalg.cholesky(A)
+            return cls(H, np.linalg.solve(root, C_inv_H.T).T, root)
+        if not A[0, 0] > 0:
+            raise np.linalg.LinAlgError("the trend's coefficient is not determined")
+        root = np.sqrt(A)  # one column, evaluated hundreds of times by a fit: no LAPACK
+        return cls(H, C_inv_H / root, root)
 
     def consistent(self) -> bool:
         """Whether its parts fit together, for `mercer.load`."""
@@ -47,7 +54,9 @@ class Trend:
 
         Contrasts are taken along orthonormal directions, so that their density does not depend on which.
         """
-        return 2 * float(np.log(np.diag(self.root)).sum()) - float(np.linalg.slogdet(self.H.T @ self.H)[1])
+        squares = self.H.T @ self.H
+        of_H = math.log(squares[0, 0]) if self.size == 1 else float(np.linalg.slogdet(squares)[1])
+        return 2 * float(np.log(np.diag(self.root)).sum()) - of_H
 
     def project(self, inverse: np.ndarray) -> None:
         """P in the lower triangle of a Fortran-ordered ``inverse`` that holds C^-1."""

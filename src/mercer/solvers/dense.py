@@ -60,6 +60,7 @@ class FunctionSpace(Evidence):
 
     def _representation(self, kernel: Kernel, X: Inputs) -> gram.Triangle | StandardTriangle:
         self._matrix = np.empty((self.n, self.n))
+        self._both = np.asfortranarray(np.column_stack([self.y, self.H]))
         return gram.triangle(kernel, X)
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
@@ -71,15 +72,17 @@ class FunctionSpace(Evidence):
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
         theta, free, noise = self._split(theta)
         self.K.fill(theta, M, careful)
-        self.diagonal = float(np.mean(M.ravel()[:: self.n + 1]))
-        M.ravel()[:: self.n + 1] += noise
+        diagonal = M.ravel()[:: self.n + 1]
+        self.diagonal = float(diagonal.mean())
+        diagonal += noise
         factor = attempt(M.T)
         if factor is None:
             return None
-        a, trend, log_det = factor.solve(self.y), None, factor.log_det()
+        solved, trend, log_det = factor.solve(self._both), None, factor.log_det()
+        a = solved[:, 0]
         if self.H.shape[1]:
             try:
-                trend = Trend.of(self.H, factor.solve(self.H))
+                trend = Trend.of(self.H, solved[:, 1:])
             except np.linalg.LinAlgError:
                 return None
             a, log_det = trend.contrasted(a, self.y), log_det + trend.log_det()
@@ -92,7 +95,7 @@ class FunctionSpace(Evidence):
             trend.project(M.T)
         self._weights = a
         slope = 0.5 * self.K.contract(theta, M, a)
-        slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - np.diag(M))))
+        slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - diagonal)))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
