@@ -68,37 +68,6 @@ def test_laplace_is_that_of_scikit_learn():
     assert list(model.predict(Z)) == list(peer.predict(Z))
 
 
-def test_exercises_6_24_to_6_27():
-    """W is positive definite; the mode solves (6.83); (6.87), (6.88) and (6.90) with explicit inverses; the gradient of
-    (6.90) by differences, and by (6.91), (6.92) and the corrected (6.94)."""
-    model = fitted(inference="laplace")
-    K = gram_of(KERNEL)
-    t = (TWO == "yes").astype(float)
-    mode = model.posterior_.mean(X)
-    s = expit(mode)
-    W = np.diag(s * (1 - s))
-    assert (np.linalg.eigvalsh(W) > 0).all()  # 6.24, and so is the Hessian W + C^-1
-    assert (np.linalg.eigvalsh(W + np.linalg.inv(K + 1e-4 * np.eye(40))) > 0).all()
-    np.testing.assert_allclose(K @ np.linalg.solve(np.eye(40) + W @ K, t - s + W @ mode), mode, atol=1e-7)  # 6.25
-    cross = KERNEL(Z, X)
-    mean, variance = model.predict_latent(Z)
-    np.testing.assert_allclose(mean, cross @ (t - s), atol=1e-8)  # 6.26
-    inverse = np.linalg.inv(np.linalg.inv(W) + K)
-    np.testing.assert_allclose(variance, 2.0 - np.einsum("ij,jk,ik->i", cross, inverse, cross), atol=1e-8)
-    psi = np.sum(t * mode - np.logaddexp(0, mode)) - 0.5 * mode @ np.linalg.lstsq(K, mode)[0]
-    evidence = psi - 0.5 * np.linalg.slogdet(np.eye(40) + W @ K)[1]  # 6.27: (6.90), the determinants put together
-    assert model.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-6)
-    # (6.91) + (6.92) with d a*/d theta = (I + C W)^-1 dC (t - s), the misprint in (6.94) put right.
-    dK = K * (((X[:, None] - X[None]) ** 2).sum(axis=-1) / 1.2**2)  # d / d ln lengthscale
-    explicit = 0.5 * (t - s) @ dK @ (t - s) - 0.5 * np.trace(np.linalg.solve(np.eye(40) + W @ K, W @ dK))
-    posterior = np.diag(np.linalg.solve(np.eye(40) + K @ W, K))
-    moved = np.linalg.solve(np.eye(40) + K @ W, dK @ (t - s))
-    through = -0.5 * np.sum(posterior * s * (1 - s) * (1 - 2 * s) * moved)
-    slope = dict(zip(model.parameter_names_, model.log_marginal_likelihood(eval_gradient=True)[1], strict=True))
-    assert slope["lengthscale"] == pytest.approx(explicit + through, rel=1e-6)
-    assert abs(through) > 1e-3 * abs(slope["lengthscale"])
-
-
 def gram_of(kernel):
     return kernel(X)
 

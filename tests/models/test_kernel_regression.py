@@ -1,4 +1,4 @@
-"""Nadaraya-Watson: the book's formulas and exercises, statsmodels at given widths, and widths that are learned."""
+"""Nadaraya-Watson: the book's formulas, statsmodels at given widths, and widths that are learned."""
 
 import warnings
 
@@ -55,32 +55,6 @@ def test_means_densities_and_intervals_are_those_of_the_book():
     np.testing.assert_allclose(model.predict_quantile(Z, 0.3), model.predict_quantile(Z, [0.1, 0.3])[:, 1])
     x = model.predict_quantile(Z, [0.1, 0.3])
     np.testing.assert_allclose(model.predict_cdf(Z, x), np.broadcast_to([0.1, 0.3], (7, 2)), rtol=1e-10)
-
-
-def test_isotropic_components_of_one_input():
-    """Ex 6.18: the joint density of (x, t) under sigma^2 I, divided by its integral over t."""
-    sigma, x = 0.3, X[:40, :1]
-    model = NadarayaWatson(k.RBF(sigma), sigma, learning=None).fit(x, y[:40])
-    grid = np.linspace(-6, 6, 4001)
-    joint = norm.pdf(0.5, x, sigma).T @ norm.pdf(grid, y[:40, None], sigma)
-    conditional = (joint / np.trapezoid(joint, grid))[0]
-    np.testing.assert_allclose(model.predict_density([[0.5]], grid[None])[0], conditional, rtol=1e-9, atol=1e-12)
-    mean, deviation = model.predict([[0.5]], return_std=True)
-    assert mean[0] == pytest.approx(np.trapezoid(grid * conditional, grid), rel=1e-9)
-    assert deviation[0] ** 2 == pytest.approx(np.trapezoid((grid - mean[0]) ** 2 * conditional, grid), rel=1e-9)
-
-
-def test_noise_on_the_inputs_leads_to_it():
-    """Ex 6.17, 6.19: E of (6.99), discretised, is least at the Nadaraya-Watson mean."""
-    sigma, x, t = 0.4, X[:15, 0], y[:15]
-    z = np.linspace(-2, 2, 41)
-    g = norm.pdf(x[:, None] - z, scale=sigma)  # the noise that brings z to x_n
-    # E = 1/2 sum_nj (y_j - t_n)^2 g_nj is quadratic in the values y_j; its minimum by least squares, all at once.
-    A = np.concatenate([np.diag(np.sqrt(row)) for row in g])
-    b = np.concatenate([np.sqrt(row) * target for row, target in zip(g, t, strict=True)])
-    least = np.linalg.lstsq(A, b)[0]
-    model = NadarayaWatson(k.RBF(sigma), 0.1, learning=None).fit(x[:, None], t)
-    np.testing.assert_allclose(model.predict(z[:, None]), least, rtol=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # theirs

@@ -1,10 +1,9 @@
-"""Bayesian linear regression: the book's formulas, and its twin among Gaussian processes."""
+"""Bayesian linear regression: the book's formulas, and what a user may ask of it."""
 
 import numpy as np
 import pytest
 
 import mercer as mc
-from mercer import kernels as k
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-1, 1, size=(50, 1))
@@ -46,19 +45,6 @@ def test_one_of_the_two_may_be_given():
     assert found.beta_ == pytest.approx(100.0)
     with pytest.raises(mc.ParameterError, match="alpha is a precision"):
         mc.BayesianLinearRegression(BASIS, alpha=-1.0).fit(X, y)
-
-
-@pytest.mark.parametrize("solver", ["dense", "weights"])
-def test_its_twin_among_gaussian_processes(solver):
-    found = mc.BayesianLinearRegression(BASIS).fit(X, y)
-    twin = mc.GaussianProcessRegressor(
-        k.FeatureMap(BASIS, found.alpha_), noise=1 / found.beta_, solver=solver, learning=None, normalize=False
-    ).fit(X, y)
-    assert found.log_marginal_likelihood_ == pytest.approx(twin.log_marginal_likelihood_, abs=1e-7)
-    for a, b in zip(found.predict(Z, return_std=True), twin.predict(Z, return_std=True), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-7)
-    cov = twin.predict(Z, return_cov=True)[1]
-    np.testing.assert_allclose(found.predict(Z, return_cov=True)[1], cov, rtol=1e-7, atol=1e-7 * cov.max())
 
 
 def test_samples_and_densities():
