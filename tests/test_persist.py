@@ -1,5 +1,6 @@
 """Models in files: what comes back is what went in, and no file does anything but that."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -72,6 +73,8 @@ def same(a, b):
     elif isinstance(a, pl.DataFrame):
         assert a.equals(b)
         assert a.schema == b.schema
+    elif dataclasses.is_dataclass(a):  # its fields: what is cached beside them need not be stored
+        same(*({field.name: getattr(x, field.name) for field in dataclasses.fields(x)} for x in (a, b)))
     else:
         same(vars(a), vars(b))
 
