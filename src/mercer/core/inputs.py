@@ -1,11 +1,12 @@
 """What comes in: arrays, lists, frames. Checked once, with errors that say what was wrong and where.
 
-Inputs are anything indexable by row. Vector kernels turn them into a float64 matrix (n, d) with `as_matrix`;
-column selection keeps frames as frames until then, so that names keep their meaning.
+Inputs are anything indexable by row. A kernel declares which kind of rows it reads (`Kind`), and `as_rows` brings what
+came in to one of three forms: a float64 matrix, a frame, or an array of objects (n,). Column selection keeps frames as
+frames until a vector kernel turns them into a matrix, so that names keep their meaning.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,10 @@ import numpy as np
 from mercer.core.errors import DataError, DataTypeError
 
 Inputs = Any  # rows in any container that a kernel reads: arrays, frames, lists of words or graphs
+
+# What a kernel reads. "vectors": rows of numbers. "objects": one Python object for each row, never looked into, as a
+# word, a graph or a list of tokens. "columns": some columns of a table. "anything": what a user's function takes.
+Kind = Literal["vectors", "objects", "columns", "anything"]
 
 _TIMES = ("dates", "durations")
 _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."
@@ -180,6 +185,18 @@ def _is_foreign(kind: type) -> bool:
     known = ("__array__", "__array_interface__", "__array_struct__", "__dlpack__")
     parts = hasattr(kind, "__len__") and hasattr(kind, "__getitem__")
     return parts and not issubclass(kind, Sequence | dict) and not any(hasattr(kind, name) for name in known)
+
+
+def as_rows(X, kind: Kind):
+    """X as a kernel that reads ``kind`` takes it. Only where anything may come does the container decide: numbers make
+    vectors, and the items of a list of other things are objects."""
+    if isinstance(X, jax.core.Tracer) or as_frame(X) is not None:
+        return X
+    if kind == "objects":
+        return as_objects(X)
+    if kind == "vectors" or hasattr(X, "toarray") or holds_numbers(X):
+        return as_matrix(X)
+    return as_objects(X) if isinstance(X, list | tuple) and kind == "anything" else X
 
 
 def as_objects(X) -> np.ndarray:

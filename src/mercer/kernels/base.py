@@ -10,7 +10,7 @@ from typing import ClassVar
 import jax
 
 from mercer.core.errors import InfiniteFeaturesError
-from mercer.core.inputs import as_matrix
+from mercer.core.inputs import Kind, as_matrix
 from mercer.core.parameters import Parametrized
 from mercer.core.registry import storable
 from mercer.kernels import evaluate
@@ -32,6 +32,15 @@ class Kernel(Parametrized):
     _strength: ClassVar[int] = 4
 
     # -- what a kernel must say ----------------------------------------------------------------------------------
+
+    @property
+    def reads(self) -> Kind:
+        """Which kind of rows it takes: vectors, unless it says otherwise or is made of kernels that do."""
+        kinds = {child.reads for _, child in self._children() if isinstance(child, Kernel)}
+        for kind in ("columns", "objects", "vectors", "anything"):
+            if kind in kinds:
+                return kind
+        return "vectors"
 
     def prepare(self, X, index):
         """Inputs as arrays with one entry per row (a pytree of them); done once, before any arithmetic."""

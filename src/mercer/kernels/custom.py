@@ -1,12 +1,13 @@
 """Kernels from features, from a user's function, or from a matrix."""
 
-from typing import Any
+from typing import Any, get_args
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.errors import DataError, InvalidKernelError
-from mercer.core.inputs import as_matrix
+from mercer.core.errors import DataError, InvalidKernelError, ParameterError
+from mercer.core.inputs import Kind, as_matrix
 from mercer.core.parameters import Positive
 from mercer.core.precision import as_float, is_traced
 from mercer.kernels.base import Kernel
@@ -35,6 +36,8 @@ class FeatureMap(Kernel):
         super().__post_init__()
         object.__setattr__(self, "phi", RowFunction.of(self.phi))
 
+    reads = "anything"
+
     def prepare(self, X, index):
         return self.phi.prepare(X)
 
@@ -61,7 +64,8 @@ class FeatureMap(Kernel):
 class Custom(Kernel):
     """A kernel from a function of two inputs that returns a number. Nothing is known of it: see `check_kernel`.
 
-    Inputs may be anything with rows: numbers, strings, any objects.
+    Inputs may be anything with rows. Arrays, frames and lists of numbers give ``f`` vectors; with ``kind="objects"``
+    it gets every row as it is, so that lists of numbers stay lists.
 
     >>> shared_letters = Custom(lambda a, b: len(set(a) & set(b)))
     >>> shared_letters(["tea", "coat", "sun"])
@@ -73,14 +77,22 @@ class Custom(Kernel):
     _runs_user_code = True
 
     f: PairFunction
+    kind: Kind | None = eqx.field(default=None, static=True, kw_only=True)
 
     def __post_init__(self):
         super().__post_init__()
         if not isinstance(self.f, PairFunction):
             object.__setattr__(self, "f", PairFunction(self.f))
+        if self.kind not in (None, *get_args(Kind)):
+            kinds = ", ".join(map(repr, get_args(Kind)))
+            raise ParameterError(f"Custom.kind must be one of {kinds}; got {self.kind!r}.")
+
+    @property
+    def reads(self) -> Kind:
+        return self.kind or "anything"
 
     def prepare(self, X, index):
-        return self.f.prepare(X)
+        return self.f.prepare(X, self.reads)
 
     def block(self, X, Z):
         return self.f(X, Z)

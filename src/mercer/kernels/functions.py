@@ -18,7 +18,7 @@ import numpy as np
 
 from mercer.basis import Basis
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_matrix, as_objects, holds_numbers
+from mercer.core.inputs import Kind, as_matrix, as_objects, holds_numbers
 from mercer.core.parameters import Parametrized
 from mercer.core.precision import concretely, double
 from mercer.kernels.evaluate import HostRows
@@ -56,13 +56,10 @@ class RowFunction(Parametrized):
 
     def prepare(self, X):
         """Rows for `__call__`: the inputs themselves, or the finished values where only the host can compute them."""
-        numbers = holds_numbers(X)
-        if numbers:
-            X = as_matrix(X)
-            if isinstance(X, jax.core.Tracer) or self._mode(X.shape[1]) != "host":
-                return X
-        else:
+        if not holds_numbers(X):
             X = as_objects(X)
+        elif isinstance(X := as_matrix(X), jax.core.Tracer) or self._mode(X.shape[1]) != "host":
+            return X
         values = _host_values(self.call, X)
         bad = ~np.isfinite(values).all(axis=1)
         if bad.any():
@@ -107,8 +104,8 @@ class PairFunction(eqx.Module):
         if not callable(self.function):
             raise ParameterError(f"a function of two inputs was expected; got {self.function!r}.")
 
-    def prepare(self, X):
-        if not holds_numbers(X):
+    def prepare(self, X, kind: Kind):
+        if kind == "objects" or not holds_numbers(X):
             return HostRows(as_objects(X))
         X = as_matrix(X)
         return X if isinstance(X, jax.core.Tracer) or _pair_mode(self.function, X.shape[1]) != "host" else HostRows(X)

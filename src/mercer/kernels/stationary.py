@@ -237,6 +237,7 @@ class _Pointwise(Kernel):
     """Kernels that look at which row it is, not at what is in it: they take inputs of any kind."""
 
     needs_all_columns = False
+    reads = "anything"
 
     variance: Positive = 1.0
 

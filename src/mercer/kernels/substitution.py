@@ -90,6 +90,7 @@ class Warp(Unary):
         return rows, index
 
     needs_all_columns = True  # phi sees them all
+    reads = "anything"
 
     def _seen(self, X):
         rows, index = X
@@ -144,6 +145,8 @@ class On(Unary):
     @property
     def needs_all_columns(self):
         return not isinstance(self.columns[0], str)
+
+    reads = "columns"
 
     def prepare(self, X, index):
         return self.inner.prepare(select_columns(X, self._selection), index)

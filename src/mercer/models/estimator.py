@@ -24,7 +24,17 @@ from sklearn.utils.validation import validate_data
 
 from mercer import gram
 from mercer.core.errors import DataError, MercerError, ParameterError
-from mercer.core.inputs import as_frame, as_matrix, as_objects, as_vector, count_rows, foreign_kind, holds_numbers
+from mercer.core.inputs import (
+    Kind,
+    as_frame,
+    as_matrix,
+    as_objects,
+    as_rows,
+    as_vector,
+    count_rows,
+    foreign_kind,
+    holds_numbers,
+)
 from mercer.core.registry import storable
 from mercer.kernels.base import Kernel
 
@@ -101,8 +111,8 @@ class Estimator(BaseEstimator):
     # -- what comes in ------------------------------------------------------------------------------------------------
 
     def _check_inputs(self, X, reset: bool):
-        """X as kernels take it: a frame stays one, numbers become a float64 matrix, other objects stay as they are."""
-        name = type(self).__name__
+        """X as the kernel takes it: a frame stays one, vectors become a float64 matrix, objects an array of objects."""
+        name, kind = type(self).__name__, self._reads(reset)
         frame = as_frame(X)
         if frame is not None or hasattr(self, "feature_names_in_"):
             if frame is not None and not reset:
@@ -119,9 +129,11 @@ class Estimator(BaseEstimator):
             if not len(frame):
                 raise DataError(f"X has no rows; {name} needs at least one.")
             return X
-        if not isinstance(X, jax.Array) and not hasattr(X, "toarray") and np.ndim(_plain(X)) == 0:
+        if kind == "objects":
+            X = as_rows(X, kind)
+        elif not isinstance(X, jax.Array) and not hasattr(X, "toarray") and np.ndim(_plain(X)) == 0:
             raise DataError(f"Expected 2D array, got scalar array instead: {X!r}. Reshape your data: a row is [[...]].")
-        if not _objects(X):
+        if kind == "vectors" or (kind != "objects" and not _objects(X)):
             X = self._check_numbers(X, name)
             if reset:
                 self.n_features_in_ = X.shape[1]
@@ -131,11 +143,18 @@ class Estimator(BaseEstimator):
                 raise DataError(
                     f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
                 )
-        elif reset and hasattr(self, "n_features_in_"):
-            del self.n_features_in_
+        else:
+            X = as_rows(X, kind)
+            if reset and hasattr(self, "n_features_in_"):
+                del self.n_features_in_
         if not count_rows(X):
             raise DataError(f"Found array with 0 sample(s) while a minimum of 1 is required by {name}.")
         return X
+
+    def _reads(self, reset: bool) -> Kind:
+        """Which kind of rows the kernel reads: that of the model fitted, or if ``reset`` the one given."""
+        kernel = getattr(self, "kernel" if reset else "kernel_", self)  # not every estimator has one
+        return kernel.reads if isinstance(kernel, Kernel) else "anything" if kernel is self else "vectors"
 
     def _in_order_of_fit(self, X, frame):
         """The same columns in the order of the fit; a frame that has other ones stays as it is."""
