@@ -27,7 +27,7 @@ from scipy.linalg import solve_triangular
 import mercer as mc
 from mercer import gram
 from mercer import kernels as k
-from mercer.inference.probits import quick
+from mercer.gp.likelihood import quick
 
 DATA = Path(os.environ.get("MERCER_DATA", "../shared/data")) / "classification"
 WAYS = {

@@ -10,7 +10,7 @@ import mercer as mc
 from design import example
 from mercer import kernels as k
 from mercer.inference.base import INFERENCES, named
-from mercer.inference.latent import Covariance
+from mercer.inference.sites import Covariance
 
 example("inference")
 rng = np.random.default_rng(0)

@@ -23,7 +23,7 @@ from sklearn.svm import SVC
 import mercer as mc
 from mercer import kernels as k
 from mercer import priors
-from mercer.inference.latent import Covariance
+from mercer.inference.sites import Covariance
 from mercer.learning import labels
 
 RNG = np.random.default_rng(0)

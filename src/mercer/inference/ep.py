@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from mercer.inference.anderson import Mixing
 from mercer.inference.laplace import laplace
-from mercer.inference.latent import Covariance, Mixing, SiteApproximation, SiteFactor
+from mercer.inference.sites import Covariance, SiteApproximation, SiteFactor
 
 MOST_SWEEPS = 300
 TOLERANCE = 1e-8  # how far moments may be from what they should be, in standard deviations

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mercer.inference.latent import Covariance, SiteApproximation
+from mercer.inference.sites import Covariance, SiteApproximation
 
 MOST_STEPS = 100
 HALVINGS = 40

@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from mercer.inference import softmax, variational
+from mercer.inference import variational
 from mercer.inference.base import Inference, LabelPosterior, register
-from mercer.inference.chains import draw_labels, told
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
-from mercer.inference.latent import LatentPosterior
-from mercer.inference.sampled import SampledPosterior
-from mercer.inference.softmax_posterior import SoftmaxPosterior
+from mercer.inference.sampling.labels import draw_labels, told
+from mercer.inference.sampling.posterior import SampledPosterior
+from mercer.inference.sites import LatentPosterior
+from mercer.inference.softmax.laplace import softmax_laplace
+from mercer.inference.softmax.posterior import SoftmaxPosterior
+from mercer.inference.softmax.variational import softmax_variational
 
 MOST_WORK = 7 * 2500.0**3  # C n^3 above which "auto" uses Laplace's method
 
@@ -39,7 +41,7 @@ class Laplace(GaussianInference):
 
     def __call__(self, covariances, codes, start=None, gradient=True):
         if self.classes > 2:
-            return softmax.laplace(covariances, codes, start, gradient, classes=self.classes)
+            return softmax_laplace(covariances, codes, start, gradient, classes=self.classes)
         return laplace(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 
@@ -81,7 +83,7 @@ class Variational(GaussianInference):
 
     def __call__(self, covariances, codes, start=None, gradient=True):
         if self.classes > 2:
-            return softmax.variational(covariances, codes, start, gradient, classes=self.classes)
+            return softmax_variational(covariances, codes, start, gradient, classes=self.classes)
         return getattr(variational, self.bound)(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 from scipy.special import log_expit
 
 from mercer.gp.likelihood import Expected
-from mercer.inference.latent import Covariance, Mixing, SiteApproximation
+from mercer.inference.anderson import Mixing
+from mercer.inference.sites import Covariance, SiteApproximation
 
 MOST_STEPS = 500
 ENOUGH, ROUNDING = 1e-9, 1e-12  # of the bound: gains that end the climb, and losses that are none

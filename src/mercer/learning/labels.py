@@ -15,11 +15,12 @@ import numpy as np
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.machine import one_thread
 from mercer.core.random import generator, seed_of
-from mercer.inference import softmax
 from mercer.inference.base import Inference
-from mercer.inference.latent import Covariance
 from mercer.inference.methods import Laplace
-from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
+from mercer.inference.sites import Covariance
+from mercer.inference.softmax.expectation import probabilities
+from mercer.inference.softmax.posterior import SoftmaxPosterior
+from mercer.inference.softmax.variational import ON_THE_WAY, softmax_variational
 from mercer.learning import heuristics
 from mercer.learning.family import WeakPrior
 from mercer.learning.latent import LabelProblem, LatentEvidence
@@ -232,8 +233,8 @@ class HeldOut:
     def _scores(self, i: int, held, factor: float):
         kept = np.setdiff1d(np.arange(len(self.codes)), held)
         inside = [Covariance(factor * K[np.ix_(kept, kept)]) for K in self.whole]
-        found = softmax.variational(inside, self.codes[kept], self.found[i], gradient=False, classes=self.classes,
-                                    effort=softmax.ON_THE_WAY)  # fmt: skip
+        found = softmax_variational(inside, self.codes[kept], self.found[i], gradient=False, classes=self.classes,
+                                    effort=ON_THE_WAY)  # fmt: skip
         if found is None:
             return -np.inf
         posterior, self.found[i] = SoftmaxPosterior.of(found, [None] * len(inside), None), found

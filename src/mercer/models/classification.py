@@ -17,9 +17,9 @@ from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.gp.likelihood import LINKS
 from mercer.inference.base import INFERENCES, Inference, named
-from mercer.inference.latent import Covariance
-from mercer.inference.mcmc import Draws
 from mercer.inference.methods import automatic, best
+from mercer.inference.sampling.draws import Draws
+from mercer.inference.sites import Covariance
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
 from mercer.learning.climb import METHODS

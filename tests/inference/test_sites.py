@@ -8,7 +8,7 @@ from mercer import kernels as k
 from mercer.gp.likelihood import Gaussian, Logistic, Probit
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
-from mercer.inference.latent import Covariance, LatentPosterior
+from mercer.inference.sites import Covariance, LatentPosterior
 from mercer.inference.variational import gaussian, local
 
 RNG = np.random.default_rng(0)

@@ -8,12 +8,13 @@ from scipy.special import log_expit, log_ndtr, log_softmax
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.gp.likelihood import Gaussian, Logistic, Probit
-from mercer.inference.annealing import annealed_evidence
 from mercer.inference.ep import ep
-from mercer.inference.latent import Covariance
-from mercer.inference.mcmc import laplace_sites, matched_sites, rows, sample_latent, softmax_rows, softmax_sites
+from mercer.inference.sampling.latents import rows, sample_latent, softmax_rows
+from mercer.inference.sampling.sites import laplace_sites, matched_sites, softmax_sites
+from mercer.inference.sites import Covariance
 from mercer.inference.variational import gaussian
 from mercer.linalg.cholesky import root
+from reference.annealing import annealed_evidence
 from reference.latents import agree, by_quadrature, covariance, grid
 
 CHAINS = 20  # they move together: as many draws in fewer moves

@@ -10,10 +10,13 @@ from mercer import kernels as k
 from mercer.core.coordinates import to_free
 from mercer.gp.likelihood import Logistic
 from mercer.gram import Triangle
-from mercer.inference import laplace as binary
-from mercer.inference.latent import Covariance, LatentPosterior
-from mercer.inference.softmax import Effort, laplace, variational
-from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
+from mercer.inference.laplace import laplace as binary_laplace
+from mercer.inference.sites import Covariance, LatentPosterior
+from mercer.inference.softmax.expectation import probabilities
+from mercer.inference.softmax.laplace import softmax_laplace as laplace
+from mercer.inference.softmax.posterior import SoftmaxPosterior
+from mercer.inference.softmax.variational import Effort
+from mercer.inference.softmax.variational import softmax_variational as variational
 from mercer.inference.variational import gaussian
 
 SETTINGS = [(2, True), (3, True), (3, False), (5, True), (5, False)]
@@ -155,10 +158,10 @@ def test_two_classes_are_the_logistic_model_with_twice_the_kernel():
         posterior = SoftmaxPosterior.of(laplace(one, y), [kernel], X)
         slope = found.slope([lambda inverse, a: triangle.contract(theta, inverse, a)])
         double = Covariance(2 * K)
-        other = binary.laplace(double, 1.0 - 2.0 * y, Logistic())
+        other = binary_laplace(double, 1.0 - 2.0 * y, Logistic())
         lower = np.asfortranarray(np.tril(double.factor(other.S).lower))
         peer = LatentPosterior(2 * kernel, X, other.a, np.sqrt(other.S), lower)
-        other = binary.laplace(double, 1.0 - 2.0 * y, Logistic())
+        other = binary_laplace(double, 1.0 - 2.0 * y, Logistic())
         expected = other.slope([lambda inverse, a: 2 * triangle.contract(theta, inverse, a)])
     assert found.log_evidence == pytest.approx(other.log_evidence, rel=1e-8)
     np.testing.assert_allclose(slope, expected, rtol=1e-8, atol=1e-8)

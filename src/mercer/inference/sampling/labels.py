@@ -1,20 +1,13 @@
-"""Draws of the posterior of labels: what the samplers need to know of two classes, and of many."""
+"""Sampling the latent functions behind class labels."""
 
 from typing import Any
 
 from mercer import gram
-from mercer.inference.latent import Covariance
-from mercer.inference.mcmc import (
-    Draws,
-    laplace_sites,
-    lower,
-    matched_sites,
-    rows,
-    sample_latent,
-    softmax_rows,
-    softmax_sites,
-)
-from mercer.inference.mcmc_parameters import sample_jointly
+from mercer.inference.sampling.draws import Draws
+from mercer.inference.sampling.latents import lower, rows, sample_latent, softmax_rows
+from mercer.inference.sampling.parameters import sample_jointly
+from mercer.inference.sampling.sites import laplace_sites, matched_sites, softmax_sites
+from mercer.inference.sites import Covariance
 
 MIXED = 1.1  # R-hat of what mixes worst, above which chains have not met
 

@@ -12,9 +12,10 @@ from mercer import gram
 from mercer.core.coordinates import from_free
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import align_columns, count_rows, take_rows
+from mercer.gp.likelihood import quick
 from mercer.inference.base import LabelPosterior
-from mercer.inference.mcmc import Draws, lower
-from mercer.inference.probits import quick
+from mercer.inference.sampling.draws import Draws
+from mercer.inference.sampling.latents import lower
 from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import Cholesky
 

@@ -1,4 +1,4 @@
-"""Several classes at once, in the softmax model of `joint`: Laplace's approximation, and a lower bound."""
+"""A lower bound on the evidence for more than two classes."""
 
 import dataclasses
 import functools
@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mercer.inference.joint import Climb, Joint, Processes, SoftmaxApproximation, room_for
-from mercer.inference.latent import Covariance, Mixing
-from mercer.inference.softmax_posterior import SMALLEST, Expectation, SoftmaxPosterior
+from mercer.inference.anderson import Mixing
+from mercer.inference.sites import Covariance
+from mercer.inference.softmax.expectation import SMALLEST, Expectation
+from mercer.inference.softmax.factor import Joint, Processes
+from mercer.inference.softmax.laplace import softmax_laplace
+from mercer.inference.softmax.newton import Climb
+from mercer.inference.softmax.posterior import SoftmaxApproximation, SoftmaxPosterior, room_for
 
 STEPS = 6  # of Newton's method in a round
 SHORTEST = 1e-3  # share of a step
@@ -33,39 +37,7 @@ FULL = Effort(5e-4, 0.02, 60)
 MANY, OF_MANY = 1000, Effort(1e-3, 0.05, 30)  # rows beyond which a full effort would take minutes, and what they get
 
 
-def laplace(Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True, classes: int | None = None):
-    """A Gaussian at the mode of Psi(f) = ln p(labels | f) - f^T K^-1 f / 2 (PRML 6.80-6.90; RW06 3.44).
-
-    The evidence is ln Z = Psi(f^) - 1/2 ln |I + K W(f^)|. ``Ks``: one covariance, or one a class; ``labels`` (n,) in
-    0..C-1; C is ``classes``, where not every one has a row here. It begins at the mode of ``start``, whose matrices it
-    takes over. None where a K is not positive semidefinite.
-
-    Gradient. With s = d ln Z / df at the mode, which enters through W alone, d ln Z = 1/2 tr((a a^T - R) dK) + s^T df
-    and df = (I + K W)^-1 dK a, so s^T df = u^T dK a with u = (I + W K)^-1 s = s - R K s. And
-    -2 s_c = sum_de Sigma_de dW_de/df_c = pi_c (Sigma_cc - sum_d pi_d Sigma_dd - 2 (Sigma pi)_c + 2 pi^T Sigma pi), the
-    C x C blocks of Sigma = (K^-1 + W)^-1 on each row; put in E_c and M, all but the diagonals of R_cc cancels:
-    s_c = (pi_c sum_d q_d - q_c) / 2, q_c = 1 - diag(R_cc) / pi_c. 2 C n^3 flops.
-    """
-    processes = Processes(Ks, labels, classes)
-    climb = Climb(processes, room_for(processes, start))
-    found = climb.from_the_better(start)
-    if not found:
-        return None
-    factor = Joint(processes, climb.pi, climb.room)
-    if not factor.positive:
-        return None
-    value = climb.height - 0.5 * factor.log_det
-    result = SoftmaxApproximation(
-        value, climb.a, climb.f, climb.pi, processes, factor, climb.room, climb.steps, climb.converged
-    )
-    if gradient:
-        q = factor.shares(blocks=True)
-        s = 0.5 * (climb.pi * q.sum(axis=0) - q)
-        result.u = s - factor.times(processes.times(s))
-    return result
-
-
-def variational(
+def softmax_variational(
     Ks, labels, start: SoftmaxApproximation | None = None, gradient: bool = True, classes: int | None = None,
     effort: Effort | None = None,
 ):  # fmt: skip
@@ -138,12 +110,12 @@ def _beginning(processes: Processes):
     n, labels, C = processes.n, processes.labels, processes.classes
     a, sites = np.zeros((C, n)), np.full((C, n), 1 / C)
     if n <= max(FEW, ONE_IN * C):
-        found = laplace(processes.Ks, labels, gradient=False, classes=C)
+        found = softmax_laplace(processes.Ks, labels, gradient=False, classes=C)
         return (a, sites) if found is None else (found.a, np.maximum(found.sites, SMALLEST))
     shuffled = np.random.default_rng(0).permutation(n)
     rows = np.sort(shuffled[np.argsort(labels[shuffled], kind="stable")][::ONE_IN])  # each class has its share
     rest = np.setdiff1d(np.arange(n), rows)
-    found = variational([Covariance(K.rows(rows)[:, rows]) for K in processes.Ks], labels[rows], None, False, C,
+    found = softmax_variational([Covariance(K.rows(rows)[:, rows]) for K in processes.Ks], labels[rows], None, False, C,
                         ON_THE_WAY)  # fmt: skip
     if found is not None:
         # Means are predicted by the same weights, and the sites of a row are those that its prediction asks for.

@@ -14,9 +14,11 @@ from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterError
 from mercer.core.inputs import count_rows
 from mercer.core.precision import double
-from mercer.inference.latent import Covariance
-from mercer.inference.mcmc import Draws, Record, lower, threads_for
-from mercer.inference.moves import MOST_TRIES, Reference, State, StepSize, move
+from mercer.inference.sampling.draws import Draws, Record
+from mercer.inference.sampling.latents import lower, threads_for
+from mercer.inference.sampling.moves import MOST_TRIES, StepSize, move
+from mercer.inference.sampling.reference import Reference, State
+from mercer.inference.sites import Covariance
 
 SPREAD = 2.0  # of the logarithms of parameters without a prior of their own
 TAIL = 5.0  # degrees of freedom of the reference for theta

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mercer.inference.moves import Reference, elliptical, stacked
+from mercer.inference.sampling.moves import elliptical
+from mercer.inference.sampling.reference import Reference, stacked
 
 
 class Estimate(NamedTuple):

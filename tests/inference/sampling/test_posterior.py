@@ -9,11 +9,10 @@ from scipy.special import ndtr
 from mercer import gram
 from mercer import kernels as k
 from mercer.core.coordinates import from_free
-from mercer.gp.likelihood import Logistic, Probit
-from mercer.inference import sampled
-from mercer.inference.mcmc import Draws
-from mercer.inference.probits import MixedProbits, quick
-from mercer.inference.sampled import SampledPosterior
+from mercer.gp.likelihood import Logistic, MixedProbits, Probit, quick
+from mercer.inference.sampling import posterior as module
+from mercer.inference.sampling.draws import Draws
+from mercer.inference.sampling.posterior import SampledPosterior
 from reference.latents import X, covariance
 
 KERNEL = (4.0 * k.RBF(1.0)).fix("variance")
@@ -47,7 +46,7 @@ def test_predictions_with_sampled_parameters():
     kernels = [from_free(KERNEL, value) for value in theta[:6]]
     f[:6] = [np.linalg.cholesky(gram.within(kernel, X)) @ value for kernel, value in zip(kernels, f[:6], strict=True)]
     posterior = SampledPosterior.of(KERNEL, X, drawn(f, theta))
-    assert len(posterior.latents) == len(posterior.theta) == sampled.MOST_PARAMETERS
+    assert len(posterior.latents) == len(posterior.theta) == module.MOST_PARAMETERS
     few = SampledPosterior.of(KERNEL, X, drawn(f[:6], theta[:6]))
     means, variances, chances = [], [], []
     for kernel, values in zip(kernels, f[:6], strict=True):

@@ -1,0 +1,1 @@
+"""Markov chain Monte Carlo: posterior draws of latent functions, alone or together with kernel parameters."""
