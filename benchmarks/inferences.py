@@ -27,7 +27,7 @@ from scipy.linalg import solve_triangular
 import mercer as mc
 from mercer import gram
 from mercer import kernels as k
-from mercer.gp.likelihood import quick
+from mercer.gp.likelihood import with_fast_integrals
 
 DATA = Path(os.environ.get("MERCER_DATA", "../shared/data")) / "classification"
 WAYS = {
@@ -82,7 +82,7 @@ def sampled(model, Z):
         for j, (mean, a) in enumerate(zip(means.T, along.T, strict=True)):
             z, slope = (mean - mean.mean()) / mean.std(), V[:, j] @ W[:, j] / mean.std()
             controls = [z**q * a + (q * z ** (q - 1) * slope if q else 0.0) for q in range(6)]
-            p = quick(likelihood).probability(mean, left[j])
+            p = with_fast_integrals(likelihood).probability(mean, left[j])
             found[-1].append(np.linalg.lstsq(np.column_stack([np.ones_like(z), *controls]), p, rcond=None)[0][0])
     return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / 2
 

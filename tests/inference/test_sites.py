@@ -5,11 +5,12 @@ import pytest
 
 import mercer as mc
 from mercer import kernels as k
-from mercer.gp.likelihood import Gaussian, Logistic, Probit
+from mercer.gp.likelihood import Logistic, Probit
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
 from mercer.inference.sites import Covariance, LatentPosterior
 from mercer.inference.variational import gaussian, local
+from reference.likelihoods import Gaussian
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(25, 2))

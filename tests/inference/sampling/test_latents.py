@@ -7,7 +7,7 @@ import pytest
 from scipy.special import log_expit, log_ndtr, log_softmax
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.gp.likelihood import Gaussian, Logistic, Probit
+from mercer.gp.likelihood import Logistic, Probit
 from mercer.inference.ep import ep
 from mercer.inference.sampling.latents import rows, sample_latent, softmax_rows
 from mercer.inference.sampling.sites import laplace_sites, matched_sites, softmax_sites
@@ -16,6 +16,7 @@ from mercer.inference.variational import gaussian
 from mercer.linalg.cholesky import root
 from reference.annealing import annealed_evidence
 from reference.latents import agree, by_quadrature, covariance, grid
+from reference.likelihoods import Gaussian
 
 CHAINS = 20  # they move together: as many draws in fewer moves
 LINKS = {"logistic": (Logistic(), log_expit), "probit": (Probit(), log_ndtr)}

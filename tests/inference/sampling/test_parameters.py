@@ -11,7 +11,7 @@ from mercer import kernels as k
 from mercer import priors
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, ParameterError
-from mercer.gp.likelihood import Gaussian, Probit
+from mercer.gp.likelihood import Probit
 from mercer.inference.sampling import parameters
 from mercer.inference.sampling.diagnostics import effective_size
 from mercer.inference.sampling.draws import Draws
@@ -22,6 +22,7 @@ from mercer.inference.sampling.reference import Reference
 from mercer.inference.sampling.sites import laplace_sites, matched_sites, softmax_sites
 from mercer.inference.sites import Covariance
 from reference.latents import X, agree, by_quadrature, covariance
+from reference.likelihoods import Gaussian
 
 KERNEL = (4.0 * k.RBF(1.0)).fix("variance")
 

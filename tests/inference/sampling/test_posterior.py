@@ -9,7 +9,7 @@ from scipy.special import ndtr
 from mercer import gram
 from mercer import kernels as k
 from mercer.core.coordinates import from_free
-from mercer.gp.likelihood import Logistic, MixedProbits, Probit, quick
+from mercer.gp.likelihood import Logistic, Probit
 from mercer.inference.sampling import posterior as module
 from mercer.inference.sampling.draws import Draws
 from mercer.inference.sampling.posterior import SampledPosterior
@@ -90,16 +90,3 @@ def test_it_is_its_fields():
     assert np.array_equal(SampledPosterior(**fields).moments(X)[0], mean)
     with pytest.raises(dataclasses.FrozenInstanceError):
         posterior.latents = mean
-
-
-def test_a_logistic_is_a_mixture_of_probits():
-    mean, variance = np.linspace(-30, 30, 41)[:, None], np.array([0.0, 0.1, 1.0, 30.0, 1e4])
-    mean, variance = (part.ravel() for part in np.broadcast_arrays(mean, variance))
-    assert np.allclose(MixedProbits().probability(mean, variance), Logistic().probability(mean, variance), atol=1e-8)
-    assert isinstance(quick(Logistic()), MixedProbits)
-    for t in (np.ones_like(mean), -np.ones_like(mean)):
-        exact, found = Logistic().tilted(mean, variance, t), MixedProbits().tilted(mean, variance, t)
-        z = np.exp(exact.log_z)
-        assert np.allclose(z * found.log_z, z * exact.log_z, atol=1e-7)
-        assert np.allclose(z * found.first, z * exact.first, atol=1e-7)
-        assert np.allclose(z * found.second, z * exact.second, atol=1e-7)

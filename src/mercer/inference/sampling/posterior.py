@@ -12,7 +12,7 @@ from mercer import gram
 from mercer.core.coordinates import from_free
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import align_columns, count_rows, take_rows
-from mercer.gp.likelihood import quick
+from mercer.gp.likelihood import with_fast_integrals
 from mercer.inference.base import LabelPosterior
 from mercer.inference.sampling.draws import Draws
 from mercer.inference.sampling.latents import lower
@@ -121,7 +121,7 @@ class SampledPosterior(LabelPosterior):
         """(s, C)."""
         if self._several:
             return self.probabilities(Z)
-        Z, likelihood = self._aligned(Z), quick(likelihood)  # there is an integral for every draw and row
+        Z, likelihood = self._aligned(Z), with_fast_integrals(likelihood)  # there is an integral for every draw and row
         out = np.zeros((count_rows(Z), 2))
         for part, means, variances in self._conditionals(Z):
             out[part] += self._both_sides(likelihood, means[..., 0], variances[:, 0]).sum(axis=0)
@@ -155,7 +155,7 @@ class SampledPosterior(LabelPosterior):
                 if self._several:
                     p = softmax(m + deviation * np.concatenate([half, -half]), axis=-1).mean(axis=0)
                 else:
-                    p = self._both_sides(quick(likelihood), m[:, 0], deviation[:, 0] ** 2)
+                    p = self._both_sides(with_fast_integrals(likelihood), m[:, 0], deviation[:, 0] ** 2)
                 w = 1 / np.maximum(p[rows, codes], np.finfo(float).tiny ** 0.5)
                 total += w[:, None] * p
                 weight += w

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mercer.gp.likelihood import quick
+from mercer.gp.likelihood import with_fast_integrals
 from mercer.inference.ep import Sweep
 from mercer.inference.laplace import laplace
 from mercer.inference.sampling.reference import contrasts
@@ -34,7 +34,7 @@ def matched_sites(likelihood, t) -> Callable:
     that: the spread of ln p(t | f) over the sites, in the posterior of theta for sonar and crabs data, fell from 2.9
     and 25 to 1.1 and 2. They need not be stationary: only a function of K.
     """
-    cheap = quick(likelihood)
+    cheap = with_fast_integrals(likelihood)
 
     def sites(K: Covariance):
         found = laplace(K, t, likelihood, gradient=False)
