@@ -1,25 +1,27 @@
-"""Anderson acceleration of fixed-point iterations."""
+"""Anderson acceleration of fixed-point iterations (Anderson 1965)."""
 
 import itertools
 
 import numpy as np
 
 
-class Mixing:
-    """A fixed point x = x + change(x), faster: the next x is mixed from the last few so that the change, were it linear
-    in x, would vanish (Anderson 1965)."""
+class AndersonMixing:
+    """Accelerates the iteration x <- x + change(x).
 
-    def __init__(self, memory: int = 6):
+    The next x is a combination of the last few for which the change, if it were linear in x, would vanish.
+    """
+
+    def __init__(self, memory: int = 6) -> None:
         self.memory = memory
         self.past: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def next(self, x, change, step: float, unit) -> np.ndarray:
-        """``unit`` multiplies changes so that their entries compare."""
+    def next(self, x: np.ndarray, change: np.ndarray, scale: np.ndarray | float = 1.0, step: float = 1.0) -> np.ndarray:
+        """The next x, with ``step`` times the remaining change. ``scale`` makes entries of changes comparable."""
         self.past = [*self.past[-self.memory :], (x, change)]
         moves = [(x2 - x1, c2 - c1) for (x1, c1), (x2, c2) in itertools.pairwise(self.past)]
         if moves:
-            A = np.stack([(dc * unit).ravel() for _, dc in moves], axis=1)
-            shares = np.linalg.lstsq(A, (change * unit).ravel(), rcond=1e-8)[0]
-            for share, (dx, dc) in zip(shares, moves, strict=True):
-                x, change = x - share * dx, change - share * dc
+            A = np.stack([(dc * scale).ravel() for _, dc in moves], axis=1)
+            coefficients = np.linalg.lstsq(A, (change * scale).ravel(), rcond=1e-8)[0]
+            for coefficient, (dx, dc) in zip(coefficients, moves, strict=True):
+                x, change = x - coefficient * dx, change - coefficient * dc
         return x + step * change

@@ -1,109 +1,119 @@
-"""Newton's method for the mode of the softmax posterior."""
+"""Newton's method for concave functions of the C latent functions, such as the log posterior of the softmax model."""
 
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from mercer.inference.softmax.factor import Joint, Processes
+from mercer.inference.softmax.factor import JointFactor, SoftmaxModel
 
-MOST_STEPS = 200
-HALVINGS = 40
-STUCK = 1e-7  # of the height: what may be left to gain where rounding ends the climb
-FORCING = 0.03  # how well a direction solves Newton's equations
-ROUGHLY = 3  # iterations for a direction where the factorisation stays, and the next one will do better
+MAX_STEPS = 200
+MAX_HALVINGS = 40
+# Expected gain, relative to Psi, at which the maximum is found: to rounding; with a fixed factor; if rounding keeps Psi
+# from rising.
+TOLERANCE, FIXED_TOLERANCE, STALLED_TOLERANCE = 1e-17, 1e-6, 1e-7
+FORCING_TERM = 0.03  # relative residual to which Newton's equations are solved
+FIXED_CG_ITERATIONS = 3  # a step, with a fixed factor; the next one improves on it
+
+# f -> value, pi with the gradient targets - pi, and sites of the curvature
+LogLikelihood = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-class Climb:
-    """Newton's method for the maximum of ln p(labels | f) - f^T K^-1 f / 2, where f_c = K_c a_c; or of another concave
-    ``likelihood(f)``, which gives its value, pi with the gradient targets - pi, and the sites of its curvature W.
+class NewtonAscent:
+    """Maximise Psi = ln p(labels | f) - f^T K^-1 f / 2 over f_c = K_c a_c, by Newton's method.
 
-    (I + W K) delta = targets - pi - a is solved by conjugate gradients in the inner product of K, with `Joint` at an
-    earlier W to precondition them: right after a factorisation one iteration is exact, and as long as W moves little a
-    few do, at 8 C n^2 flops each. When they have taken about as long as a factorisation, there is a new one. Any such
-    direction ascends, Psi is concave and a step that does not raise it enough is halved: this cannot diverge.
+    ``likelihood`` may be another concave function of f: it returns its value, pi with the gradient targets - pi, and
+    the sites of its curvature W.
+
+    (I + W K) delta = targets - pi - a is solved by conjugate gradients in the inner product of K, preconditioned by a
+    `JointFactor` at an earlier W: right after a factorisation one iteration is exact, and while W changes little a few
+    are enough, at 8 C n^2 flops each. When they have cost about as much as a factorisation, there is a new one, unless
+    a fixed ``factor`` was given. Psi is concave, every such direction ascends, and a step that does not raise Psi
+    enough is halved: the iteration cannot diverge.
     """
 
-    def __init__(self, processes: Processes, room, factor: Joint | None = None, likelihood: Callable | None = None,
-                 most: int = MOST_STEPS):  # fmt: skip
-        self.processes, self.room, self.likelihood = processes, room, likelihood or processes.likelihood
+    def __init__(
+        self, model: SoftmaxModel, workspace: np.ndarray, factor: JointFactor | None = None,
+        likelihood: LogLikelihood | None = None, max_steps: int = MAX_STEPS,
+    ) -> None:  # fmt: skip
+        self.model, self.workspace, self.likelihood = model, workspace, likelihood or model.likelihood
         self.factor, self.fixed = factor, factor is not None
-        self.budget = ROUGHLY if self.fixed else max(4, processes.n // 150)
-        self.tolerance, self.most = 1e-6 if self.fixed else 1e-17, most
+        self.cg_iterations = FIXED_CG_ITERATIONS if self.fixed else max(4, model.n // 150)
+        self.tolerance, self.max_steps = FIXED_TOLERANCE if self.fixed else TOLERANCE, max_steps
         self.steps, self.converged = 0, False
 
-    def stand(self, a):
-        """Begin at a."""
-        self.a, self.f = a, self.processes.times(a)
+    def start_at(self, a: np.ndarray) -> "NewtonAscent":
+        self.a, self.f = a, self.model.times(a)
         value, self.pi, self.sites = self.likelihood(self.f)
-        self.height = value - 0.5 * float(np.vdot(self.a, self.f))
+        self.psi = value - 0.5 * float(np.vdot(self.a, self.f))
         return self
 
-    def from_the_better(self, start) -> bool:
-        """From the mode of ``start`` or from nothing, whatever is higher."""
-        nothing = np.zeros_like(self.processes.targets)
-        flat = -self.processes.n * math.log(self.processes.classes)
-        if start is not None and start.a.shape == nothing.shape and self.stand(start.a).height > flat:
-            return self.up()
-        return self.stand(nothing).up(alike=self.processes.shared)
+    def maximise_from(self, a: np.ndarray | None) -> bool:
+        """Maximise from ``a`` or from zero, whichever has the larger Psi; False if a factorisation fails."""
+        zero = np.zeros_like(self.model.targets)
+        psi_at_zero = -self.model.n * math.log(self.model.classes)
+        if a is not None and a.shape == zero.shape and self.start_at(a).psi > psi_at_zero:
+            return self.maximise()
+        return self.start_at(zero).maximise(equal_classes=self.model.shared)
 
-    def up(self, alike: bool = False) -> bool:
-        """To the top; False where a factorisation fails."""
-        processes, spent = self.processes, 0
-        for _ in range(self.most):
-            rho = processes.targets - self.pi - self.a
-            if self.factor is None or (spent >= self.budget and not self.fixed):
-                self.factor = Joint(processes, self.sites, self.room, alike and self.steps == 0)
-                spent = 0
-            if not self.factor.positive or not math.isfinite(self.height):
+    def maximise(self, equal_classes: bool = False) -> bool:
+        """Maximise from the current point; False if a factorisation fails. ``equal_classes``: all have the same sites
+        and covariance there."""
+        model, iterations_since = self.model, 0
+        for _ in range(self.max_steps):
+            rho = model.targets - self.pi - self.a
+            if self.factor is None or (iterations_since >= self.cg_iterations and not self.fixed):
+                self.factor = JointFactor(model, self.sites, self.workspace, equal_classes and self.steps == 0)
+                iterations_since = 0
+            if not self.factor.positive or not math.isfinite(self.psi):
                 return False
-            direction, moved, iterations = self._direction(rho)
-            spent += iterations
-            promise = float(np.vdot(rho, moved))
+            da, df, iterations = self._direction(self.factor, rho)
+            iterations_since += iterations
+            gain = float(np.vdot(rho, df))  # slope of Psi along the step, twice the expected gain
             self.steps += 1
-            risen = self._step(direction, moved, promise)
-            scale = max(1.0, abs(self.height))
-            self.converged = promise < (self.tolerance if risen else STUCK) * scale
+            risen = self._step(da, df, gain)
+            scale = max(1.0, abs(self.psi))
+            self.converged = gain < (self.tolerance if risen else STALLED_TOLERANCE) * scale
             if self.converged or not risen:
                 break
         return True
 
-    def _step(self, direction, moved, promise) -> bool:
-        share, slack = 1.0, 1e-13 * max(1.0, abs(self.height))
-        for _ in range(HALVINGS):
-            a, f = self.a + share * direction, self.f + share * moved
+    def _step(self, da: np.ndarray, df: np.ndarray, gain: float) -> bool:
+        """Move along the direction, by the largest of 1, 1/2, 1/4, ... that raises Psi enough; False if none does."""
+        step, rounding = 1.0, 1e-13 * max(1.0, abs(self.psi))
+        for _ in range(MAX_HALVINGS):
+            a, f = self.a + step * da, self.f + step * df
             value, pi, sites = self.likelihood(f)
-            height = value - 0.5 * float(np.vdot(a, f))
-            if height >= self.height + 0.1 * share * promise - slack:
-                self.a, self.f, self.pi, self.sites, self.height = a, f, pi, sites, height
+            psi = value - 0.5 * float(np.vdot(a, f))
+            if psi >= self.psi + 0.1 * step * gain - rounding:
+                self.a, self.f, self.pi, self.sites, self.psi = a, f, pi, sites, psi
                 return True
-            share /= 2
+            step /= 2
         return False
 
-    def _direction(self, rho):
-        """delta, K delta and how many iterations it took."""
-        K, R, s = self.processes, self.factor, self.sites
-        assert R is not None
-        delta, moved, p, Kp = (np.zeros_like(rho) for _ in range(4))
+    def _direction(self, R: JointFactor, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """delta, K delta and the number of conjugate gradient iterations."""
+        K, s = self.model, self.sites
+        delta, K_delta, p, Kp = (np.zeros_like(rho) for _ in range(4))
         r, Kr = rho, K.times(rho)
         first = last = 0.0
         total = s.sum(axis=0)
-        for iteration in range(self.budget + 1):
+        for iteration in range(self.cg_iterations + 1):
             z = r - R.times(Kr)
             size = float(np.vdot(z, Kr))
-            if iteration == 0 and not size > 0:  # lost in rounding, where K W is huge: along the gradient itself
+            if iteration == 0 and not size > 0:  # lost in rounding, if K W is huge: the gradient itself
                 z, size = r, float(np.vdot(r, Kr))
             first = first or size
-            if not size > FORCING**2 * first * (iteration > 0):
+            if not size > FORCING_TERM**2 * first * (iteration > 0):
                 break
             ratio = size / last if iteration else 0.0
             p, Kp = z + ratio * p, K.times(z) + ratio * Kp
             Ap = p + s * (Kp - (s * Kp).sum(axis=0) / total)
-            curved = float(np.vdot(Kp, Ap))
-            if not curved > 0:  # nothing is left but rounding
+            curvature = float(np.vdot(Kp, Ap))
+            if not curvature > 0:  # rounding
                 break
-            length = size / curved
-            delta, moved = delta + length * p, moved + length * Kp
+            length = size / curvature
+            delta, K_delta = delta + length * p, K_delta + length * Kp
             r = r - length * Ap
             Kr, last = K.times(r), size
-        return delta, moved, iteration
+        return delta, K_delta, iteration
