@@ -27,7 +27,7 @@ from scipy.linalg import solve_triangular
 import mercer as mc
 from mercer import gram
 from mercer import kernels as k
-from mercer.inference.probits import quick
+from mercer.gp.likelihood import with_fast_integrals
 
 DATA = Path(os.environ.get("MERCER_DATA", "../shared/data")) / "classification"
 WAYS = {
@@ -69,7 +69,7 @@ def sampled(model, Z):
     (Stein's identity). With h = z^q Sigma v, z the standardised mean of f given u, which is v^T u, this is nearly a
     polynomial in z: six of them are subtracted, by least squares, from the probability that each draw gives.
     """
-    (kernel, L, white), likelihood = model.posterior_._fixed[0], model._likelihood()
+    (kernel, L, white), likelihood = model.posterior_._fixed[0], model._inference().likelihood
     L, white = np.tril(L), white[:, 0]
     score = likelihood.derivatives(white @ L.T, 2.0 * model.codes_ - 1).first @ L - white
     V = solve_triangular(L, gram.between(kernel, Z, model.X_fit_).T, lower=True)
@@ -82,7 +82,7 @@ def sampled(model, Z):
         for j, (mean, a) in enumerate(zip(means.T, along.T, strict=True)):
             z, slope = (mean - mean.mean()) / mean.std(), V[:, j] @ W[:, j] / mean.std()
             controls = [z**q * a + (q * z ** (q - 1) * slope if q else 0.0) for q in range(6)]
-            p = quick(likelihood).probability(mean, left[j])
+            p = with_fast_integrals(likelihood).probability(mean, left[j])
             found[-1].append(np.linalg.lstsq(np.column_stack([np.ones_like(z), *controls]), p, rcond=None)[0][0])
     return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / 2
 

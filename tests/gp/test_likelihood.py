@@ -4,7 +4,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from mercer.gp.likelihood import Gaussian, Logistic, Probit
+from mercer.gp.likelihood import Logistic, Probit, ProbitMixture, with_fast_integrals
+from reference.likelihoods import Gaussian
 
 LIKELIHOODS = [Logistic(), Probit(), Gaussian(0.3)]
 F = np.array([-3.0, -1.2, 0.0, 0.4, 2.5])
@@ -71,3 +72,16 @@ def test_mackays_closed_form_is_near():
     mean, variance = np.meshgrid(np.linspace(-6, 6, 25), [0.1, 1.0, 10.0])
     p = Logistic().probability(mean, variance)
     assert 0 < np.abs(Logistic().closed_form(mean, variance) - p).max() < 0.02
+
+
+def test_a_logistic_is_a_mixture_of_probits():
+    mean, variance = np.linspace(-30, 30, 41)[:, None], np.array([0.0, 0.1, 1.0, 30.0, 1e4])
+    mean, variance = (part.ravel() for part in np.broadcast_arrays(mean, variance))
+    assert np.allclose(ProbitMixture().probability(mean, variance), Logistic().probability(mean, variance), atol=1e-8)
+    assert isinstance(with_fast_integrals(Logistic()), ProbitMixture)
+    for t in (np.ones_like(mean), -np.ones_like(mean)):
+        exact, found = Logistic().tilted(mean, variance, t), ProbitMixture().tilted(mean, variance, t)
+        z = np.exp(exact.log_z)
+        assert np.allclose(z * found.log_z, z * exact.log_z, atol=1e-7)
+        assert np.allclose(z * found.first, z * exact.first, atol=1e-7)
+        assert np.allclose(z * found.second, z * exact.second, atol=1e-7)

@@ -10,7 +10,7 @@ import mercer as mc
 from design import example
 from mercer import kernels as k
 from mercer.inference.base import INFERENCES, named
-from mercer.inference.latent import Covariance
+from mercer.inference.sites import Covariance
 
 example("inference")
 rng = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def cases():
 
 
 inferences = pytest.mark.parametrize("inference", list(cases()))
-gaussian = pytest.mark.parametrize("inference", [case for case in cases() if not case.values[0].draws])
+gaussian = pytest.mark.parametrize("inference", [case for case in cases() if not case.values[0].samples])
 
 
 def covariances(kernel=KERNEL, rows=slice(None)):
@@ -78,7 +78,7 @@ def test_its_evidence_is_near_the_integral_or_below_it(inference):
 
 @gaussian
 def test_its_evidence_has_the_slope_it_says(inference):
-    codes, teacher = CODES[inference.classes], inference.teacher()
+    codes, teacher = CODES[inference.classes], inference.for_learning()
     D = np.exp(-np.abs(X - X.T))  # a direction in which the covariance moves
 
     def at(step):
@@ -119,7 +119,7 @@ def test_probabilities_sum_to_one_and_follow_the_labels(inference):
 @inferences
 def test_far_from_the_data_it_knows_nothing(inference):
     p = model(inference).predict_proba([[60.0]])
-    assert p == pytest.approx(1 / inference.classes, abs=0.06 if inference.draws else 0.01)
+    assert p == pytest.approx(1 / inference.classes, abs=0.06 if inference.samples else 0.01)
 
 
 @inferences
@@ -127,13 +127,13 @@ def test_classes_may_change_names(inference):
     C = inference.classes
     turned = (CODES[C] + 1) % C
     one, other = model(inference).predict_proba(Z), model(inference, turned).predict_proba(Z)
-    assert np.roll(one, 1, axis=1) == pytest.approx(other, abs=0.08 if inference.draws else 2e-3)
+    assert np.roll(one, 1, axis=1) == pytest.approx(other, abs=0.08 if inference.samples else 2e-3)
 
 
 @inferences
 def test_rows_may_come_in_any_order(inference):
     one, other = model(inference).predict_proba(Z), model(inference, rows=rng.permutation(len(X))).predict_proba(Z)
-    assert one == pytest.approx(other, abs=0.08 if inference.draws else 2e-3)
+    assert one == pytest.approx(other, abs=0.08 if inference.samples else 2e-3)
 
 
 @inferences

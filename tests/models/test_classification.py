@@ -23,7 +23,7 @@ from sklearn.svm import SVC
 import mercer as mc
 from mercer import kernels as k
 from mercer import priors
-from mercer.inference.latent import Covariance
+from mercer.inference.sites import Covariance
 from mercer.learning import labels
 
 RNG = np.random.default_rng(0)
@@ -247,7 +247,7 @@ def test_cavities_of_several_classes_are_those_of_explicit_matrices():
     for i in range(n):
         W[i * C : (i + 1) * C, i * C : (i + 1) * C] = np.diag(s[i]) - np.outer(s[i], s[i]) / s[i].sum()
     prior = np.kron(K, np.eye(C))
-    nu = W @ model.posterior_.mean(X).ravel() + model.posterior_.a.T.ravel()
+    nu = W @ model.posterior_.moments(X)[0].ravel() + model.posterior_.a.T.ravel()
     mean, covariance = model.posterior_.cavity([K])
     for i in (0, 17):
         mine = slice(i * C, (i + 1) * C)
@@ -373,7 +373,7 @@ def test_the_default_inference_is_the_one_with_the_best_probabilities():
 
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
 def test_laplace_where_rows_are_many_is_announced(monkeypatch, y):
-    monkeypatch.setattr("mercer.inference.methods.MOST_WORK", 2 * 39**3)
+    monkeypatch.setattr("mercer.inference.methods.MAX_AUTO_WORK", 2 * 39**3)
     with pytest.warns(mc.NumericalWarning, match="40 rows of . classes are many: inference='auto' takes Laplace"):
         model = fitted(y)
     assert model.inference_ == "laplace"

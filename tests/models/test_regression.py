@@ -373,7 +373,7 @@ def test_samples_at_many_places(monkeypatch):
     found = model(1.0 * k.RBF(0.5), (X[:, :1], y), noise=0.01, learning=None)
     grid = np.linspace(-2, 2, 300)[:, None]
     mean, cov = found.predict(grid, return_cov=True, include_noise=False)
-    monkeypatch.setattr(process, "JOINTLY", 100)
+    monkeypatch.setattr(process, "MAX_DENSE_SAMPLES", 100)
     draws = found.sample_y(grid, n_samples=3000, random_state=0, include_noise=False)
     np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.05)
     np.testing.assert_allclose(np.cov(draws), cov, atol=0.05)

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 from scipy.special import logsumexp
 
-from mercer.inference.diagnostics import effective_size
+from mercer.inference.sampling.diagnostics import effective_size
 
 X = np.array([0.0, 0.7, 1.5, 1.6, 3.0])
 

@@ -1,10 +1,11 @@
-"""What is measured, given the value f of a latent function: two classes t in {-1, +1} through a link, or a number.
+"""Likelihoods of two classes t in {-1, +1}, given the value f of a latent function: the logistic and the probit link.
 
-All are log-concave in f, so posteriors have one mode and expectation propagation keeps its variances positive.
-Integrals over a Gaussian f have closed forms for the probit; others are done by composite Gauss-Legendre quadrature,
-to about fourteen digits for any mean and variance, in the tails too.
+Both are log-concave in f, so posteriors are unimodal and expectation propagation keeps its site variances positive.
+Integrals over a Gaussian f are in closed form for the probit; otherwise they are done by composite Gauss-Legendre
+quadrature, accurate to about fourteen digits for any mean and variance, in the tails too.
 """
 
+import abc
 import functools
 import itertools
 import math
@@ -13,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, log_expit, log_ndtr, ndtr
 
-# Where the range of f is cut: a logistic sigmoid bends within the inner cuts; beyond the outer ones it is 0 or 1 to
-# rounding, and its logarithm a line. And how many nodes lie between.
-CUTS, COUNTS = (-36.0, -6.0, 6.0, 36.0), (48, 44, 48, 44, 48)
-REACH = 9.0  # standard deviations of a Gaussian that are looked at
+# Values of f at which the range of integration is cut, and the number of nodes of each panel. A logistic sigmoid bends
+# between the inner edges; beyond the outer ones it is 0 or 1 to rounding, and its logarithm is linear.
+PANEL_EDGES, PANEL_NODES = (-36.0, -6.0, 6.0, 36.0), (48, 44, 48, 44, 48)
+HALF_WIDTH = 9.0  # of the range of integration, in standard deviations
+BATCH_ROWS = 10_000  # integrated at a time
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -30,7 +32,7 @@ class Derivatives(NamedTuple):
 
 
 class Tilted(NamedTuple):
-    """ln Z = ln of the integral of p(t | f) N(f | mean, variance), and its first two derivatives in the mean."""
+    """ln Z, Z the integral of p(t | f) N(f | mean, variance), and its first two derivatives in the mean."""
 
     log_z: np.ndarray
     first: np.ndarray
@@ -45,44 +47,49 @@ class Expected(NamedTuple):
     in_variance: np.ndarray
 
 
-class Likelihood:
-    """p(t | f), one row at a time."""
+class Likelihood(abc.ABC):
+    """p(t | f), independent from row to row."""
 
     name: str
 
-    def derivatives(self, f, t) -> Derivatives:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def derivatives(self, f: np.ndarray, t: np.ndarray) -> Derivatives:
+        """ln p(t | f) and its derivatives in f, elementwise."""
 
-    def tilted(self, mean, variance, t) -> Tilted:
+    @abc.abstractmethod
+    def closed_form(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """`probability` without quadrature, exact or approximate."""
+
+    def tilted(self, mean: np.ndarray, variance: np.ndarray, t: np.ndarray) -> Tilted:
         z, log_weights = _nodes(mean, variance, t)
         found = self.derivatives(_at(mean, variance, z), t[:, None])
         logs = found.value + log_weights
         top = logs.max(axis=1, keepdims=True)
-        share = np.exp(logs - top)
-        total = share.sum(axis=1, keepdims=True)
-        share /= total
-        # Z' / Z and Z'' / Z are means of p' / p and p'' / p: nothing is divided by a small variance.
-        first = (share * found.first).sum(axis=1)
-        second = (share * (found.second + (found.first - first[:, None]) ** 2)).sum(axis=1)
+        weights = np.exp(logs - top)
+        total = weights.sum(axis=1, keepdims=True)
+        weights /= total
+        # Z' / Z and Z'' / Z as means of p' / p and p'' / p: no division by a small variance.
+        first = (weights * found.first).sum(axis=1)
+        second = (weights * (found.second + (found.first - first[:, None]) ** 2)).sum(axis=1)
         return Tilted((top + np.log(total))[:, 0], first, second)
 
-    def expected(self, mean, variance, t) -> Expected:
+    def expected(self, mean: np.ndarray, variance: np.ndarray, t: np.ndarray) -> Expected:
         z, log_weights = _nodes(mean, variance, np.zeros_like(mean))
         found = self.derivatives(_at(mean, variance, z), t[:, None])
         weights = np.exp(log_weights)
         value, first, second = ((weights * part).sum(axis=1) for part in found[:3])
         return Expected(value, first, 0.5 * second)
 
-    def probability(self, mean, variance) -> np.ndarray:
-        """p(t = +1) when f is N(mean, variance) (PRML 6.76), of any shape."""
+    def probability(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """p(t = +1) for f ~ N(mean, variance) (PRML 6.76), elementwise for arrays of any shape."""
         mean, variance = np.broadcast_arrays(np.asarray(mean, dtype=float), variance)
-        flat, spread = mean.ravel(), variance.ravel()
-        # The smaller side, whose digits a difference from one would lose.
-        sign = np.where(flat > 0, -1.0, 1.0)
-        out = np.empty(len(flat))
-        for i in range(0, len(flat), 10_000):
-            part = slice(i, i + 10_000)
-            out[part] = np.exp(self.tilted(flat[part], spread[part], sign[part]).log_z)
+        m, v = mean.ravel(), variance.ravel()
+        # Integrate the less probable class: its digits would be lost in a difference from one.
+        sign = np.where(m > 0, -1.0, 1.0)
+        out = np.empty(len(m))
+        for i in range(0, len(m), BATCH_ROWS):
+            part = slice(i, i + BATCH_ROWS)
+            out[part] = np.exp(self.tilted(m[part], v[part], sign[part]).log_z)
         out = np.minimum(out, 0.5)
         return np.where(sign > 0, out, 1.0 - out).reshape(mean.shape)
 
@@ -92,12 +99,12 @@ class Logistic(Likelihood):
 
     name = "logistic"
 
-    def derivatives(self, f, t) -> Derivatives:
+    def derivatives(self, f: np.ndarray, t: np.ndarray) -> Derivatives:
         up, down = expit(f), expit(-f)
         slope = up * down
         return Derivatives(log_expit(t * f), np.where(t > 0, down, -up), -slope, slope * (up - down))
 
-    def closed_form(self, mean, variance) -> np.ndarray:
+    def closed_form(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """sigma(mean / sqrt(1 + pi variance / 8)), MacKay's approximation of the integral (PRML 4.153)."""
         return expit(mean / np.sqrt(1 + math.pi * variance / 8))
 
@@ -107,69 +114,51 @@ class Probit(Likelihood):
 
     name = "probit"
 
-    def derivatives(self, f, t) -> Derivatives:
+    def derivatives(self, f: np.ndarray, t: np.ndarray) -> Derivatives:
         z = t * f
         value = log_ndtr(z)
         r = np.exp(-0.5 * z * z - 0.5 * LOG_2PI - value)
         return Derivatives(value, t * r, -r * (r + z), t * r * ((2 * r + z) * (r + z) - 1))
 
-    def tilted(self, mean, variance, t) -> Tilted:
+    def tilted(self, mean: np.ndarray, variance: np.ndarray, t: np.ndarray) -> Tilted:
         scale = np.sqrt(1 + variance)
         value, first, second, _ = self.derivatives(mean / scale, t)
         return Tilted(value, first / scale, second / scale**2)
 
-    def probability(self, mean, variance) -> np.ndarray:
+    def probability(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         return ndtr(mean / np.sqrt(1 + variance))
 
     closed_form = probability
 
 
-class Gaussian(Likelihood):
-    """p(t | f) = N(t | f, noise): every inference must then be exact."""
-
-    name = "gaussian"
-
-    def __init__(self, noise: float):
-        self.noise = noise
-
-    def derivatives(self, f, t) -> Derivatives:
-        away, flat = (t - f) / self.noise, np.zeros_like(t * f)
-        value = -0.5 * (self.noise * away**2 + LOG_2PI + np.log(self.noise))
-        return Derivatives(value, away, flat - 1 / self.noise, flat)
-
-    def tilted(self, mean, variance, t) -> Tilted:
-        return Tilted(*Gaussian(self.noise + variance).derivatives(mean, t)[:3])
-
-    def expected(self, mean, variance, t) -> Expected:
-        value, first, second, _ = self.derivatives(mean, t)
-        return Expected(value + 0.5 * variance * second, first, 0.5 * second)
+LINKS: dict[str, type[Likelihood]] = {"logistic": Logistic, "probit": Probit}
 
 
-LINKS: dict[str, type[Logistic] | type[Probit]] = {"logistic": Logistic, "probit": Probit}
+# -- quadrature ------------------------------------------------------------------------------------------------------
 
 
 @functools.cache
-def _rule(count: int):
-    """Nodes and weights of Gauss and Legendre on [0, 1]."""
+def _gauss_legendre(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights on [0, 1]."""
     x, w = np.polynomial.legendre.leggauss(count)
     return (x + 1) / 2, w / 2
 
 
-def _nodes(mean, variance, t):
-    """z (n, nodes) and the logarithms of weights times N(z | 0, 1).
+def _nodes(mean: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes z (n, nodes) and the logarithms of their weights times N(z | 0, 1).
 
-    Panels are cut where f = mean + deviation z is one of CUTS. A factor p(t | f) moves the mass of a Gaussian towards
-    t by up to its variance, until f reaches zero: the range follows it.
+    Panels end where f = mean + deviation z is one of PANEL_EDGES. A factor p(t | f) shifts the mass of a Gaussian
+    towards t by up to its variance, until f reaches zero; the range of integration shifts with it.
     """
     deviation = np.sqrt(variance)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        moved = np.where(deviation > 0, np.minimum(deviation, np.maximum(-t * mean, 0.0) / deviation), 0.0)
-        cuts = [np.nan_to_num((edge - mean) / deviation, nan=0.0, posinf=1e300, neginf=-1e300) for edge in CUTS]
-    low, high = t * moved - REACH, t * moved + REACH
+        shift = np.where(deviation > 0, np.minimum(deviation, np.maximum(-t * mean, 0.0) / deviation), 0.0)
+        cuts = [np.nan_to_num((edge - mean) / deviation, nan=0.0, posinf=1e300, neginf=-1e300) for edge in PANEL_EDGES]
+    low, high = t * shift - HALF_WIDTH, t * shift + HALF_WIDTH
     edges = [low, *(np.clip(cut, low, high) for cut in cuts), high]
     panels, weights = [], []
-    for (left, right), count in zip(itertools.pairwise(edges), COUNTS, strict=True):
-        x, w = _rule(count)
+    for (left, right), count in zip(itertools.pairwise(edges), PANEL_NODES, strict=True):
+        x, w = _gauss_legendre(count)
         panels.append(left[:, None] + (right - left)[:, None] * x)
         weights.append((right - left)[:, None] * w)
     z = np.concatenate(panels, axis=1)
@@ -177,5 +166,58 @@ def _nodes(mean, variance, t):
         return z, np.log(np.concatenate(weights, axis=1)) - 0.5 * z**2 - 0.5 * LOG_2PI
 
 
-def _at(mean, variance, z):
+def _at(mean: np.ndarray, variance: np.ndarray, z: np.ndarray) -> np.ndarray:
     return mean[:, None] + np.sqrt(variance)[:, None] * z
+
+
+# -- the logistic link as a mixture of probits -----------------------------------------------------------------------
+
+
+def with_fast_integrals(likelihood: Likelihood) -> Likelihood:
+    """The same likelihood with faster integrals, accurate to 1e-9 in absolute terms."""
+    return ProbitMixture() if type(likelihood) is Logistic else likelihood
+
+
+class ProbitMixture(Logistic):
+    """The logistic link with integrals in closed form, through sigma(f) = sum w Phi(f / scale).
+
+    Many times faster than quadrature. The error is 1e-9 in absolute terms, so smaller probabilities in the tails have
+    no correct digits.
+    """
+
+    def probability(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        out = np.zeros(np.broadcast_shapes(np.shape(mean), np.shape(variance)))
+        for weight, scale in zip(*probit_mixture(), strict=True):
+            out += weight * ndtr(mean / np.sqrt(scale**2 + variance))
+        return out
+
+    def tilted(self, mean: np.ndarray, variance: np.ndarray, t: np.ndarray) -> Tilted:
+        weights, scales = (part[:, None] for part in probit_mixture())
+        scale = np.sqrt(scales**2 + variance)
+        u = t * mean / scale
+        logs = log_ndtr(u)
+        r = np.exp(-0.5 * u * u - 0.5 * LOG_2PI - logs) / scale  # derivative of the logarithm of each component
+        logs += np.log(weights)
+        top = logs.max(axis=0)
+        share = np.exp(logs - top)
+        total = share.sum(axis=0)
+        share /= total
+        first = (share * r).sum(axis=0)
+        return Tilted(top + np.log(total), t * first, -(share * r * u / scale).sum(axis=0) - first**2)
+
+
+@functools.cache
+def probit_mixture(count: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and scales with sigma(f) = sum w Phi(f / scale), to 1e-9.
+
+    A logistic variable is a normal one whose standard deviation is 2 k, k from Kolmogorov's distribution (Andrews and
+    Mallows 1974). Its density vanishes so fast at both ends that the trapezoidal rule over ln k has hardly an error.
+    """
+    log_k = np.linspace(math.log(0.2832), math.log(2.7825), count)
+    k, j = np.exp(log_k), np.arange(1, 30)[:, None]
+    # Two series for the density: one converges for large k, the other for small.
+    large = 8 * k * np.sum((-1.0) ** (j + 1) * j**2 * np.exp(-2 * j**2 * k**2), axis=0)
+    a = (2 * j - 1) ** 2 * math.pi**2 / 8
+    small = math.sqrt(2 * math.pi) * np.sum(np.exp(-a / k**2) * (2 * a / k**4 - 1 / k**2), axis=0)
+    weights = k * np.where(k > 0.8, large, small)
+    return weights / weights.sum(), 2 * k

@@ -1,12 +1,13 @@
-"""The mean of a process before data: a number, a function of the input, or a constant nobody knows."""
+"""Prior mean of a process: a number, a function of the input, or an unknown constant."""
 
 import dataclasses
 import reprlib
+from typing import Any
 
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import count_rows
+from mercer.core.inputs import Inputs, count_rows
 from mercer.core.precision import concretely
 from mercer.kernels.base import Kernel
 from mercer.kernels.functions import RowFunction
@@ -16,14 +17,15 @@ UNKNOWN = "unknown"
 
 @dataclasses.dataclass(frozen=True)
 class MeanFunction:
-    """m(x), evaluated at many inputs: (n,); beside it, with ``unknown``, a constant with a flat prior."""
+    """m(x), evaluated at many inputs: (n,). With ``unknown``, plus a constant with a flat prior."""
 
     constant: float = 0.0
     function: RowFunction | None = None
     unknown: bool = False
 
     @classmethod
-    def of(cls, mean) -> "MeanFunction":
+    def of(cls, mean: Any) -> "MeanFunction":
+        """From user input: a number, a function of one input, UNKNOWN, or a `MeanFunction`."""
         if isinstance(mean, MeanFunction):
             return mean
         if callable(mean) and not isinstance(mean, Kernel):
@@ -36,12 +38,12 @@ class MeanFunction:
             value = np.nan
         if not np.isfinite(value):
             raise ParameterError(
-                f"mean must be a finite number, a function of one input, or {UNKNOWN!r} for a constant that the data "
-                f"are to tell; got {reprlib.repr(mean)}."
+                f"mean must be a finite number, a function of one input, or {UNKNOWN!r} for a constant to be estimated "
+                f"from the data; got {reprlib.repr(mean)}."
             )
         return cls(constant=value)
 
-    def __call__(self, X) -> np.ndarray:
+    def __call__(self, X: Inputs) -> np.ndarray:
         if self.function is None:
             return np.full(count_rows(X), self.constant)
         with concretely():
@@ -53,11 +55,11 @@ class MeanFunction:
             )
         return values[:, 0].copy()
 
-    def columns(self, X) -> np.ndarray:
-        """H (n, q): what multiplies the coefficients nobody knows."""
+    def columns(self, X: Inputs) -> np.ndarray:
+        """Design matrix H (n, q) of the unknown coefficients."""
         return np.ones((count_rows(X), int(self.unknown)))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if self.unknown:
             return repr(UNKNOWN)
         return repr(self.constant) if self.function is None else repr(self.function)

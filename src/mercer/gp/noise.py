@@ -28,7 +28,7 @@ class Noise(abc.ABC):
 
     @property
     def size(self) -> int:
-        """How many parameters are learned."""
+        """Number of learned parameters."""
         return len(self.names)
 
     @abc.abstractmethod
@@ -40,15 +40,15 @@ class Noise(abc.ABC):
         return np.zeros(0)
 
     def start(self, variance: float) -> np.ndarray:
-        """``free`` where learning may begin."""
+        """``free`` to start learning from."""
         return np.zeros(0)
 
     def floor(self) -> np.ndarray:
         """Lower bounds on ``free``."""
         return np.full(self.size, -np.inf)
 
-    def loosened(self, free: np.ndarray, least: float) -> np.ndarray | None:
-        """``free`` raised so that the variance is ``least``; None if it is about that large, or is not learned."""
+    def raised_to(self, variance: float, free: np.ndarray) -> np.ndarray | None:
+        """``free`` at which the learned variance is ``variance``; None if it is about that large, or not learned."""
         return None
 
     def amplitude(self) -> np.ndarray | None:
@@ -60,7 +60,7 @@ class Noise(abc.ABC):
         return 0.0, np.zeros(self.size)
 
     def parameters(self, free: np.ndarray, unit: float) -> dict[str, Any]:
-        """Values by name, for a target whose variances are ``unit`` times as large."""
+        """Values by name, for a target whose variance is ``unit`` times as large."""
         return {}
 
     def take(self, rows: Any) -> "Noise":
@@ -68,11 +68,11 @@ class Noise(abc.ABC):
         return self
 
     def scaled(self, unit: float) -> "Noise":
-        """The same for a target whose variances are ``unit`` times as large."""
+        """The same noise for a target whose variance is ``unit`` times as large."""
         return self
 
-    def held_above(self, least: float) -> "Noise":
-        """Copy with the lower bound on the learned variance set to ``least``."""
+    def bounded_below(self, min_variance: float) -> "Noise":
+        """Copy with a lower bound on the learned variance."""
         return self
 
     @property
@@ -83,10 +83,10 @@ class Noise(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearnedNoise(Noise):
-    """One variance for all rows, learned, not below ``least``. ``prior`` is the density of ``unit`` times
-    the variance."""
+    """One learned variance for all rows, at least ``min_variance``. ``prior`` is the density of ``unit`` times the
+    variance."""
 
-    least: float = 0.0
+    min_variance: float = 0.0
     prior: Prior | None = None
     unit: float = 1.0
     names = ("noise",)
@@ -102,10 +102,10 @@ class LearnedNoise(Noise):
         return np.array([math.log(variance)])
 
     def floor(self) -> np.ndarray:
-        return np.array([math.log(self.least) if self.least > 0 else -np.inf])
+        return np.array([math.log(self.min_variance) if self.min_variance > 0 else -np.inf])
 
-    def loosened(self, free: np.ndarray, least: float) -> np.ndarray | None:
-        return None if free[0] > math.log(least) - 0.5 else np.array([math.log(least)])
+    def raised_to(self, variance: float, free: np.ndarray) -> np.ndarray | None:
+        return None if free[0] > math.log(variance) - 0.5 else np.array([math.log(variance)])
 
     def amplitude(self) -> np.ndarray | None:
         return np.array([True])
@@ -127,15 +127,15 @@ class LearnedNoise(Noise):
         return {"noise": math.exp(free[0]) * unit}
 
     def scaled(self, unit: float) -> "Noise":
-        return dataclasses.replace(self, least=self.least * unit, unit=self.unit / unit)
+        return dataclasses.replace(self, min_variance=self.min_variance * unit, unit=self.unit / unit)
 
-    def held_above(self, least: float) -> "Noise":
-        return dataclasses.replace(self, least=least)
+    def bounded_below(self, min_variance: float) -> "Noise":
+        return dataclasses.replace(self, min_variance=min_variance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CommonNoise(Noise):
-    """One variance for all rows, given."""
+    """One given variance for all rows."""
 
     variance: float
 
@@ -155,7 +155,7 @@ class CommonNoise(Noise):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowNoise(Noise):
-    """One variance for each row, given."""
+    """One given variance per row."""
 
     values: np.ndarray
 
@@ -187,13 +187,12 @@ def as_noise(noise: Any, n: int) -> Noise:
 
 
 def as_variances(noise: Any, n: int) -> np.ndarray:
-    """A number, or one for each row, as (n,)."""
+    """A variance, or one per row, as a new array (n,)."""
+    single = np.ndim(noise) == 0 if isinstance(noise, np.ndarray | jax.Array) else not hasattr(noise, "__len__")
     try:
-        values = np.full(n, float(noise)) if np.ndim(noise) == 0 else as_vector(noise, n, "noise")
-    except (TypeError, ValueError) as error:
-        raise ParameterError(
-            f"noise is None, a variance, {n} variances (one per row) or a prior; got {reprlib.repr(noise)}."
-        ) from (error if isinstance(error, DataError) else None)
-    if not np.isfinite(values).all() or (values < 0).any():
-        raise ParameterError(f"noise variances must be finite and nonnegative; got {reprlib.repr(noise)}.")
+        values = as_vector(np.full(n, noise) if single else noise, n, "noise").copy()
+    except DataError as error:
+        raise ParameterError(f"{error} Expected: one noise variance, or {n}, one per row.") from error
+    if (values < 0).any():
+        raise ParameterError(f"noise is a variance and must not be negative; got {reprlib.repr(noise)}.")
     return values

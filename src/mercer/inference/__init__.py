@@ -1,3 +1,3 @@
-"""Posteriors of latent functions seen through a likelihood. Importing it registers the inferences of `methods`."""
+"""Posteriors of latent functions behind class labels. Importing the package registers the methods of `methods`."""
 
 from mercer.inference import methods  # noqa: F401

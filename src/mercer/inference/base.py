@@ -1,18 +1,27 @@
 """Interface of inference methods for classification, and of the posteriors they return.
 
-`register` makes the name of a method known, to ``inference=`` and to the tests of what all of them promise.
+`register` makes a method available by name, to ``inference=`` and to the tests that every method must pass.
 """
 
 import abc
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from mercer.core.errors import ParameterError
+from mercer.core.inputs import Inputs
 from mercer.core.registry import check_free
-from mercer.gp.likelihood import LINKS
+from mercer.gp.likelihood import LINKS, Likelihood
+from mercer.kernels.base import Kernel
+
+if TYPE_CHECKING:  # these modules import this one
+    from mercer.inference.sampling.draws import Draws, Progress
+    from mercer.inference.sites import Covariance
+
+# (inverse, a) -> sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, for one kernel
+Contraction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class LabelPosterior(abc.ABC):
@@ -22,30 +31,32 @@ class LabelPosterior(abc.ABC):
     """
 
     @abc.abstractmethod
-    def moments(self, Z) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent function: (s,), (s,); (s, C) each for more than two classes."""
 
     @abc.abstractmethod
-    def class_probabilities(self, Z, likelihood) -> np.ndarray:
+    def class_probabilities(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
         """(s, C), the integral over the latent function (PRML 6.76)."""
 
     @abc.abstractmethod
-    def left_out(self, covariances: Callable[[], list], codes, likelihood) -> np.ndarray:
-        """Class probabilities of each training row from all the others: (n, C). ``covariances()`` are those of the
-        training rows, one shared or one per class, computed on demand."""
+    def left_out(
+        self, covariances: "Callable[[], list[Covariance]]", codes: np.ndarray, likelihood: Likelihood
+    ) -> np.ndarray:
+        """Leave-one-out class probabilities of the training rows: (n, C). ``covariances()`` are those of the training
+        rows, one shared or one per class, computed on demand."""
 
     @abc.abstractmethod
     def consistent(self) -> bool:
-        """Whether its parts fit together, for `mercer.load`."""
+        """Whether types and shapes agree, for `mercer.load`."""
 
-    def closed_form(self, Z, likelihood) -> np.ndarray:
+    def closed_form(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
         """MacKay's approximation of the integral (PRML 4.153): (s, 2)."""
         raise ParameterError(
             "the closed form is for two classes with a Gaussian posterior; omit closed_form to integrate by quadrature."
         )
 
-    def most_probable(self, Z, likelihood) -> np.ndarray:
-        """The code of the most probable class: (s,)."""
+    def most_probable(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
+        """Code of the most probable class: (s,)."""
         return self.class_probabilities(Z, likelihood).argmax(axis=1)
 
 
@@ -57,9 +68,9 @@ class Approximation(Protocol):
     iterations: int
     converged: bool
 
-    def slope(self, contracts) -> np.ndarray:
-        """d ln Z / d theta, concatenated over kernels. ``contracts`` has one function per kernel, (inverse, a) ->
-        sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta. Call at most once: it overwrites its matrices."""
+    def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
+        """d ln Z / d theta, concatenated over kernels, from one contraction per kernel. Call at most once: it
+        overwrites its matrices."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,14 +80,14 @@ class Inference(abc.ABC):
 
     classes: int = 2
     link: str = "logistic"
-    name: ClassVar[str]  # of ``inference=``
+    name: ClassVar[str]  # for ``inference=``
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posteriors, which files may hold
-    draws: ClassVar[bool] = False  # whether it samples
-    holds_for_small: ClassVar[bool] = False  # its multiclass evidence is reliable for small latent variance only
+    samples: ClassVar[bool] = False  # whether the posterior is made of draws
+    needs_small_variance: ClassVar[bool] = False  # its evidence for more than two classes is biased otherwise
 
     @property
-    def likelihood(self):
-        """Of two classes."""
+    def likelihood(self) -> Likelihood:
+        """Likelihood of two classes."""
         return LINKS[self.link]()
 
     def refusal(self) -> str | None:
@@ -85,35 +96,44 @@ class Inference(abc.ABC):
             return f"y has {self.classes} classes; with more than two, link must be 'logistic' (softmax)."
         return None
 
-    def teacher(self) -> "Inference":
+    def for_learning(self) -> "Inference":
         """The method whose evidence is maximised to learn parameters."""
         return self
 
     @abc.abstractmethod
-    def __call__(self, covariances: list, codes, start=None, gradient: bool = True) -> Any:
-        """The `Approximation` at these covariances (`latent.Covariance`), one shared or one per class; None if they are
-        not positive definite. ``start``: an earlier one to begin at. ``gradient``: whether its slope will be wanted."""
+    def __call__(
+        self, covariances: "list[Covariance]", codes: np.ndarray, start: Any = None, gradient: bool = True
+    ) -> Approximation | None:
+        """Approximate the posterior at these covariances, one shared or one per class; None if they are not positive
+        definite. ``start``: an earlier result to start from. ``gradient``: whether its slope will be needed."""
 
-    def sample(self, kernels, X, codes, jointly: bool, rng, progress) -> Any:
-        """Draws, if it samples; ``jointly`` with the parameters."""
+    def sample(
+        self, kernels: list[Kernel], X: Inputs, codes: np.ndarray, jointly: bool, rng: np.random.Generator,
+        progress: "Progress | None",
+    ) -> "Draws | None":  # fmt: skip
+        """Posterior draws, ``jointly`` with the parameters or at the given ones; None if the method does not sample or
+        a covariance is not positive definite."""
         return None
 
     @abc.abstractmethod
-    def posterior(self, found, kernels, X, draws=None) -> tuple[LabelPosterior, dict[str, Any]]:
-        """What predicts, from an approximation or from draws, and how inference went: "converged", and the like."""
+    def posterior(
+        self, found: Any, kernels: list[Kernel], X: Inputs, draws: "Draws | None" = None
+    ) -> tuple[LabelPosterior, dict[str, Any]]:
+        """The posterior that predicts, from the result ``found`` of `__call__` or from draws, and diagnostics:
+        "converged" and the like."""
 
 
 INFERENCES: dict[str, type[Inference]] = {}
 
 
 def register(cls: type[Inference]) -> type[Inference]:
-    """Class decorator: make the method known by its name."""
+    """Class decorator: make the method available by its name."""
     check_free(INFERENCES, cls.name, cls)
     INFERENCES[cls.name] = cls
     return cls
 
 
-def named(name: str, **settings) -> Inference:
+def named(name: str, **settings: Any) -> Inference:
     """The method with this name, with those of the settings that it has."""
     if name not in INFERENCES:
         raise ParameterError(f"no inference method is registered as {name!r}; import the module that registers it.")

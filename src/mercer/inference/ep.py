@@ -1,85 +1,96 @@
-"""Expectation propagation: each site made to match the moments of what it stands for (Minka 2001; RW06 3.6)."""
+"""Expectation propagation: each site matches the moments of its tilted distribution (Minka 2001; RW06 3.6)."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
+from mercer.gp.likelihood import Likelihood
+from mercer.inference.anderson import AndersonMixing
 from mercer.inference.laplace import laplace
-from mercer.inference.latent import Covariance, Mixing, SiteApproximation, SiteFactor
+from mercer.inference.sites import Covariance, SiteApproximation, SiteFactor, cavity
 
-MOST_SWEEPS = 300
-TOLERANCE = 1e-8  # how far moments may be from what they should be, in standard deviations
-ON_THE_WAY = 3e-5  # the same while parameters are learned: the evidence is then right to the square of it
-GOOD_ENOUGH = 1e-4
+MAX_SWEEPS = 300
+MIN_STEP = 1e-3
+# Moment mismatches in standard deviations: at a fixed point; while parameters are learned, when the evidence has an
+# error of the order of their square; and above which the iteration has not converged.
+TOLERANCE, LEARNING_TOLERANCE, MAX_MISMATCH = 1e-8, 3e-5, 1e-4
+# A sweep may increase the mismatch by this factor, and this many may do so in a row, before the step is halved.
+MAX_INCREASE, MAX_INCREASES = 3, 3
+MIN_TILTED_SHARE = 1e-12  # of a tilted variance relative to its cavity's
 
 
-def ep(K: Covariance, t, likelihood, start: SiteApproximation | None = None, gradient: bool = True):
-    """Sites by expectation propagation, all at once in every sweep, and the evidence. None where K is no covariance.
+def ep(
+    K: Covariance, t: np.ndarray, likelihood: Likelihood, start: SiteApproximation | None = None, gradient: bool = True
+) -> SiteApproximation | None:
+    """Sites by parallel expectation propagation, and the evidence. None if K is not positive semidefinite.
 
-    A sweep takes one Cholesky factor and one inverse: n^3 flops in matrix products, where RW06 Alg 3.5 updates one site
-    after the other by n rank-one changes. Sites that move together may overshoot, or creep: the next ones are mixed
-    from the last few sweeps so that the mismatch, were it linear, would vanish (Anderson 1965). A mixture that makes it
-    worse is forgotten, and the step from the best sweep so far is halved.
+    A sweep updates all sites at once: one Cholesky factor and one inverse, n^3 flops in matrix products, where RW06
+    Alg 3.5 updates one site after the other by n rank-one changes. Parallel updates may overshoot or converge slowly,
+    so they are accelerated by Anderson mixing. If that increases the mismatch, the memory is cleared and the step from
+    the best sweep so far is halved.
 
-    It begins at the sites of ``start``, else at Laplace's, which are near and always to be had; from no sites at all,
-    wide priors make it overshoot. Where one start does not lead to a fixed point, the next one may.
+    The iteration starts from the sites of ``start``, or from Laplace's, which are close and always available; from
+    zero sites it overshoots if the prior is wide. If one start does not lead to a fixed point, the next is tried.
     """
-    starts = [
-        lambda: None if start is None or start.S.shape != (K.n,) else np.stack([start.S, start.nu]),
-        lambda: (near := laplace(K, t, likelihood, gradient=False)) and np.stack([near.S, near.nu]),
-        lambda: np.zeros((2, K.n)),
-    ]
     best: Sweep | None = None
     last: Sweep | None = None
     sweeps = 0
-    for begin in starts:
-        x = begin()
-        if x is None and begin is starts[1]:
-            break  # Laplace's method has no answer only where K is no covariance
-        found = None if x is None else _to_fixed_point(K, x, t, likelihood, ON_THE_WAY if gradient else TOLERANCE)
+    for x in _starts(K, t, likelihood, start):
+        found = _fixed_point(K, x, t, likelihood, LEARNING_TOLERANCE if gradient else TOLERANCE)
         if found is None:
             continue
-        sweeps += found[2]
-        if best is None or found[0].off < best.off:
+        last, sweeps = found[1], sweeps + found[2]
+        if best is None or found[0].mismatch < best.mismatch:
             best = found[0]
-        last = found[1]
-        if best.off < GOOD_ENOUGH:
+        if best.mismatch < MAX_MISMATCH:
             break
-    return best and best.result(K, sweeps, keep_inverse=gradient and best is last)
+    return None if best is None else best.result(K, sweeps, keep_factor=gradient and best is last)
 
 
-def _to_fixed_point(K, x, t, likelihood, tolerance):
-    """The best sweep from sites x = (S, nu), (2, n), the last one, and how many there were; None if there is none."""
-    step, mixing, worse = 1.0, Mixing(), 0
-    best: Sweep | None = None
-    here: Sweep | None = None
-    for sweep in range(1, MOST_SWEEPS + 1):  # noqa: B007
-        here = Sweep.at(K, x[0], x[1], t, likelihood)
-        if best is None:
-            if here is None:
-                return None
-            best = here
-        # A mismatch may grow a little, and recover.
-        worse = 0 if here is not None and here.off <= best.off else worse + 1
-        if here is not None and here.off < 3 * best.off and worse <= 3:
-            best = here if here.off <= best.off else best
-            if here.off < tolerance:
+def _starts(
+    K: Covariance, t: np.ndarray, likelihood: Likelihood, start: SiteApproximation | None
+) -> Iterator[np.ndarray]:
+    """Sites (S, nu), (2, n), to start from; none after Laplace's method has failed, so that K has no factor."""
+    if start is not None and start.S.shape == (K.n,):
+        yield np.stack([start.S, start.nu])
+    mode = laplace(K, t, likelihood, gradient=False)
+    if mode is not None:
+        yield np.stack([mode.S, mode.nu])
+        yield np.zeros((2, K.n))
+
+
+def _fixed_point(
+    K: Covariance, x: np.ndarray, t: np.ndarray, likelihood: Likelihood, tolerance: float
+) -> "tuple[Sweep, Sweep | None, int] | None":
+    """The best sweep from sites x, the last one, and their number; None if the first one fails."""
+    here = best = Sweep.at(K, x[0], x[1], t, likelihood)
+    if best is None:
+        return None
+    step, mixing, increases, sweeps = 1.0, AndersonMixing(), 0, 1
+    while True:
+        increases = 0 if here is not None and here.mismatch <= best.mismatch else increases + 1
+        if here is not None and here.mismatch < MAX_INCREASE * best.mismatch and increases <= MAX_INCREASES:
+            best = here if here.mismatch <= best.mismatch else best
+            if here.mismatch < tolerance or sweeps == MAX_SWEEPS:
                 break
             step = min(1.0, 1.2 * step)
-            x = mixing.next(np.stack([here.S, here.nu]), here.change, step, np.stack([here.v, np.sqrt(here.v)]))
+            scale = np.stack([here.v, np.sqrt(here.v)])
+            x = mixing.next(np.stack([here.S, here.nu]), here.change, scale, step)
         else:
             step /= 2
-            if step < 1e-3:
+            if step < MIN_STEP or sweeps == MAX_SWEEPS:
                 break
-            mixing, worse = Mixing(), 0
+            mixing, increases = AndersonMixing(), 0
             x = np.stack([best.S, best.nu]) + step * best.change
-        x[0] = np.maximum(x[0], 0.0)
-    return best, here, sweep
+        here = Sweep.at(K, np.maximum(x[0], 0.0), x[1], t, likelihood)
+        sweeps += 1
+    return best, here, sweeps
 
 
 @dataclasses.dataclass(eq=False)
 class Sweep:
-    """The posterior at given sites, and what the tilted distributions make of them."""
+    """The posterior at given sites, and the change of the sites that matches the tilted moments."""
 
     S: np.ndarray
     nu: np.ndarray
@@ -87,42 +98,42 @@ class Sweep:
     mean: np.ndarray
     v: np.ndarray
     change: np.ndarray
-    off: float
+    mismatch: float
     value: float
     factor: SiteFactor
 
     @staticmethod
-    def at(K, S, nu, t, likelihood) -> "Sweep | None":
+    def at(K: Covariance, S: np.ndarray, nu: np.ndarray, t: np.ndarray, likelihood: Likelihood) -> "Sweep | None":
+        """One sweep from sites (S, nu); None if it has no finite value."""
         factor = K.factor(S)
         if factor is None:
             return None
         a = factor.weights(nu)
         mean = K.times(a)
         v = factor.variance()
-        # The cavity: what all other sites say of f_i.
-        left = np.maximum(1 - S * v, 1e-12)
-        v_cavity, m_cavity = v / left, (mean - v * nu) / left
+        m_cavity, v_cavity = cavity(mean, v, S, a)
         tilted = likelihood.tilted(m_cavity, v_cavity, t)
-        curved = np.maximum(-tilted.second, 0.0)
-        remaining = np.maximum(1 - curved * v_cavity, 1e-12)
-        new = np.stack([curved / remaining, (tilted.first + curved * m_cavity) / remaining])
-        # How far moments of q are from those of the tilted distributions, in standard deviations.
-        off = max(
+        curvature = np.maximum(-tilted.second, 0.0)
+        share = np.maximum(1 - curvature * v_cavity, MIN_TILTED_SHARE)
+        new = np.stack([curvature / share, (tilted.first + curvature * m_cavity) / share])
+        # Distance of the moments of q from those of the tilted distributions, in standard deviations.
+        mismatch = max(
             np.max(np.abs(m_cavity + v_cavity * tilted.first - mean) / np.sqrt(v)),
-            np.max(np.abs(v_cavity * remaining / v - 1)),
+            np.max(np.abs(v_cavity * share / v - 1)),
         )
         spread = 1 + S * v_cavity
         sites = tilted.log_z + 0.5 * np.log(spread)
         sites -= (nu**2 * v_cavity + 2 * nu * m_cavity - S * m_cavity**2) / (2 * spread)
         value = -0.5 * factor.log_det + 0.5 * float(nu @ mean) + float(sites.sum())
-        if not np.isfinite(off + value):
+        if not np.isfinite(mismatch + value):
             return None
-        return Sweep(S, nu, a, mean, v, new - np.stack([S, nu]), float(off), value, factor)
+        return Sweep(S, nu, a, mean, v, new - np.stack([S, nu]), float(mismatch), value, factor)
 
-    def result(self, K, sweeps, keep_inverse: bool) -> SiteApproximation | None:
-        factor = self.factor if keep_inverse else K.factor(self.S)
+    def result(self, K: Covariance, sweeps: int, keep_factor: bool) -> SiteApproximation | None:
+        """Approximation at these sites. The factor can be kept, half inverted, if no later sweep has overwritten it."""
+        factor = self.factor if keep_factor else K.factor(self.S)
         if factor is None:
             return None
         return SiteApproximation(
-            self.value, self.a, self.mean, self.S, self.nu, factor, sweeps, bool(self.off < GOOD_ENOUGH)
+            self.value, self.a, self.mean, self.S, self.nu, factor, sweeps, bool(self.mismatch < MAX_MISMATCH)
         )

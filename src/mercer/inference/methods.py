@@ -5,16 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from mercer.inference import softmax, variational
-from mercer.inference.base import Inference, LabelPosterior, register
-from mercer.inference.chains import draw_labels, told
+from mercer.core.inputs import Inputs
+from mercer.inference.base import Approximation, Inference, LabelPosterior, register
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
-from mercer.inference.latent import LatentPosterior
-from mercer.inference.sampled import SampledPosterior
-from mercer.inference.softmax_posterior import SoftmaxPosterior
+from mercer.inference.sampling.draws import Draws, Progress
+from mercer.inference.sampling.labels import sample_label_latents
+from mercer.inference.sampling.posterior import SampledPosterior
+from mercer.inference.sites import Covariance, LatentPosterior
+from mercer.inference.softmax.laplace import softmax_laplace
+from mercer.inference.softmax.posterior import SoftmaxPosterior
+from mercer.inference.softmax.variational import softmax_variational
+from mercer.inference.variational import BOUNDS
+from mercer.kernels.base import Kernel
 
-MOST_WORK = 7 * 2500.0**3  # C n^3 above which "auto" uses Laplace's method
+MAX_AUTO_WORK = 7 * 2500.0**3  # C n^3 above which "auto" uses Laplace's method
 
 
 class GaussianInference(Inference):
@@ -22,7 +27,9 @@ class GaussianInference(Inference):
 
     parts = (LatentPosterior, SoftmaxPosterior)
 
-    def posterior(self, found, kernels, X, draws=None) -> tuple[LabelPosterior, dict[str, Any]]:
+    def posterior(
+        self, found: Any, kernels: list[Kernel], X: Inputs, draws: Draws | None = None
+    ) -> tuple[LabelPosterior, dict[str, Any]]:
         numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
         if self.classes > 2:
             return SoftmaxPosterior.of(found, kernels, X), numerics
@@ -35,11 +42,13 @@ class Laplace(GaussianInference):
     """A Gaussian at the mode of the posterior (PRML 6.4.6; RW06 3.4, 3.5)."""
 
     name = "laplace"
-    holds_for_small = True
+    needs_small_variance = True
 
-    def __call__(self, covariances, codes, start=None, gradient=True):
+    def __call__(
+        self, covariances: list[Covariance], codes: np.ndarray, start: Any = None, gradient: bool = True
+    ) -> Approximation | None:
         if self.classes > 2:
-            return softmax.laplace(covariances, codes, start, gradient, classes=self.classes)
+            return softmax_laplace(covariances, codes, start, gradient, classes=self.classes)
         return laplace(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 
@@ -58,7 +67,9 @@ class ExpectationPropagation(GaussianInference):
             )
         return super().refusal()
 
-    def __call__(self, covariances, codes, start=None, gradient=True):
+    def __call__(
+        self, covariances: list[Covariance], codes: np.ndarray, start: Any = None, gradient: bool = True
+    ) -> Approximation | None:
         return ep(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 
@@ -76,13 +87,15 @@ class Variational(GaussianInference):
             return "bound='local' bounds the logistic sigmoid of two classes; take bound='gaussian'."
         return super().refusal()
 
-    def teacher(self) -> Inference:
+    def for_learning(self) -> Inference:
         return self if self.classes == 2 else Laplace(self.classes)
 
-    def __call__(self, covariances, codes, start=None, gradient=True):
+    def __call__(
+        self, covariances: list[Covariance], codes: np.ndarray, start: Any = None, gradient: bool = True
+    ) -> Approximation | None:
         if self.classes > 2:
-            return softmax.variational(covariances, codes, start, gradient, classes=self.classes)
-        return getattr(variational, self.bound)(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
+            return softmax_variational(covariances, codes, start, gradient, classes=self.classes)
+        return BOUNDS[self.bound](covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 
 @register
@@ -93,28 +106,38 @@ class MarkovChains(Inference):
 
     name = "mcmc"
     parts = (SampledPosterior,)
-    draws = True
+    samples = True
     n_samples: int = 1000
 
-    def teacher(self) -> Inference:
+    def for_learning(self) -> Inference:
         return ExpectationPropagation(2, self.link) if self.classes == 2 else Laplace(self.classes)
 
-    def __call__(self, covariances, codes, start=None, gradient=True):
-        return self.teacher()(covariances, codes, start, gradient)
+    def __call__(
+        self, covariances: list[Covariance], codes: np.ndarray, start: Any = None, gradient: bool = True
+    ) -> Approximation | None:
+        return self.for_learning()(covariances, codes, start, gradient)
 
-    def sample(self, kernels, X, codes, jointly, rng, progress):
-        settings = {"n_samples": self.n_samples, "rng": rng, "progress": progress}
-        return draw_labels(kernels, X, codes, self.classes, self.likelihood, jointly, **settings)
+    def sample(
+        self, kernels: list[Kernel], X: Inputs, codes: np.ndarray, jointly: bool, rng: np.random.Generator,
+        progress: Progress | None,
+    ) -> Draws | None:  # fmt: skip
+        return sample_label_latents(
+            kernels, X, codes, self.classes, self.likelihood, jointly, n_samples=self.n_samples, rng=rng,
+            progress=progress,
+        )  # fmt: skip
 
-    def posterior(self, found, kernels, X, draws=None) -> tuple[LabelPosterior, dict[str, Any]]:
-        return SampledPosterior.of(kernels[0] if len(kernels) == 1 else tuple(kernels), X, draws), told(draws)
+    def posterior(
+        self, found: Any, kernels: list[Kernel], X: Inputs, draws: Draws | None = None
+    ) -> tuple[LabelPosterior, dict[str, Any]]:
+        assert draws is not None
+        return SampledPosterior.of(kernels[0] if len(kernels) == 1 else tuple(kernels), X, draws), draws.numerics()
 
 
 def automatic(n: int, classes: int) -> str:
-    """What inference="auto" takes for n rows: the method with the best probabilities, unless that takes minutes."""
-    return best(classes) if classes * float(n) ** 3 <= MOST_WORK else "laplace"
+    """Method of inference="auto" for n rows: the most accurate one, unless it would take minutes."""
+    return most_accurate(classes) if classes * float(n) ** 3 <= MAX_AUTO_WORK else "laplace"
 
 
-def best(classes: int) -> str:
-    """The method with the most accurate probabilities."""
+def most_accurate(classes: int) -> str:
+    """Method with the most accurate probabilities."""
     return "ep" if classes == 2 else "variational"

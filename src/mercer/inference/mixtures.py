@@ -1,21 +1,24 @@
 """Conditional densities that are mixtures of Gaussians: one mixture over the target for each query row (PRML 6.48).
 
-Kernel regression, mixtures of Gaussians over inputs and targets, and density estimates all end here: what is a mean,
-an interval, a density or a sample of such a mixture does not depend on where its weights came from.
+Predictions of kernel regression, of mixtures of Gaussians over inputs and targets, and of density estimates are of this
+kind; they differ in their weights and share their moments, densities, quantiles and samples.
 """
 
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from mercer.core.errors import ParameterError
 
 LOG_2PI = math.log(2 * math.pi)
-ENTRIES = 1 << 21  # of a temporary array
-CLOSE = 1e-12  # how near a quantile is when it is found, in standard deviations of the narrowest component
+MAX_ENTRIES = 1 << 21  # of a temporary array
+MAX_QUANTILE_STEPS = 200
+QUANTILE_TOLERANCE = 1e-12  # in standard deviations of the narrowest component
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,14 +27,14 @@ class Mixtures:
 
     Fields
     ------
-    weights : (s, C), each row of sum one.
-    means : (C, q), or (s, C, q) where they differ between rows.
+    weights : (s, C); each row sums to one.
+    means : (C, q), or (s, C, q) if they differ between rows.
     variances : (q,) of each target, in all components; (C, q) of each component; (C, q, q) full covariances; or
         (1, q, q), one full covariance in all components.
-    log_weights : (s, C), where they are known better than ``weights``, which may have underflowed.
+    log_weights : (s, C), if known more accurately than ``weights``, which may have underflowed.
 
-    Values of t come as (s, T, q), or as (1, T, q) for the same in all rows. Cost O(s T C q) each; temporary arrays are
-    small whatever T is.
+    Values of t are (s, T, q), or (1, T, q) if they are the same for all rows. Every method takes O(s T C q) flops and
+    bounded temporary memory.
 
     >>> two = Mixtures(np.array([[0.5, 0.5]]), np.array([[-1.0], [1.0]]), np.array([0.25]))
     >>> two.mean(), two.variance(), two.quantile([0.5])
@@ -60,19 +63,19 @@ class Mixtures:
 
     @functools.cached_property
     def _deviations(self) -> np.ndarray:
-        """Standard deviation of each target: (C, q), or (1, q) for all components."""
+        """Standard deviation of each target: (C, q), or (1, q) if shared by all components."""
         v = self.variances
         return np.sqrt(np.einsum("cii->ci", v) if v.ndim == 3 else np.atleast_2d(v))
 
     def _part(self, rows: slice) -> "Mixtures":
-        """Some of the rows."""
+        """A slice of the rows."""
         means = self.means[rows] if self.means.ndim == 3 else self.means
         logs = None if self.log_weights is None else self.log_weights[rows]
         return Mixtures(self.weights[rows], means, self.variances, logs)
 
     @classmethod
     def joined(cls, parts: "list[Mixtures]") -> "Mixtures":
-        """The rows of several, of the same components, after each other."""
+        """Concatenate the rows of several mixtures of the same components."""
         if len(parts) == 1:
             return parts[0]
         first = parts[0]
@@ -83,14 +86,14 @@ class Mixtures:
     # -- moments -----------------------------------------------------------------------------------------------------
 
     def mean(self) -> np.ndarray:
-        """sum_c w_ic m_c: (s, q). About the first of them, so that equal ones have their value for a mean."""
+        """sum_c w_ic m_c: (s, q). Relative to the first component, so that the mean of equal ones is exact."""
         if self.means.ndim == 2:
             return self.means[0] + self.weights @ (self.means - self.means[0])
         first = self.means[:, :1]
         return first[:, 0] + np.einsum("sc,scq->sq", self.weights, self.means - first)
 
     def variance(self) -> np.ndarray:
-        """sum_c w_ic (V_c + (m_c - mean_i)^2), the law of total variance: (s, q). Sums of squares: nothing cancels."""
+        """sum_c w_ic (V_c + (m_c - mean_i)^2), the law of total variance: (s, q). No cancellation."""
         W, mean = self.weights, self.mean()
         spread = np.empty_like(mean)
         for j in range(self.n_targets):
@@ -99,7 +102,7 @@ class Mixtures:
         return spread + (W.sum(axis=1, keepdims=True) if len(self._deviations) == 1 else W) @ self._deviations**2
 
     def covariance(self) -> np.ndarray:
-        """The same between targets: (s, q, q)."""
+        """Covariance of the targets: (s, q, q)."""
         W, mean, q = self.weights, self.mean(), self.n_targets
         v = self.variances if self.variances.ndim == 3 else np.einsum("cq,qr->cqr", self._deviations**2, np.eye(q))
         out = np.einsum("sc,cqr->sqr", W.sum(axis=1, keepdims=True) if len(v) == 1 else W, v)
@@ -115,39 +118,45 @@ class Mixtures:
 
     # -- densities ---------------------------------------------------------------------------------------------------
 
-    def density(self, t) -> np.ndarray:
+    def density(self, t: ArrayLike) -> np.ndarray:
         """p(t | x_i): (s, T)."""
         return np.exp(self.log_density(t))
 
-    def log_density(self, t) -> np.ndarray:
-        """ln p(t | x_i): (s, T). Finite however far t is from every component."""
+    def log_density(self, t: ArrayLike) -> np.ndarray:
+        """ln p(t | x_i): (s, T). Finite for every finite t."""
         return self._in_blocks(t, lambda part, t: part._log_density(t), ())
 
-    def cdf(self, t) -> np.ndarray:
-        """P(t_j <= value | x_i) of each target by itself: (s, T, q)."""
+    def cdf(self, t: ArrayLike) -> np.ndarray:
+        """Marginal P(t_j <= value | x_i) of each target: (s, T, q)."""
 
-        def cdf(part, t):
-            return np.stack([part._tail(t[..., j], j)[0] for j in range(self.n_targets)], axis=-1)
+        def cdf(part: Mixtures, t: np.ndarray) -> np.ndarray:
+            z = (
+                (t[..., j, None] - part.means[..., None, :, j]) / part._deviations[:, j] for j in range(self.n_targets)
+            )
+            return np.stack([np.einsum("sc,stc->st", part.weights, ndtr(each)) for each in z], axis=-1)
 
         return self._in_blocks(t, cdf, (self.n_targets,))
 
-    def _in_blocks(self, t, function, shape):
+    def _in_blocks(
+        self, t: ArrayLike, function: "Callable[[Mixtures, np.ndarray], np.ndarray]", shape: tuple[int, ...]
+    ) -> np.ndarray:
+        """``function`` of some rows and some values of t at a time: (s, T, *shape)."""
         t = np.asarray(t, dtype=float)
         s, T = self.n_rows, t.shape[1]
         out = np.empty((s, T, *shape))
         C = self.weights.shape[1]
-        rows = max(1, ENTRIES // C)
+        rows = max(1, MAX_ENTRIES // C)
         for i in range(0, s, rows):
             part, last = self._part(slice(i, i + rows)), min(i + rows, s)
-            columns = max(1, ENTRIES // (C * (last - i)))
+            columns = max(1, MAX_ENTRIES // (C * (last - i)))
             own = t if len(t) == 1 else t[i:last]
             for j in range(0, T, columns):
                 out[i:last, j : j + columns] = function(part, own[:, j : j + columns])
         return out
 
-    def _log_density(self, t):
+    def _log_density(self, t: np.ndarray) -> np.ndarray:
         v = self.variances
-        if v.ndim == 3 and len(v) == 1:  # of unit variance, in other coordinates
+        if v.ndim == 3 and len(v) == 1:  # whitened
             root = np.linalg.cholesky(v[0])
             R = np.linalg.inv(root)
             unit = Mixtures(self.weights, self.means @ R.T, np.ones(len(R)), self.log_weights)
@@ -173,37 +182,32 @@ class Mixtures:
         with np.errstate(divide="ignore"):
             return np.log(np.exp(e, out=e).sum(axis=-1)) + highest[..., 0]
 
-    def _tail(self, x, j, upper=False, rows=None):
-        """P(t_j < x), or of the upper side, and the density there, for x (s, T), or (a,) in the rows given."""
-        W = self.weights if rows is None else self.weights[rows]
-        means = self.means[..., j] if self.means.ndim == 2 or rows is None else self.means[rows, :, j]
-        sigma = self._deviations[:, j]
-        if rows is None:
-            W, means = W[:, None, :], means[..., None, :]
-        z = (x[..., None] - means) / sigma
+    def _tail(self, x: np.ndarray, j: int, upper: bool, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P(t_j < x), or P(t_j > x) if ``upper``, and the density at x, for one x in each of the rows: (a,), (a,)."""
+        W, sigma = self.weights[rows], self._deviations[:, j]
+        means = self.means[:, j] if self.means.ndim == 2 else self.means[rows, :, j]
+        z = (x[:, None] - means) / sigma
         if upper:
             np.negative(z, out=z)
-        probability = np.einsum("...c,...c->...", W, ndtr(z))
-        if rows is None:
-            return probability, None
+        probability = np.einsum("ac,ac->a", W, ndtr(z))
         z *= z
         z *= -0.5
         return probability, np.einsum("ac,ac->a", W / sigma, np.exp(z, out=z)) / math.sqrt(2 * math.pi)
 
     # -- quantiles ---------------------------------------------------------------------------------------------------
 
-    def quantile(self, levels) -> np.ndarray:
-        """t_j with P(t_j <= t | x_i) = level, of each target by itself: (s, L, q) for L levels.
+    def quantile(self, levels: ArrayLike) -> np.ndarray:
+        """Marginal quantiles t_j with P(t_j <= t | x_i) = level: (s, L, q) for L levels.
 
-        Newton's method on the smaller tail, within a bracket that is halved where Newton is slow: right to a relative
-        1e-10, also far out in the tails. Levels 0 and 1 are infinite.
+        Newton's method on the smaller tail, within a bracket that is halved if Newton is slow: accurate to a relative
+        1e-10, in the tails too. Levels 0 and 1 are infinite.
         """
         p = np.atleast_1d(np.asarray(levels, dtype=float))
         if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
-            raise ParameterError(f"levels of quantiles lie between 0 and 1; got {levels!r}.")
+            raise ParameterError(f"levels of quantiles must lie between 0 and 1; got {levels!r}.")
         s, q = self.n_rows, self.n_targets
         out = np.empty((s, len(p), q))
-        rows = max(1, ENTRIES // (self.weights.shape[1] * max(len(p), 1)))
+        rows = max(1, MAX_ENTRIES // (self.weights.shape[1] * max(len(p), 1)))
         for i in range(0, s, rows):
             part = self._part(slice(i, i + rows))
             center, spread = part.mean(), np.sqrt(part.variance())
@@ -211,24 +215,24 @@ class Mixtures:
                 out[i : i + rows, :, j] = part._quantile(p, j, center[:, j], spread[:, j])
         return out
 
-    def _quantile(self, p, j, center, spread):
+    def _quantile(self, p: np.ndarray, j: int, center: np.ndarray, spread: np.ndarray) -> np.ndarray:
         s, L = self.n_rows, len(p)
         z = ndtri(p)
-        # It lies between the least and the greatest of the components' own quantiles.
+        # It lies between the smallest and the largest quantile of the components.
         means = self.means[..., j] if self.means.ndim == 3 else self.means[None, :, j]
         ends = [means + own for own in z[:, None] * self._deviations[:, j]]
         lowest, highest = (np.stack([end(e, axis=1) for e in ends], axis=1) for end in (np.min, np.max))
         low, high = (np.broadcast_to(end, (s, L)).ravel() for end in (lowest, highest))
         row, level = np.repeat(np.arange(s), L), np.tile(p, s)
-        tolerance = CLOSE * float(self._deviations[:, j].min())
+        tolerance = QUANTILE_TOLERANCE * float(self._deviations[:, j].min())
         with np.errstate(invalid="ignore"):
             x = np.clip(np.repeat(center, L) + np.repeat(spread, L) * np.tile(z, s), low, high)
         x = np.where((level == 0) | (level == 1), np.tile(z, s), x)
-        with np.errstate(invalid="ignore"):  # infinite ones have no difference
+        with np.errstate(invalid="ignore"):  # infinity minus infinity
             before = high - low
         searched = np.flatnonzero(before > 0)
         low, high, before = low[searched], high[searched], before[searched]
-        for _ in range(200):
+        for _ in range(MAX_QUANTILE_STEPS):
             if not len(searched):
                 break
             here = x[searched]
@@ -236,7 +240,7 @@ class Mixtures:
             low, high = np.where(below > 0, low, here), np.where(below < 0, high, here)
             with np.errstate(divide="ignore", invalid="ignore"):
                 new = here - below / density
-            # Newton's step, unless it leaves the bracket or does not halve the step before.
+            # Newton's step, unless it leaves the bracket or is more than half the previous step.
             poor = ~((new >= low) & (new <= high) & (np.abs(new - here) <= 0.5 * before))
             new = np.where(poor, 0.5 * (low + high), new)
             before = np.abs(new - here)
@@ -245,8 +249,8 @@ class Mixtures:
             searched, low, high, before = searched[left], low[left], high[left], before[left]
         return x.reshape(s, L)
 
-    def _excess(self, x, p, rows, j):
-        """P(t_j <= x) - p by the smaller tail, and the density there: (a,), (a,)."""
+    def _excess(self, x: np.ndarray, p: np.ndarray, rows: np.ndarray, j: int) -> np.ndarray:
+        """P(t_j <= x) - p from the smaller tail, and the density at x: (2, a)."""
         out = np.empty((2, len(x)))
         for upper in (False, True):
             at = np.flatnonzero((p > 0.5) == upper)

@@ -15,11 +15,12 @@ import numpy as np
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.machine import one_thread
 from mercer.core.random import generator, seed_of
-from mercer.inference import softmax
 from mercer.inference.base import Inference
-from mercer.inference.latent import Covariance
 from mercer.inference.methods import Laplace
-from mercer.inference.softmax_posterior import SoftmaxPosterior, probabilities
+from mercer.inference.sites import Covariance
+from mercer.inference.softmax.expectation import mean_softmax
+from mercer.inference.softmax.posterior import SoftmaxPosterior
+from mercer.inference.softmax.variational import COARSE, softmax_variational
 from mercer.learning import heuristics
 from mercer.learning.family import WeakPrior
 from mercer.learning.latent import LabelProblem, LatentEvidence
@@ -60,8 +61,8 @@ class Teacher:
         self.inference, self.classes, classes = inference, inference.classes, inference.classes
         self.undecided, self.use_priors, self.n_restarts = undecided, use_priors, n_restarts
         self.seed, self.progress = seed_of(random_state), progress
-        self.climbs = inference.teacher()
-        self.cautious = classes > 2 and inference.holds_for_small
+        self.climbs = inference.for_learning()
+        self.cautious = classes > 2 and inference.needs_small_variance
         self.rescales = classes > 2 and not self.cautious
         self.settings = settings | {"tolerance": 1.0 if classes == 2 else SLACK, "reach": REACH}
 
@@ -232,14 +233,14 @@ class HeldOut:
     def _scores(self, i: int, held, factor: float):
         kept = np.setdiff1d(np.arange(len(self.codes)), held)
         inside = [Covariance(factor * K[np.ix_(kept, kept)]) for K in self.whole]
-        found = softmax.variational(inside, self.codes[kept], self.found[i], gradient=False, classes=self.classes,
-                                    effort=softmax.ON_THE_WAY)  # fmt: skip
+        found = softmax_variational(inside, self.codes[kept], self.found[i], gradient=False, classes=self.classes,
+                                    rule=COARSE)  # fmt: skip
         if found is None:
             return -np.inf
         posterior, self.found[i] = SoftmaxPosterior.of(found, [None] * len(inside), None), found
         across = [factor * K[np.ix_(held, kept)] for K in self.whole]
         moments = posterior.moments_across(across, np.stack([factor * np.diag(K)[held] for K in self.whole], axis=1))
-        return log_scores(probabilities(*moments), self.codes[held])
+        return log_scores(mean_softmax(*moments), self.codes[held])
 
 
 def surely_better(new, old, parameters: int = 0) -> bool:

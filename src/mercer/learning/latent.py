@@ -13,7 +13,7 @@ from mercer import gram
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import take_rows
 from mercer.core.parameters import Slot
-from mercer.inference.latent import Covariance
+from mercer.inference.sites import Covariance
 from mercer.learning import heuristics
 from mercer.learning.optimise import Prior
 from mercer.solvers.base import Evaluation

@@ -57,7 +57,7 @@ class Problem:
         """``theta`` with a noise that has a slope: on few rows it may leave no trace, and from zero more rows do not
         lead back. None if it has one."""
         own, free = self.split(theta)
-        loose = self.noise.loosened(free, LEAST_LOOSE_NOISE * self.variance())
+        loose = self.noise.raised_to(LEAST_LOOSE_NOISE * self.variance(), free)
         return None if loose is None else np.concatenate([own, loose])
 
     def variance(self) -> float:

@@ -17,9 +17,10 @@ from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.gp.likelihood import LINKS
 from mercer.inference.base import INFERENCES, Inference, named
-from mercer.inference.latent import Covariance
-from mercer.inference.mcmc import Draws
-from mercer.inference.methods import automatic, best
+from mercer.inference.methods import automatic, most_accurate
+from mercer.inference.sampling.draws import Draws
+from mercer.inference.sites import Covariance
+from mercer.inference.variational import BOUNDS
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
 from mercer.learning.climb import METHODS
@@ -32,7 +33,6 @@ from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 
 LEARNING = ("mle", "map", "sample", None)
-BOUNDS = ("gaussian", "local")
 FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
 
 
@@ -129,7 +129,7 @@ class GaussianProcessClassifier(Classifier):
             warnings.warn(
                 f"{n:,} rows of {len(self.classes_)} classes are many: inference='auto' takes Laplace's method, whose "
                 "probabilities are too cautious where classes are well apart. A random subset of the rows, or "
-                f"inference={best(len(self.classes_))!r} and patience, has better ones.",
+                f"inference={most_accurate(len(self.classes_))!r} and patience, has better ones.",
                 NumericalWarning,
                 stacklevel=3,
             )
@@ -158,7 +158,7 @@ class GaussianProcessClassifier(Classifier):
         if learned is not None:
             theta = taught.theta
             kernels = problem.at(theta)
-        draws = self._draws(inference, kernels) if inference.draws else None
+        draws = self._draws(inference, kernels) if inference.samples else None
         start = taught and taught.near
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
@@ -200,9 +200,6 @@ class GaussianProcessClassifier(Classifier):
         settings = {"classes": len(self.classes_), "link": self.link, "bound": bound, "n_samples": self.n_samples}
         return named(name or self.inference_, **settings)
 
-    def _likelihood(self):
-        return LINKS[self.link]()
-
     def _draws(self, inference: Inference, kernels) -> Draws:
         """Of the latent functions, and of the parameters if they are to be sampled."""
         progress, rng = Progress(shown=bool(self.progress)), generator(self.random_state)
@@ -226,8 +223,8 @@ class GaussianProcessClassifier(Classifier):
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def _check_settings(self):
-        allowed = {"inference": ("auto", *INFERENCES), "link": tuple(LINKS), "learning": LEARNING, "bound": BOUNDS,
-                   "optimizer": tuple(METHODS)}  # fmt: skip
+        allowed = {"inference": ("auto", *INFERENCES), "link": tuple(LINKS), "learning": LEARNING,
+                   "bound": tuple(BOUNDS), "optimizer": tuple(METHODS)}  # fmt: skip
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise ParameterError(
@@ -239,11 +236,11 @@ class GaussianProcessClassifier(Classifier):
                 raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
 
     def _check_combination(self, C):
-        inference = self._inference(best(C) if self.inference == "auto" else self.inference)
+        inference = self._inference(most_accurate(C) if self.inference == "auto" else self.inference)
         refusal = inference.refusal()
         if refusal is not None:
             raise ParameterError(refusal)
-        if self.learning == "sample" and (not inference.draws or isinstance(self.kernel, list | tuple)):
+        if self.learning == "sample" and (not inference.samples or isinstance(self.kernel, list | tuple)):
             raise ParameterError("learning='sample' is for inference='mcmc' with one kernel for all classes.")
         if isinstance(self.kernel, list | tuple) and len(self.kernel) != (C if C > 2 else 1):
             raise ParameterError(
@@ -271,7 +268,7 @@ class GaussianProcessClassifier(Classifier):
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
         integral = self.posterior_.closed_form if closed_form else self.posterior_.class_probabilities
-        return integral(X, self._likelihood())
+        return integral(X, self._inference().likelihood)
 
     def predict_log_proba(self, X) -> np.ndarray:
         """Logarithms of `predict_proba`."""
@@ -287,7 +284,7 @@ class GaussianProcessClassifier(Classifier):
         """The most probable class of each row."""
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        return self.classes_[self.posterior_.most_probable(X, self._likelihood())]
+        return self.classes_[self.posterior_.most_probable(X, self._inference().likelihood)]
 
     def log_predictive_density(self, X, y) -> np.ndarray:
         """ln p(y | x, data) of new labels: (s,)."""
@@ -327,7 +324,7 @@ class GaussianProcessClassifier(Classifier):
         """
         self._check_fitted()
         covariances = lambda: self._covariances(self._fitted_kernels())
-        p = self.posterior_.left_out(covariances, self.codes_, self._likelihood())
+        p = self.posterior_.left_out(covariances, self.codes_, self._inference().likelihood)
         return LeaveOneOut(probability=p, log_score=log_scores(p, self.codes_))
 
     def relevance(self) -> Relevance:
@@ -337,7 +334,7 @@ class GaussianProcessClassifier(Classifier):
         """
         self._check_fitted()
         X, C = self.X_fit_, len(self.classes_)
-        inference = best(C) if self._inference().draws else self.inference
+        inference = most_accurate(C) if self._inference().samples else self.inference
         kernels = self._fitted_kernels()
         settings = {**self.get_params(deep=False), "inference": inference, "learning": None, "progress": False}
         settings["kernel"] = kernels[0] if len(kernels) == 1 else kernels

@@ -131,7 +131,7 @@ class GaussianProcessRegressor(Regressor):
         if not 1e-140 < scale < 1e140:
             raise DataError(f"y has a spread of {scale:.2g}, whose square is no number here. Give it in other units.")
         least = max(resolution(y) ** 2 / 12 / scale**2, LEAST_NOISE * float(np.mean(target**2))) if learns else 0.0
-        noise = noise.scaled(scale**-2).held_above(least)
+        noise = noise.scaled(scale**-2).bounded_below(least)
         problem = Problem(kernel, X, target, noise, self.solver_, bool(self.normalize))
         learned, self.choice_ = None, None
         if learns and problem.size and target.any():

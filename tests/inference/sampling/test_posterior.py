@@ -10,10 +10,9 @@ from mercer import gram
 from mercer import kernels as k
 from mercer.core.coordinates import from_free
 from mercer.gp.likelihood import Logistic, Probit
-from mercer.inference import sampled
-from mercer.inference.mcmc import Draws
-from mercer.inference.probits import MixedProbits, quick
-from mercer.inference.sampled import SampledPosterior
+from mercer.inference.sampling import posterior as module
+from mercer.inference.sampling.draws import Draws
+from mercer.inference.sampling.posterior import SampledPosterior
 from reference.latents import X, covariance
 
 KERNEL = (4.0 * k.RBF(1.0)).fix("variance")
@@ -34,9 +33,11 @@ def test_predictions_are_conditionals_averaged():
     assert np.allclose(mean, means.mean(axis=0), atol=1e-6)
     assert np.allclose(total, variance + means.var(axis=0), atol=1e-6)
     assert total[-1] == pytest.approx(4.0)
-    assert np.allclose(posterior.probability(Z, Probit()), ndtr(means / np.sqrt(1 + variance)).mean(axis=0), atol=1e-7)
+    assert np.allclose(
+        posterior.class_probabilities(Z, Probit())[:, 1], ndtr(means / np.sqrt(1 + variance)).mean(axis=0), atol=1e-7
+    )
     naive = Logistic().probability(means, np.broadcast_to(variance, means.shape)).mean(axis=0)
-    assert np.allclose(posterior.probability(Z, Logistic()), naive, atol=1e-7)
+    assert np.allclose(posterior.class_probabilities(Z, Logistic())[:, 1], naive, atol=1e-7)
     assert np.allclose(posterior.moments(X)[0], f.mean(axis=0), atol=1e-6)
     assert np.allclose(posterior.moments(X)[1], f.var(axis=0), atol=1e-6)
 
@@ -47,7 +48,7 @@ def test_predictions_with_sampled_parameters():
     kernels = [from_free(KERNEL, value) for value in theta[:6]]
     f[:6] = [np.linalg.cholesky(gram.within(kernel, X)) @ value for kernel, value in zip(kernels, f[:6], strict=True)]
     posterior = SampledPosterior.of(KERNEL, X, drawn(f, theta))
-    assert len(posterior.latents) == len(posterior.theta) == sampled.MOST_PARAMETERS
+    assert len(posterior.latents) == len(posterior.theta) == module.MAX_PARAMETER_DRAWS
     few = SampledPosterior.of(KERNEL, X, drawn(f[:6], theta[:6]))
     means, variances, chances = [], [], []
     for kernel, values in zip(kernels, f[:6], strict=True):
@@ -56,7 +57,7 @@ def test_predictions_with_sampled_parameters():
     mean, total = few.moments(Z)
     assert np.allclose(mean, np.mean(means, axis=0))
     assert np.allclose(total, np.mean(variances, axis=0) + np.var(means, axis=0))
-    assert np.allclose(few.probability(Z, Probit()), np.mean(chances, axis=0))
+    assert np.allclose(few.class_probabilities(Z, Probit())[:, 1], np.mean(chances, axis=0))
 
 
 def test_predictions_of_several_classes():
@@ -71,13 +72,12 @@ def test_predictions_of_several_classes():
         assert np.allclose(mean[:, c], alone[0])
         assert np.allclose(variance[:, c], alone[1])
 
-    def pair(means, covariances):  # the softmax of two is a logistic of their difference
-        p = Logistic().probability(means[:, 0] - means[:, 1], covariances[:, 0, 0] + covariances[:, 1, 1])
-        return np.stack([p, 1 - p], axis=1)
-
-    exact, quick = posterior.probabilities(Z, pair), posterior.probabilities(Z)
-    assert np.allclose(exact, quick, atol=0.01)
-    assert np.allclose(posterior.probabilities(Z[1:2]), quick[1:2])  # a row by itself as among others
+    ((_, means, variances),) = posterior._conditionals(Z)
+    exact = Logistic().probability(means[..., 0] - means[..., 1], variances.sum(axis=1)).mean(axis=0)
+    found = posterior.class_probabilities(Z, Logistic())  # the softmax of two is a logistic of their difference
+    assert np.allclose(exact, found[:, 0], atol=0.01)
+    alone = posterior.class_probabilities(Z[1:2], Logistic())
+    assert np.allclose(alone, found[1:2])  # a row by itself as among others
     shared = SampledPosterior.of(KERNEL, X, drawn(f)).moments(Z)[0]
     assert np.allclose(shared[:, 0], mean[:, 0])
 
@@ -91,16 +91,3 @@ def test_it_is_its_fields():
     assert np.array_equal(SampledPosterior(**fields).moments(X)[0], mean)
     with pytest.raises(dataclasses.FrozenInstanceError):
         posterior.latents = mean
-
-
-def test_a_logistic_is_a_mixture_of_probits():
-    mean, variance = np.linspace(-30, 30, 41)[:, None], np.array([0.0, 0.1, 1.0, 30.0, 1e4])
-    mean, variance = (part.ravel() for part in np.broadcast_arrays(mean, variance))
-    assert np.allclose(MixedProbits().probability(mean, variance), Logistic().probability(mean, variance), atol=1e-8)
-    assert isinstance(quick(Logistic()), MixedProbits)
-    for t in (np.ones_like(mean), -np.ones_like(mean)):
-        exact, found = Logistic().tilted(mean, variance, t), MixedProbits().tilted(mean, variance, t)
-        z = np.exp(exact.log_z)
-        assert np.allclose(z * found.log_z, z * exact.log_z, atol=1e-7)
-        assert np.allclose(z * found.first, z * exact.first, atol=1e-7)
-        assert np.allclose(z * found.second, z * exact.second, atol=1e-7)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mercer.core.errors import DataError
-from mercer.inference.diagnostics import effective_size, split_rhat
+from mercer.inference.sampling.diagnostics import effective_size, split_rhat
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, -0.4])

@@ -11,15 +11,18 @@ from mercer import kernels as k
 from mercer import priors
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, ParameterError
-from mercer.gp.likelihood import Gaussian, Probit
-from mercer.inference import mcmc_parameters
-from mercer.inference.diagnostics import effective_size
-from mercer.inference.latent import Covariance
-from mercer.inference.mcmc import Draws, laplace_sites, matched_sites, rows, softmax_rows, softmax_sites
-from mercer.inference.mcmc_parameters import ThetaPrior, sample_jointly
-from mercer.inference.moves import Reference
-from mercer.inference.sampled import SampledPosterior
+from mercer.gp.likelihood import Probit
+from mercer.inference.sampling import parameters
+from mercer.inference.sampling.diagnostics import effective_size
+from mercer.inference.sampling.draws import Draws
+from mercer.inference.sampling.latents import log_likelihood_of, softmax_log_likelihood
+from mercer.inference.sampling.parameters import ThetaPrior, sample_jointly
+from mercer.inference.sampling.posterior import SampledPosterior
+from mercer.inference.sampling.reference import Reference
+from mercer.inference.sampling.sites import laplace_sites, matched_sites, softmax_sites
+from mercer.inference.sites import Covariance
 from reference.latents import X, agree, by_quadrature, covariance
+from reference.likelihoods import Gaussian
 
 KERNEL = (4.0 * k.RBF(1.0)).fix("variance")
 
@@ -33,14 +36,20 @@ def test_the_marginal_of_a_parameter(variance, prior, sites):
     kernel = (variance * k.RBF(1.0)).fix("variance")
     kernel = kernel if prior is None else kernel.with_priors(lengthscale=prior)
     theta = np.linspace(-10, 10, 401)
-    log_p = -0.5 * (theta / mcmc_parameters.SPREAD) ** 2 if prior is None else -0.5 * ((theta - 0.5) / 0.8) ** 2
+    log_p = -0.5 * (theta / parameters.DEFAULT_PRIOR_SD) ** 2 if prior is None else -0.5 * ((theta - 0.5) / 0.8) ** 2
     for i, value in enumerate(theta):
         rho = np.outer(t, t) * covariance(x, variance, np.exp(value)) / (variance + 1)
         log_p[i] += np.log(1 / 8 + np.arcsin(rho[np.triu_indices(3, 1)]).sum() / (4 * np.pi))
     p = np.exp(log_p - logsumexp(log_p))
     mean = p @ theta
     draws = sample_jointly(
-        kernel, x, rows(Probit(), t), 300, 40, sites=sites and sites(Probit(), t), rng=np.random.default_rng(0)
+        kernel,
+        x,
+        log_likelihood_of(Probit(), t),
+        300,
+        40,
+        sites=sites and sites(Probit(), t),
+        rng=np.random.default_rng(0),
     )
     assert draws.theta.shape == (300, 1)
     assert draws.theta_ess[0] > 75
@@ -49,17 +58,17 @@ def test_the_marginal_of_a_parameter(variance, prior, sites):
     assert draws.n_factorisations > 300
 
 
-@pytest.mark.parametrize(("share", "moves"), [(1.0, mcmc_parameters.LATENT_MOVES), (0.7, 0)])
+@pytest.mark.parametrize(("share", "moves"), [(1.0, parameters.LATENT_MOVES), (0.7, 0)])
 def test_joint_draws_with_a_gaussian_likelihood(share, moves, monkeypatch):
     """The evidence of K + noise is exact, so the marginals of theta and of f are, on a grid: around exact sites; and
     around weaker ones, where draws of the reference differ in weight, with no other moves of f than from one to another
     of them."""
-    monkeypatch.setattr(mcmc_parameters, "LATENT_MOVES", moves)
+    monkeypatch.setattr(parameters, "LATENT_MOVES", moves)
     rng = np.random.default_rng(5)
     x, noise = np.linspace(0, 4, 12), 0.1
     y = np.sin(2 * x) * 2 + 0.3 * rng.normal(size=12)
     theta = np.linspace(-4, 4, 201)
-    log_p, means, squares = -0.5 * (theta / mcmc_parameters.SPREAD) ** 2, [], []
+    log_p, means, squares = -0.5 * (theta / parameters.DEFAULT_PRIOR_SD) ** 2, [], []
     for i, value in enumerate(theta):
         K = covariance(x, 4.0, np.exp(value))
         C = K + noise * np.eye(12)
@@ -68,7 +77,7 @@ def test_joint_draws_with_a_gaussian_likelihood(share, moves, monkeypatch):
         squares.append(means[-1] ** 2 + np.diag(K - K @ np.linalg.solve(C, K)))
     p = np.exp(log_p - logsumexp(log_p))
     nu, S = share * y / noise, np.full(12, share / noise)
-    draws = sample_jointly(KERNEL, x, rows(Gaussian(noise), y), 500, 50, sites=lambda K: (nu, S))
+    draws = sample_jointly(KERNEL, x, log_likelihood_of(Gaussian(noise), y), 500, 50, sites=lambda K: (nu, S))
     mean = p @ theta
     agree(Draws(draws.theta, None, draws.chains, draws.theta_ess, draws.theta_rhat), [mean], [p @ (theta - mean) ** 2])
     mean = p @ np.array(means)
@@ -80,16 +89,18 @@ def test_joint_draws_with_a_gaussian_likelihood(share, moves, monkeypatch):
 
 def test_companions_are_averaged():
     K, t, z = covariance(), np.array([1.0, 1.0, -1.0, -1.0, 1.0]), np.random.default_rng(0).normal(size=(3, 5))
-    q = Reference(np.linalg.cholesky(K), rows(Probit(), t), matched_sites(Probit(), t)(Covariance(K.copy())))
-    chain = mcmc_parameters._Chain(np.zeros(1), q, q.state(z[:1]), 0.5)
+    q = Reference(
+        np.linalg.cholesky(K), log_likelihood_of(Probit(), t), matched_sites(Probit(), t)(Covariance(K.copy()))
+    )
+    chain = parameters._Chain(np.zeros(1), q, q.state(z[:1]), 0.5)
     assert chain.log_target == pytest.approx(0.5 + q.state(z[:1]).value[0])
-    assert chain.joined(z[1:]).log_target == pytest.approx(0.5 + np.log(np.mean(np.exp(q.state(z).value))))
+    assert chain.with_companions(z[1:]).log_target == pytest.approx(0.5 + np.log(np.mean(np.exp(q.state(z).value))))
 
 
 def test_moves_of_parameters_leave_any_target_what_it_is():
     """Logistic in both coordinates, one scaled: heavier in the tails than what they are moved around."""
     rng = np.random.default_rng(0)
-    reference = mcmc_parameters._ThetaReference(np.array([0.3, 0.0]), np.array([1.0, 1.5]))
+    reference = parameters._ThetaReference(np.array([0.3, 0.0]), np.array([1.0, 1.5]))
     reference.root[1, 0] = 0.5
     scale = np.array([1.0, 0.5])
 
@@ -113,24 +124,26 @@ def test_moves_of_parameters_leave_any_target_what_it_is():
 def test_several_classes_share_sampled_parameters():
     labels = np.array([0, 1, 1, 2, 0])
     for sites in (None, softmax_sites(labels, 3)):
-        draws = sample_jointly(KERNEL, X, softmax_rows(labels, 3), 16, 10, classes=3, sites=sites)
+        draws = sample_jointly(KERNEL, X, softmax_log_likelihood(labels, 3), 16, 10, classes=3, sites=sites)
         assert draws.latents.shape == (16, 5, 3)
         assert draws.theta.shape == (16, 1)
     posterior = SampledPosterior.of(KERNEL, X, draws)
-    assert np.allclose(posterior.probabilities(X).sum(axis=1), 1)
+    assert np.allclose(posterior.class_probabilities(X, Probit()).sum(axis=1), 1)
 
 
 def test_the_marginal_of_a_parameter_of_several_classes():
     """Two classes by softmax are one logistic function of their difference, of twice the variance."""
     x, labels = np.array([0.0, 0.6]), np.array([0, 1])
     theta, kernel = np.linspace(-10, 10, 81), (9.0 * k.RBF(1.0)).fix("variance")
-    t, log_p = np.where(labels == 0, 1.0, -1.0), -0.5 * (theta / mcmc_parameters.SPREAD) ** 2
+    t, log_p = np.where(labels == 0, 1.0, -1.0), -0.5 * (theta / parameters.DEFAULT_PRIOR_SD) ** 2
     for i, value in enumerate(theta):
         R = np.linalg.cholesky(covariance(x, 18.0, np.exp(value)) + 1e-9 * np.eye(2))
         log_p[i] += by_quadrature(R, lambda f: log_expit(t * f).sum(axis=-1))[0]
     p = np.exp(log_p - logsumexp(log_p))
     mean = p @ theta
-    draws = sample_jointly(kernel, x, softmax_rows(labels, 2), 300, 40, classes=2, sites=softmax_sites(labels, 2))
+    draws = sample_jointly(
+        kernel, x, softmax_log_likelihood(labels, 2), 300, 40, classes=2, sites=softmax_sites(labels, 2)
+    )
     assert draws.theta_ess[0] > 100
     agree(Draws(draws.theta, None, draws.chains, draws.theta_ess, draws.theta_rhat), [mean], [p @ (theta - mean) ** 2])
 
@@ -146,7 +159,10 @@ def test_priors_are_densities_of_theta():
 
 def test_same_seed_same_draws():
     t = np.array([1.0, 1.0, -1.0, -1.0, 1.0])
-    one, two = (sample_jointly(KERNEL, X, rows(Probit(), t), 16, 8, sites=laplace_sites(Probit(), t)) for _ in range(2))
+    one, two = (
+        sample_jointly(KERNEL, X, log_likelihood_of(Probit(), t), 16, 8, sites=laplace_sites(Probit(), t))
+        for _ in range(2)
+    )
     assert np.array_equal(one.theta, two.theta)
     assert np.array_equal(one.latents, two.latents)
 
@@ -156,13 +172,13 @@ def test_an_interrupted_run_keeps_its_draws():
         if text == "sampling, 13 of 1005":
             raise KeyboardInterrupt
 
-    draws = sample_jointly(KERNEL, X, rows(Probit(), np.ones(5)), 4000, 5, progress=progress)
+    draws = sample_jointly(KERNEL, X, log_likelihood_of(Probit(), np.ones(5)), 4000, 5, progress=progress)
     assert draws.interrupted
     assert len(draws.latents) == len(draws.theta) == 4 * 8
 
 
 def test_what_cannot_be_sampled():
     with pytest.raises(ParameterError, match="no free parameter"):
-        sample_jointly(KERNEL.fix(), X, rows(Probit(), np.ones(5)))
+        sample_jointly(KERNEL.fix(), X, log_likelihood_of(Probit(), np.ones(5)))
     with pytest.raises(DataError, match="no finite value"):
         sample_jointly(KERNEL, X, lambda f: np.full(len(f), np.nan))

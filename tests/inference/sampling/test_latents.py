@@ -7,14 +7,16 @@ import pytest
 from scipy.special import log_expit, log_ndtr, log_softmax
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.gp.likelihood import Gaussian, Logistic, Probit
-from mercer.inference.annealing import annealed_evidence
+from mercer.gp.likelihood import Logistic, Probit
 from mercer.inference.ep import ep
-from mercer.inference.latent import Covariance
-from mercer.inference.mcmc import laplace_sites, matched_sites, rows, sample_latent, softmax_rows, softmax_sites
+from mercer.inference.sampling.latents import log_likelihood_of, sample_latent, softmax_log_likelihood
+from mercer.inference.sampling.sites import laplace_sites, matched_sites, softmax_sites
+from mercer.inference.sites import Covariance
 from mercer.inference.variational import gaussian
 from mercer.linalg.cholesky import root
+from reference.annealing import annealed_evidence
 from reference.latents import agree, by_quadrature, covariance, grid
+from reference.likelihoods import Gaussian
 
 CHAINS = 20  # they move together: as many draws in fewer moves
 LINKS = {"logistic": (Logistic(), log_expit), "probit": (Probit(), log_ndtr)}
@@ -31,7 +33,7 @@ def without_slope(log_likelihood):
 @pytest.mark.parametrize("sloped", [True, False])
 def test_gaussian_likelihood_gives_the_exact_posterior(sites, sloped):
     K, y, noise = covariance(), np.array([1.0, 0.5, -1.0, -1.2, 2.0]), 0.3
-    log_likelihood = rows(Gaussian(noise), y)
+    log_likelihood = log_likelihood_of(Gaussian(noise), y)
     chosen = {
         None: None,
         "poor": (np.array([0.0, 1.0, -1.0, 2.0, 0.3]), np.array([0.0, 1.0, 0.2, 3.0, 0.1])),
@@ -57,7 +59,7 @@ def test_few_latents_by_quadrature(link, around):
     R = np.linalg.cholesky(K)
     _, mean, variance = by_quadrature(R, lambda f: log_link(t * f).sum(axis=-1))
     sites = around and around(likelihood, t)(Covariance(K.copy()))
-    for log_likelihood in (rows(likelihood, t), without_slope(rows(likelihood, t))):
+    for log_likelihood in (log_likelihood_of(likelihood, t), without_slope(log_likelihood_of(likelihood, t))):
         draws = sample_latent(R, log_likelihood, 4000, 100, sites=sites, rng=np.random.default_rng(2), chains=CHAINS)
         agree(draws, mean, variance)
 
@@ -67,7 +69,7 @@ def test_singular_covariance():
     R = root(covariance(x))
     assert R.shape == (3, 2)
     _, mean, variance = by_quadrature(R, lambda f: log_expit(t * f).sum(axis=-1))
-    draws = sample_latent(R, rows(Logistic(), t), 4000, 100, rng=np.random.default_rng(0), chains=CHAINS)
+    draws = sample_latent(R, log_likelihood_of(Logistic(), t), 4000, 100, rng=np.random.default_rng(0), chains=CHAINS)
     assert np.allclose(draws.latents[:, 1], draws.latents[:, 2], atol=1e-12)
     agree(draws, mean, variance)
 
@@ -85,7 +87,7 @@ def test_several_classes_by_quadrature(how):
     mean = w @ f
     R, classes = (roots, None) if own else (roots[0], 3)
     sites = softmax_sites(t, 3)(Covariance(np.array([[4.0]]))) if how == "sites" else None
-    for log_likelihood in (softmax_rows(t, 3), without_slope(softmax_rows(t, 3))):
+    for log_likelihood in (softmax_log_likelihood(t, 3), without_slope(softmax_log_likelihood(t, 3))):
         draws = sample_latent(
             R, log_likelihood, 4000, 100, classes=classes, sites=sites, rng=np.random.default_rng(3), chains=CHAINS
         )
@@ -98,7 +100,7 @@ def test_several_classes_by_quadrature(how):
 def test_softmax_of_rows():
     rng, t = np.random.default_rng(0), np.array([2, 0, 1, 1])
     f, h = rng.normal(size=(2, 4, 3)), 1e-6
-    log_likelihood = softmax_rows(t, 3)
+    log_likelihood = softmax_log_likelihood(t, 3)
     value, slope = log_likelihood(f)
     assert np.allclose(value, [sum(log_softmax(row)[label] for row, label in zip(each, t, strict=True)) for each in f])
     for row, c in itertools.product(range(4), range(3)):
@@ -113,7 +115,7 @@ def test_several_classes_mix(own):
     x = 2.0 * np.array([[0, 0], [1, 0], [0, 1]])[t] + rng.normal(size=(60, 2))
     K = 10.0 * np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(axis=-1) / 1.5**2)
     R = [root(K * scale) for scale in (1.0, 0.5, 2.0)] if own else root(K.copy())
-    draws = sample_latent(R, softmax_rows(t, 3), 240, 80, classes=None if own else 3, rng=rng)
+    draws = sample_latent(R, softmax_log_likelihood(t, 3), 240, 80, classes=None if own else 3, rng=rng)
     assert draws.latents.shape == (240, 60, 3)
     assert draws.ess.min() > 0.2 * 240
     assert draws.rhat.max() < 1.15
@@ -127,7 +129,7 @@ def test_many_separable_rows_agree_with_expectation_propagation():
     K = covariance(x, 30.0)
     found = ep(Covariance(K.copy()), t, Probit())
     sites = laplace_sites(Probit(), t)(Covariance(K.copy()))
-    draws = sample_latent(root(K.copy()), rows(Probit(), t), 2000, sites=sites, rng=rng)
+    draws = sample_latent(root(K.copy()), log_likelihood_of(Probit(), t), 2000, sites=sites, rng=rng)
     assert draws.ess.min() > 300
     assert draws.rhat.max() < 1.05
     deviation = np.sqrt(found.factor.variance())
@@ -164,7 +166,8 @@ def test_a_start_is_where_chains_begin():
 def test_same_seed_same_draws():
     R, t = np.linalg.cholesky(covariance()), np.array([1.0, 1.0, -1.0, -1.0, 1.0])
     one, two, other = (
-        sample_latent(R, rows(Probit(), t), 40, 20, rng=np.random.default_rng(seed)).latents for seed in (1, 1, 2)
+        sample_latent(R, log_likelihood_of(Probit(), t), 40, 20, rng=np.random.default_rng(seed)).latents
+        for seed in (1, 1, 2)
     )
     assert np.array_equal(one, two)
     assert not np.array_equal(one, other)
@@ -183,29 +186,29 @@ def after(steps):
 
 def test_an_interrupted_run_keeps_its_draws():
     R, t = np.linalg.cholesky(covariance()), np.ones(5)
-    draws = sample_latent(R, rows(Probit(), t), 4000, 20, progress=after(60), rng=np.random.default_rng(0))
+    draws = sample_latent(R, log_likelihood_of(Probit(), t), 4000, 20, progress=after(60), rng=np.random.default_rng(0))
     assert draws.interrupted
     assert len(draws.latents) == 4 * 41
-    whole = sample_latent(R, rows(Probit(), t), 4 * 41, 20, rng=np.random.default_rng(0))
+    whole = sample_latent(R, log_likelihood_of(Probit(), t), 4 * 41, 20, rng=np.random.default_rng(0))
     assert np.array_equal(draws.latents, whole.latents)
     assert not whole.interrupted
     assert "interrupted" in str(draws)
     with pytest.raises(KeyboardInterrupt):
-        sample_latent(R, rows(Probit(), t), 4000, 20, progress=after(10))
+        sample_latent(R, log_likelihood_of(Probit(), t), 4000, 20, progress=after(10))
 
 
 def test_what_cannot_be_sampled():
     R, t = np.linalg.cholesky(covariance()), np.ones(5)
     with pytest.raises(ParameterError, match="n_samples"):
-        sample_latent(R, rows(Probit(), t), 0)
+        sample_latent(R, log_likelihood_of(Probit(), t), 0)
     with pytest.raises(DataError, match="no finite value"):
         sample_latent(R, lambda f: np.full(len(f), -np.inf))
     with pytest.raises(ParameterError, match="one latent"):
-        sample_latent([R, R], softmax_rows(np.zeros(5, int), 2), sites=np.ones((2, 2, 5)))
+        sample_latent([R, R], softmax_log_likelihood(np.zeros(5, int), 2), sites=np.ones((2, 2, 5)))
 
 
 def test_summary():
-    draws = sample_latent(np.eye(2), rows(Probit(), np.ones(2)), 40, 10, thin=2)
+    draws = sample_latent(np.eye(2), log_likelihood_of(Probit(), np.ones(2)), 40, 10, thin=2)
     assert str(draws).startswith("40 draws of 4 chains in")
     assert "R-hat at most" in str(draws)
     assert draws.n_evaluations >= 4 * 30
@@ -219,9 +222,11 @@ def test_evidence_by_annealing():
     C = K + noise * np.eye(5)
     exact = -0.5 * (y @ np.linalg.solve(C, y) + np.linalg.slogdet(2 * np.pi * C)[1])
     R = np.linalg.cholesky(K)
-    found = annealed_evidence(R, rows(Gaussian(noise), y), np.random.default_rng(0), 60)
+    found = annealed_evidence(R, log_likelihood_of(Gaussian(noise), y), np.random.default_rng(0), 60)
     assert abs(found.value - exact) < 4 * found.error < 2
-    found = annealed_evidence(R, rows(Gaussian(noise), y), sites=(y / noise, np.full(5, 1 / noise)), n_temperatures=1)
+    found = annealed_evidence(
+        R, log_likelihood_of(Gaussian(noise), y), sites=(y / noise, np.full(5, 1 / noise)), n_temperatures=1
+    )
     assert found.value == pytest.approx(exact, abs=1e-9)  # the sites are the likelihood but for a constant
     assert found.error < 1e-9
 
@@ -231,7 +236,12 @@ def test_evidence_of_two_probits_and_bounds_below_it():
     exact = np.log(0.25 + np.arcsin(K[0, 1] / 7.0) / (2 * np.pi))  # an orthant of a correlated pair
     bound = gaussian(Covariance(K.copy()), t, Probit())
     found = annealed_evidence(
-        np.linalg.cholesky(K), rows(Probit(), t), np.random.default_rng(0), 20, 400, sites=(bound.nu, bound.S)
+        np.linalg.cholesky(K),
+        log_likelihood_of(Probit(), t),
+        np.random.default_rng(0),
+        20,
+        400,
+        sites=(bound.nu, bound.S),
     )
     assert abs(found.value - exact) < 4 * found.error < 0.2
     assert bound.log_evidence <= exact
@@ -246,7 +256,9 @@ def test_evidence_lies_above_its_bound(likelihood):
     t = np.where(np.sin(2 * x) + 0.3 * rng.normal(size=30) > 0, 1.0, -1.0)
     K = covariance(x, 4.0)
     sites = matched_sites(likelihood, t)(Covariance(K.copy()))
-    one, two = (annealed_evidence(root(K.copy()), rows(likelihood, t), rng, 30, sites=sites) for _ in range(2))
+    one, two = (
+        annealed_evidence(root(K.copy()), log_likelihood_of(likelihood, t), rng, 30, sites=sites) for _ in range(2)
+    )
     assert max(one.error, two.error) < 0.04
     assert abs(one.value - two.value) < 4 * np.hypot(one.error, two.error)
     assert gaussian(Covariance(K.copy()), t, likelihood).log_evidence <= one.value + 4 * one.error

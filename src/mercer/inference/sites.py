@@ -1,0 +1,217 @@
+"""Gaussian site approximations: what all approximations of the posterior of one latent function share.
+
+Each replaces the likelihood by Gaussian sites exp(nu_i f_i - S_i f_i^2 / 2), so that on the training rows
+q(f) = N(m, (K^-1 + S)^-1) with m = K a. All computations go through B = I + S^1/2 K S^1/2, whose eigenvalues are at
+least one (RW06 3.26), so K is never inverted.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.inputs import Inputs, align_columns, count_rows, take_rows
+from mercer.gp.likelihood import Likelihood
+from mercer.inference.base import Contraction, LabelPosterior
+from mercer.kernels.base import Kernel
+from mercer.kernels.evaluate import Prepared
+from mercer.linalg import backend
+from mercer.linalg.cholesky import Cholesky
+
+MIN_SITE_SHARE = 1e-6  # S_i K_ii below which a posterior variance is computed from K_ii, not from diag B^-1
+MIN_LATENT_VARIANCE = 1e-300  # rows may have no prior variance
+MIN_CAVITY_SHARE = 1e-12  # of the posterior precision, that a cavity keeps
+
+
+class Covariance:
+    """K on n rows, in the upper triangle of a C-ordered array (to LAPACK, the lower one), and workspace for B."""
+
+    def __init__(self, K: np.ndarray) -> None:
+        self.K = K
+        self.n = len(K)
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: Inputs, jitter: float = 0.0) -> "Covariance":
+        K = gram.within(kernel, X)
+        K[np.diag_indices_from(K)] += jitter
+        return cls(K)
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        return np.diag(self.K)
+
+    @functools.cached_property
+    def _B(self) -> np.ndarray:
+        return np.empty_like(self.K)
+
+    def times(self, v: np.ndarray) -> np.ndarray:
+        """K v. 2 n^2 flops."""
+        return backend.product(self.K.T, v)
+
+    def factor(self, S: np.ndarray) -> "SiteFactor | None":
+        """Factor of B = I + S^1/2 K S^1/2; None if it has none, so that K is not positive semidefinite. n^3/3 flops."""
+        s = np.sqrt(S)
+        return SiteFactor(self, s, Cholesky(self._B.T)) if factor_B(self, s, self._B, clean=True) else None
+
+    def rows(self, which: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Whole rows of K."""
+        out = self.K[which]
+        for row, i in zip(out, which, strict=True):
+            row[:i] = self.K[:i, i]
+        return out
+
+
+def factor_B(K: Covariance, s: np.ndarray, out: np.ndarray, clean: bool = False) -> bool:
+    """Write L^T, L L^T = B = I + S^1/2 K S^1/2, to ``out``; False if B has no Cholesky factor. With ``clean``, zeros
+    below the diagonal."""
+    with np.errstate(all="ignore"):  # values below the diagonal of K are arbitrary
+        np.multiply(K.K, s[:, None], out=out)
+        out *= s
+    out.ravel()[:: K.n + 1] += 1.0
+    return backend.factor(out.T, clean)
+
+
+class SiteFactor:
+    """Cholesky factor of B = I + S^1/2 K S^1/2, with s = S^1/2. `variance` overwrites it with its inverse."""
+
+    def __init__(self, K: Covariance, s: np.ndarray, B: Cholesky) -> None:
+        self.K, self.s, self.B = K, s, B
+        self.log_det = B.log_det()
+
+    @property
+    def lower(self) -> np.ndarray:
+        """L, unless overwritten."""
+        assert self.B.form == "factor"
+        return self.B.lower
+
+    def solve(self, v: np.ndarray) -> np.ndarray:
+        """B^-1 v."""
+        return self.B.solve(v)
+
+    def weights(self, nu: np.ndarray) -> np.ndarray:
+        """a = K^-1 m with m = (K^-1 + S)^-1 nu: nu - S^1/2 B^-1 S^1/2 K nu."""
+        return nu - self.s * self.solve(self.s * self.K.times(nu))
+
+    def variance(self) -> np.ndarray:
+        """Diagonal of (K^-1 + S)^-1 = (1 - diag B^-1) / S; for rows whose S is nearly zero, from K instead."""
+        assert self.B.form != "inverse"
+        self.B.halve()
+        S = self.s**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            v = (1 - self.B.inverse_diagonal()) / S
+        small = np.flatnonzero(~(S * self.K.diagonal > MIN_SITE_SHARE))
+        for part in gram.pieces(len(small), self.K.n):
+            which = small[part]
+            R = self.K.rows(which) * self.s
+            R = backend.half_product(self.B.lower, R.T).T
+            v[which] = self.K.diagonal[which] - np.einsum("ij,ij->i", R, R)
+        return np.maximum(np.minimum(v, self.K.diagonal), MIN_LATENT_VARIANCE)
+
+
+def cavity(mean: np.ndarray, variance: np.ndarray, S: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of each f_i without its own site, from the posterior ones: (n,), (n,)."""
+    share = np.maximum(1 - S * variance, MIN_CAVITY_SHARE)
+    return mean - variance * a / share, variance / share
+
+
+@dataclasses.dataclass(eq=False)
+class SiteApproximation:
+    """q(f) on the training rows, and its evidence. All vectors (n,).
+
+    The evidence of Laplace's method depends on K through the mode, too: d ln Z = 1/2 tr((a a^T - R + u g^T + g u^T) dK)
+    with R = S^1/2 B^-1 S^1/2 and ``through_mode`` = (u, g). None for methods whose evidence is stationary in q.
+    """
+
+    log_evidence: float
+    a: np.ndarray
+    mean: np.ndarray
+    S: np.ndarray
+    nu: np.ndarray
+    factor: SiteFactor
+    iterations: int
+    converged: bool
+    through_mode: tuple[np.ndarray, np.ndarray] | None = None
+
+    def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
+        """d ln Z / d theta. 2/3 n^3 + O(n^2) flops."""
+        (contract,) = contractions
+        self.factor.B.invert()
+        R = self.factor.B.lower.T  # in the upper triangle, as K is
+        with np.errstate(all="ignore"):
+            R *= self.factor.s[:, None]
+            R *= self.factor.s
+        if self.through_mode is not None:
+            backend.subtract_products(R.T, *self.through_mode)
+        return 0.5 * contract(R, self.a)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LatentPosterior(LabelPosterior):
+    """The approximate posterior as a distribution over functions: mean k(z, X) a, variance k - |L^-1 S^1/2 k(X, z)|^2.
+
+    ``s`` is S^1/2; ``lower`` is L with zeros above the diagonal.
+    """
+
+    kernel: Kernel
+    X: Inputs
+    a: np.ndarray
+    s: np.ndarray
+    lower: np.ndarray
+
+    def consistent(self) -> bool:
+        n = count_rows(self.X)
+        shapes = self.a.shape == self.s.shape == (n,) and self.lower.shape == (n, n)
+        return shapes and isinstance(self.kernel, Kernel)
+
+    def _prepared(self) -> Prepared:
+        return gram.kept(self, self.kernel, self.X)
+
+    def mean(self, Z: Inputs) -> np.ndarray:
+        """Mean of f(z): (s,)."""
+        return gram.product(self.kernel, Z, self._prepared(), self.a)
+
+    def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f(z): (s,), (s,). Computed in blocks of rows."""
+        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
+        mean, variance = np.empty(count_rows(Z)), gram.diagonal(self.kernel, Z)
+        for part in gram.pieces(count_rows(Z), len(self.a)):
+            K = gram.between(self.kernel, take_rows(Z, part), self._prepared())
+            mean[part] = K @ self.a
+            K *= self.s
+            V = backend.half_solve(self.lower, K.T, in_place=True)
+            variance[part] -= np.einsum("ij,ij->j", V, V)
+        return mean, np.maximum(variance, 0.0)
+
+    def cavity(self, K: Covariance) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at each training row without that row's site, the other sites unchanged."""
+        S = self.s**2
+        factor = K.factor(S)
+        assert factor is not None, "this K was factorised before"
+        return cavity(K.times(self.a), factor.variance(), S, self.a)
+
+    def class_probabilities(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
+        """Probabilities of t = -1 and t = +1, by quadrature (PRML 6.76): (s, 2)."""
+        return both_classes(likelihood.probability, *self.moments(Z))
+
+    def closed_form(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
+        return both_classes(likelihood.closed_form, *self.moments(Z))
+
+    def most_probable(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
+        """By the sign of the mean, as a sigmoid exceeds one half where f is positive: (s,)."""
+        return (self.mean(Z) > 0).astype(int)
+
+    def left_out(
+        self, covariances: Callable[[], list[Covariance]], codes: np.ndarray, likelihood: Likelihood
+    ) -> np.ndarray:
+        """Class probabilities of each training row from its cavity: (n, 2)."""
+        return both_classes(likelihood.probability, *self.cavity(covariances()[0]))
+
+
+def both_classes(
+    probability: Callable[[np.ndarray, np.ndarray], np.ndarray], mean: np.ndarray, variance: np.ndarray
+) -> np.ndarray:
+    """Probabilities of t = -1 and t = +1, integrated separately so that a small one keeps its digits: (..., 2)."""
+    P = np.stack([probability(-mean, variance), probability(mean, variance)], axis=-1)
+    return P / P.sum(axis=-1, keepdims=True)
