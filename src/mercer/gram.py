@@ -1,9 +1,12 @@
 """The bridge between kernels and linear algebra: a kernel met with data becomes an operator that solvers know."""
 
+import copy
 import functools
 import threading
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +15,12 @@ import numpy as np
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.inputs import align_columns, count_rows, take_rows
-from mercer.core.machine import cores
+from mercer.core.machine import available_memory, cores
 from mercer.core.precision import concretely, double
 from mercer.kernels import evaluate, standard
+from mercer.kernels.base import Kernel
 from mercer.kernels.distance import optimistically
+from mercer.kernels.held import held_leaves, hold
 from mercer.kernels.standard import StandardTriangle
 from mercer.linalg.cholesky import Cholesky, factor
 
@@ -26,22 +31,30 @@ MOST_KEPT = 32  # kernels for which one data set is kept prepared
 _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # data sets of posteriors and models, prepared
 
 
-def kept(owner, kernel, X) -> evaluate.Prepared:
-    """X prepared for ``kernel``, for `between` and `product`, cached for the lifetime of ``owner``; X must not be
-    modified in place."""
+def kept(owner, kernel, X) -> "Gram":
+    """The operator of ``kernel`` on X, cached for the lifetime of ``owner``; X must not be modified in place."""
     sets = _KEPT.get(owner, ())
     for found in sets:
         if found.X is X and found.kernel is kernel:
             return found
-    found = evaluate.Prepared(kernel, X)
+    found = Gram(kernel, X)
     # One assignment of a tuple: threads that use a model at once may prepare twice, and each has its own.
     _KEPT[owner] = (found, *(other for other in sets if other.X is X))[:MOST_KEPT]
     return found
 
 
+def raw(X):
+    """Inputs as they came, prepared or not."""
+    return X.X if isinstance(X, Gram) else X
+
+
+def _prepared(kernel, X):
+    return X.rows if isinstance(X, Gram) else kernel.prepare(X, np.arange(count_rows(X)))
+
+
 def between(kernel, X, Z, out=None) -> np.ndarray:
     """Cross-covariance k(x_i, z_j). Rows of X and Z are distinct observations even where equal, so white noise adds
-    nothing. Z may come from `kept`."""
+    nothing. Z may be prepared: a `Gram`."""
     return evaluate.gram(kernel, X, Z, out=out)
 
 
@@ -51,21 +64,9 @@ def pieces(s: int, n: int) -> list[slice]:
     return [slice(i, min(i + size, s)) for i in range(0, s, size)]
 
 
-def product(kernel, Z, X, A) -> np.ndarray:
-    """k(Z, X) A in blocks of rows, with bounded temporary memory: (s, ...) for A (n, ...). X may come from `kept`."""
-    X = evaluate.Prepared(kernel, X) if not isinstance(X, evaluate.Prepared) else X
-    Z = align_columns(X.X, Z, kernel.needs_all_columns)
-    parts = pieces(count_rows(Z), len(A))
-    memory = np.empty((max((part.stop - part.start for part in parts), default=0), len(A)))
-    out = np.empty((count_rows(Z), *A.shape[1:]))
-    for part in parts:
-        out[part] = between(kernel, take_rows(Z, part), X, out=memory[: part.stop - part.start]) @ A
-    return out
-
-
 def within(kernel, X) -> np.ndarray:
-    """k(x_i, x_j), a fresh matrix that may be overwritten."""
-    return evaluate.gram(kernel, X)
+    """k(x_i, x_j), a fresh matrix that may be overwritten. X may be prepared: a `Gram`."""
+    return X.matrix(kernel) if isinstance(X, Gram) else evaluate.gram(kernel, X)
 
 
 def diagonal(kernel, X) -> np.ndarray:
@@ -114,6 +115,134 @@ class _Distances:
         return cls(*children)
 
 
+class Gram(evaluate.Prepared):
+    """K = k(X, X) of a kernel and a data set that is prepared once, as an operator: K itself is not formed. Temporary
+    memory is bounded (`pieces`).
+
+    ``gram[rows]`` is the operator of some of the rows.
+    """
+
+    def __init__(self, kernel, X):
+        super().__init__(kernel, X)
+        self._whole: tuple[Gram, np.ndarray] | None = None  # the data set that these rows are from, and which they are
+        self._constants: dict[Kernel, np.ndarray] = {}
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.n,)
+
+    def __getitem__(self, which) -> "Gram":
+        part = copy.copy(self)
+        part.X, part.rows = take_rows(self.X, which), evaluate.some(self.rows, which)
+        part.index, part.n = self.index[which], len(self.index[which])
+        part._whole, part._constants = (self, np.arange(self.n)[which]), {}
+        return part
+
+    def matrix(self, kernel: Kernel | None = None) -> np.ndarray:
+        """K, a fresh matrix, for this kernel or one with other parameter values."""
+        kernel = self.kernel if kernel is None else kernel
+        out = evaluate.allocate(self.n, self.n)
+        if self._constants:  # some parts are known
+            with Triangle(kernel, self) as K:
+                K.fill(np.asarray(to_free(kernel)), out, careful=True)
+            for i in range(1, self.n):
+                out[i, :i] = out[:i, i]
+        else:
+            evaluate.fill(out, kernel, self.rows, self.rows, mirrored=kernel.symmetric)
+        return out
+
+    def diagonal(self) -> np.ndarray:
+        return evaluate.rowwise(self.kernel, "block_diag", self)
+
+    def some(self, which, out=None) -> np.ndarray:
+        """Rows of K: (m, n)."""
+        rows = evaluate.some(self.rows, which)
+        out = np.empty((len(self.index[which]), self.n)) if out is None else out
+        evaluate.fill(out, self.kernel, rows, self.rows)
+        return out
+
+    def blocks(self, Z) -> Iterator[tuple[slice, np.ndarray]]:
+        """k(Z, X) some rows at a time, with the slice of Z that they are. All are written into the same memory, and may
+        be overwritten."""
+        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
+        parts = pieces(count_rows(Z), self.n)
+        memory = np.empty((max((part.stop - part.start for part in parts), default=0), self.n))
+        for part in parts:
+            yield part, between(self.kernel, take_rows(Z, part), self, out=memory[: part.stop - part.start])
+
+    def across(self, Z, A) -> np.ndarray:
+        """k(Z, X) A: (s, ...) for A (n, ...)."""
+        out = np.empty((count_rows(Z), *A.shape[1:]))
+        for part, K in self.blocks(Z):
+            out[part] = K @ A
+        return out
+
+    def times(self, A) -> np.ndarray:
+        """K A: (n, ...) for A (n, ...). One triangle of K serves both; its strips are kept where they fit comfortably.
+
+        To be given new memory takes longer than to compute a Gaussian kernel into old memory, so half a matrix that is
+        kept pays after a few products.
+        """
+        out = np.zeros(A.shape)
+        for part, strip in self._strips():
+            out[part] += strip @ A[part.start :]
+            out[part.stop :] += strip[:, part.stop - part.start :].T @ A[part]
+        return out
+
+    def _strips(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """k(x_i, x_j) for i in a slice, and j from its first row on."""
+        if self._kept_strips:
+            yield from self._kept_strips
+            return
+        parts = pieces(self.n, self.n)
+        keeps, memory = 4 * self.n**2 <= available_memory() // 4, None
+        for part in parts:
+            shape = part.stop - part.start, self.n - part.start
+            if keeps or memory is None:
+                memory = np.empty(shape[0] * shape[1])
+            strip = memory[: shape[0] * shape[1]].reshape(shape)
+            columns = evaluate.some(self.rows, slice(part.start, self.n))
+            evaluate.fill(strip, self.kernel, evaluate.some(self.rows, part), columns)
+            if keeps:
+                self._kept_strips.append((part, strip))
+            yield part, strip
+
+    @functools.cached_property
+    def _kept_strips(self) -> list[tuple[slice, np.ndarray]]:
+        return []
+
+    # -- parts without free parameters -------------------------------------------------------------------------------
+
+    def held(self, kernel: Kernel) -> tuple[Kernel, Any, list[np.ndarray]]:
+        """The expression with its constant parts replaced by `Held`, its rows, and the matrices of those parts: each
+        computed once for the whole data set, however many subsets and values of the other parameters are looked at."""
+        expression, rows, parts = hold(kernel, self.rows, self.index)
+        whole = self if self._whole is None else self._whole[0]
+        if not parts or 8 * whole.n**2 * len(parts) > available_memory() // 4:
+            return kernel, self.rows, []
+        return expression, rows, [self._constant(part, part_rows) for part, part_rows in parts]
+
+    def _constant(self, part: Kernel, rows) -> np.ndarray:
+        if part not in self._constants:
+            if self._whole is not None:
+                whole, which = self._whole
+                own = next(theirs for same, theirs in hold(whole.kernel, whole.rows, whole.index)[2] if same == part)
+                found = whole._constant(part, own)[np.ix_(which, which)]
+            else:
+                found = evaluate.allocate(self.n, self.n)
+                if evaluate.on_host(rows):  # each pair once
+                    for i in range(self.n):
+                        evaluate.fill(
+                            found[i : i + 1, i:], part, evaluate.some(rows, slice(i, i + 1)),
+                            evaluate.some(rows, slice(i, self.n)),
+                        )  # fmt: skip
+                        found[i:, i] = found[i, i:]
+                else:
+                    evaluate.fill(found, part, rows, rows, mirrored=True)
+            self._constants[part] = found
+        return self._constants[part]
+
+
 def covariance(kernel, X, noise) -> np.ndarray:
     """C = K + diag(noise) (PRML 6.62)."""
     C = within(kernel, X)
@@ -130,8 +259,8 @@ def factored(kernel, X, noise) -> Cholesky:
 
 
 def triangle(kernel, X) -> "Triangle | StandardTriangle":
-    """K(theta) on these rows, for as many values of theta as learning asks for."""
-    return StandardTriangle(kernel, X) if standard.applies(kernel) else Triangle(kernel, X)
+    """K(theta) on these rows, for as many values of theta as learning asks for. X may be prepared: a `Gram`."""
+    return StandardTriangle(kernel, raw(X)) if standard.applies(kernel) else Triangle(kernel, X)
 
 
 class Triangle:
@@ -144,9 +273,11 @@ class Triangle:
     """
 
     def __init__(self, kernel, X):
+        prepared = X if isinstance(X, Gram) else Gram(kernel, X)
+        kernel, rows, self._held = prepared.held(kernel)
         self.layout = Layout.of(kernel)
-        n = self.n = count_rows(X)
-        rows = kernel.prepare(X, np.arange(n))
+        n = self.n = prepared.n
+        self._held_leaves = held_leaves(self.layout.structure) if self._held else {}
         self._host = evaluate.on_host(rows)
         self._hopeful = evaluate.may_hope(kernel)
         self._kernel = kernel
@@ -181,13 +312,13 @@ class Triangle:
         leaves, hopeful = self.layout.leaves_at(theta, self._leaves), self._hopeful and not careful
 
         def work(corner):
-            sides = [self._strips[side] for side in corner]
+            sides, own = [self._strips[side] for side in corner], self._with_held(leaves, corner)
             with concretely():  # precision is a setting of each thread
                 if self._host:
-                    kernel = jax.tree.unflatten(self.layout.structure, leaves)
+                    kernel = jax.tree.unflatten(self.layout.structure, own)
                     tile = np.asarray(kernel.block(*map(evaluate.rows_first, sides)))
                 else:
-                    tile = np.asarray(evaluate.block(leaves, *sides, structure=self.layout.structure, hopeful=hopeful))
+                    tile = np.asarray(evaluate.block(own, *sides, structure=self.layout.structure, hopeful=hopeful))
             (i, last_i), (j, last_j) = map(self._span, corner)
             out[i:last_i, j:last_j] = tile[: last_i - i, : last_j - j]
 
@@ -210,6 +341,16 @@ class Triangle:
 
         return sum(self._each(work), np.zeros(self.layout.size))
 
+    def _with_held(self, leaves, corner):
+        """``leaves`` with the tiles of parts that were computed before."""
+        if not self._held:
+            return leaves
+        leaves, ((i, last_i), (j, last_j)) = list(leaves), map(self._span, corner)
+        for number, leaf in self._held_leaves.items():
+            tile = leaves[leaf] = np.zeros((self._size, self._size))
+            tile[: last_i - i, : last_j - j] = self._held[number][i:last_i, j:last_j]
+        return leaves
+
     def _buffer(self):
         """A tile of this thread's own to write in: a fresh one would be paged in every time."""
         if not hasattr(self._local, "buffer"):
@@ -226,7 +367,8 @@ class Triangle:
         program = _gradient_program(self.layout, hopeful, not self._host)
         i, j = corner
         with concretely() if self._host else double():
-            return np.asarray(program(theta, self._leaves, self._strips[i], self._strips[j], *weights))
+            leaves = self._with_held(self._leaves, corner)
+            return np.asarray(program(theta, leaves, self._strips[i], self._strips[j], *weights))
 
 
 @functools.lru_cache(maxsize=256)
@@ -265,7 +407,7 @@ def _padded(a, size):
 
 def count_features(kernel, X) -> int | None:
     """How many features the kernel has on these inputs; None if not finitely many."""
-    rows = kernel.prepare(X, np.arange(count_rows(X)))
+    rows = _prepared(kernel, X)
     first = evaluate.take(rows, 0, 1)
     try:
         if evaluate.on_host(rows):
@@ -289,7 +431,7 @@ class Features:
     def __init__(self, kernel, X):
         self.layout = Layout.of(kernel)
         n = self.n = count_rows(X)
-        rows = kernel.prepare(X, np.arange(n))
+        rows = _prepared(kernel, X)
         self._host = evaluate.on_host(rows)
         size = self._size = n if self._host else evaluate.tile_size(n)
         with concretely():

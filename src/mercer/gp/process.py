@@ -21,7 +21,6 @@ from mercer.core.inputs import (
     column_names,
     count_rows,
     stack_rows,
-    take_rows,
 )
 from mercer.core.precision import is_traced
 from mercer.core.random import as_key, normal
@@ -30,8 +29,6 @@ from mercer.gp.noise import as_variances
 from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
-from mercer.kernels.evaluate import Prepared
-from mercer.kernels.stationary import White
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, random_root, root
 from mercer.linalg.trend import Trend
@@ -104,8 +101,7 @@ class GP:
         Z = self._aligned(Z)
         mean = self._mean_with_constant(Z)
         if self.observed is not None:
-            for part in self._pieces(Z):
-                mean[part] += gram.between(self.kernel, take_rows(Z, part), self._prepared()) @ self.observed.a
+            mean += self._prepared().across(Z, self.observed.a)
         return mean
 
     def variance(self, Z: Inputs) -> np.ndarray:
@@ -145,23 +141,16 @@ class GP:
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Yield, for each block of rows of Z, L^-1 k(X, Z) and the contribution of the uncertain constant
         (`Trend.doubt`), and add k(Z, X) a to ``mean``. The blocks share memory. ``H``: design matrix at Z."""
-        pieces = self._pieces(Z)
-        n, largest = len(observed.y), max((part.stop - part.start for part in pieces), default=0)
-        memory = np.empty((largest, n))
-        X = self._prepared() if kernel is self.kernel else Prepared(kernel, observed.X)
-        for part in pieces:
-            K = gram.between(kernel, take_rows(Z, part), X, out=memory[: part.stop - part.start])
+        many = len(mean) > len(observed.y)
+        for part, K in (self._prepared() if kernel is self.kernel else gram.Gram(kernel, observed.X)).blocks(Z):
             mean[part] += K @ observed.a
             doubt = np.zeros((0, len(K))) if observed.trend is None else observed.trend.doubt(H[part], K)
-            yield part, observed.factor.half_solve_in_place(K.T, many=len(mean) > n), doubt
+            yield part, observed.factor.half_solve_in_place(K.T, many), doubt
 
-    def _prepared(self) -> Prepared:
-        """Observed inputs, prepared once for the kernel."""
+    def _prepared(self) -> gram.Gram:
+        """Operator of the kernel on the observed inputs, prepared once."""
         observed = self._require_data()
         return gram.kept(observed, self.kernel, observed.X)
-
-    def _pieces(self, Z: Inputs) -> list[slice]:
-        return gram.pieces(count_rows(Z), len(self.observed.y) if self.observed is not None else 1)
 
     def covariance(self, Z: Inputs) -> np.ndarray:
         """cov(f(z), f(z')), without observation noise: (s, s)."""
@@ -220,7 +209,7 @@ class GP:
         if latent is not None:
             diagonal = gram.diagonal(latent, everywhere)
             R, left = random_root(
-                lambda chosen: gram.between(latent, take_rows(everywhere, chosen), everywhere),
+                gram.Gram(latent, everywhere).some,
                 diagonal, most=max(256, gram.PIECE // total), tolerance=1e-9 * float(diagonal.max(initial=0.0)),
                 rng=np.random.default_rng(np.asarray(jax.random.key_data(pivots))),
             )  # fmt: skip
@@ -242,8 +231,7 @@ class GP:
             if observed.trend is not None:
                 weights = observed.trend.contrasted(weights, residual.T)
                 out += (self.prior_mean.columns(Z) @ observed.trend.coefficients(residual.T)).T
-            for part in self._pieces(Z):
-                out[:, part] += (gram.between(self.kernel, take_rows(Z, part), self._prepared()) @ weights).T
+            out += self._prepared().across(Z, weights).T
         return out
 
     # -- data ----------------------------------------------------------------------------------------------------
@@ -343,14 +331,8 @@ class GP:
         """Relative residual |C a - (y - m)| / |y - m| of the linear system that was solved."""
         observed = self._require_data()
         target = observed.y - self._mean_with_constant(observed.X)
-        noisy = any(isinstance(node, White) for node in self.kernel._nodes())
         residual = (observed.noise + observed.factor.jitter) * observed.a - target
-        for part in self._pieces(observed.X):
-            rows = take_rows(observed.X, part)
-            residual[part] += gram.between(self.kernel, rows, self._prepared()) @ observed.a
-            if noisy:  # white noise in the kernel is on the diagonal, which `between` leaves out
-                white = gram.diagonal(self.kernel, rows) - np.diag(gram.between(self.kernel, rows, rows))
-                residual[part] += white * observed.a[part]
+        residual += self._prepared().times(observed.a)
         return float(np.linalg.norm(residual) / (np.linalg.norm(target) or 1.0))
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
@@ -364,9 +346,8 @@ class GP:
         dmean, dvariance = np.zeros(Z.shape), gram.diagonal_slope(kernel, Z)
         if self.observed is not None:
             X, a = as_matrix(self.observed.X), self.observed.a
-            for part in self._pieces(Z):
+            for part, K in gram.Gram(kernel, X).blocks(Z):
                 dmean[part] = gram.slope(kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
-                K = gram.between(kernel, Z[part], X)
                 weights = self.observed.factor.solve(K.T).T
                 if self.observed.trend is not None:
                     doubt = self.observed.trend.doubt(self.prior_mean.columns(Z[part]), K)

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mercer import gram
-from mercer.core.inputs import Inputs, align_columns, count_rows, take_rows
+from mercer.core.inputs import Inputs, count_rows
 from mercer.gp.likelihood import Likelihood
 from mercer.inference.base import Contraction, LabelPosterior
 from mercer.kernels.base import Kernel
-from mercer.kernels.evaluate import Prepared
 from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky
 
@@ -165,19 +164,17 @@ class LatentPosterior(LabelPosterior):
         shapes = self.a.shape == self.s.shape == (n,) and self.lower.shape == (n, n)
         return shapes and isinstance(self.kernel, Kernel)
 
-    def _prepared(self) -> Prepared:
+    def _prepared(self) -> gram.Gram:
         return gram.kept(self, self.kernel, self.X)
 
     def mean(self, Z: Inputs) -> np.ndarray:
         """Mean of f(z): (s,)."""
-        return gram.product(self.kernel, Z, self._prepared(), self.a)
+        return self._prepared().across(Z, self.a)
 
     def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f(z): (s,), (s,). Computed in blocks of rows."""
-        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
         mean, variance = np.empty(count_rows(Z)), gram.diagonal(self.kernel, Z)
-        for part in gram.pieces(count_rows(Z), len(self.a)):
-            K = gram.between(self.kernel, take_rows(Z, part), self._prepared())
+        for part, K in self._prepared().blocks(Z):
             mean[part] = K @ self.a
             K *= self.s
             V = backend.half_solve(self.lower, K.T, in_place=True)

@@ -40,6 +40,7 @@ class Nary(Kernel):
 
     _word: ClassVar[str]
     _transparent: ClassVar[bool] = True
+    elementwise: ClassVar[bool] = True
 
     parts: tuple
 
@@ -159,6 +160,7 @@ class Product(Nary):
 class Scale(Unary):
     """c k1 with c > 0 (PRML 6.13): c is the variance."""
 
+    elementwise: ClassVar[bool] = True
     _strength: ClassVar[int] = 2
 
     _rules: ClassVar[dict[str, str]] = {"variance": "6.13"}
@@ -206,6 +208,7 @@ class Scale(Unary):
 class Power(Unary):
     """k1 ** n for a positive integer n: a repeated product (PRML 6.18)."""
 
+    elementwise: ClassVar[bool] = True
     _strength: ClassVar[int] = 3
 
     exponent: int = eqx.field(static=True, converter=plain)
@@ -245,6 +248,7 @@ class Power(Unary):
 class PolynomialOf(Unary):
     """q(k1) for a polynomial q with non-negative coefficients, lowest first (PRML 6.15)."""
 
+    elementwise: ClassVar[bool] = True
     _rules: ClassVar[dict[str, str]] = {"coefficients": "6.15"}
 
     coefficients: NonNegativeList
@@ -304,6 +308,8 @@ class PolynomialOf(Unary):
 
 class Exp(Unary):
     """exp(k1) (PRML 6.16)."""
+
+    elementwise: ClassVar[bool] = True
 
     def block(self, X, Z):
         return jnp.exp(self.inner.block(X, Z))

@@ -31,6 +31,9 @@ class Kernel(Parametrized):
     # Binding strength of the expression that `repr` writes: 4 an atom, 3 a power, 2 a product, 1 a sum.
     _strength: ClassVar[int] = 4
 
+    # Whether its values are a function of its parts' values alone, pair by pair.
+    elementwise: ClassVar[bool] = False
+
     # -- what a kernel must say ----------------------------------------------------------------------------------
 
     @property
@@ -102,6 +105,12 @@ class Kernel(Parametrized):
         """Whether what it says depends on every column of a frame, and not on some that it asks for by name."""
         kernels = [child for _, child in self._children() if isinstance(child, Kernel)]
         return any(child.needs_all_columns for child in kernels) if kernels else True
+
+    @property
+    def reads_values(self) -> bool:
+        """Whether it looks at what is in a row, and not only at which row it is."""
+        kernels = [child for _, child in self._children() if isinstance(child, Kernel)]
+        return any(child.reads_values for child in kernels) if kernels else True
 
     @property
     def homogeneity(self) -> int | None:

@@ -45,7 +45,8 @@ class Prepared:
 
     def __init__(self, kernel, X):
         self.kernel, self.X, self.n = kernel, X, count_rows(X)
-        self.rows = kernel.prepare(X, np.arange(self.n))
+        self.index = np.arange(self.n)
+        self.rows = kernel.prepare(X, self.index)
 
 
 def gram(kernel, X, Z=None, same: bool = False, out=None):
@@ -68,15 +69,16 @@ def gram(kernel, X, Z=None, same: bool = False, out=None):
     _check_widths(rows, columns)
     if is_traced((kernel, rows, columns)):
         return kernel.block(rows, columns)
-    out = _allocate(n, m) if out is None else out
-    _fill(out, kernel, rows, columns, mirrored=same and kernel.symmetric)
+    out = allocate(n, m) if out is None else out
+    fill(out, kernel, rows, columns, mirrored=same and kernel.symmetric)
     return out
 
 
 def rowwise(kernel, method: str, X, compiled: bool = True):
-    """A method of the kernel that gives one number or one vector per row ("block_diag", "feature_block")."""
+    """A method of the kernel that gives one number or one vector per row ("block_diag", "feature_block"). X may be
+    `Prepared`."""
     n = count_rows(X)
-    rows = kernel.prepare(X, np.arange(n))
+    rows = X.rows if isinstance(X, Prepared) else kernel.prepare(X, np.arange(n))
     if is_traced((kernel, rows)):
         return getattr(kernel, method)(rows)
     if n == 0 and method == "block_diag":
@@ -126,7 +128,9 @@ def rows_first(rows):
     return jax.tree.map(lambda leaf: leaf.T if np.ndim(leaf) == 2 else leaf, rows)
 
 
-def _fill(out, kernel, rows, columns, mirrored):
+def fill(out, kernel, rows, columns, mirrored: bool = False):
+    """Write k(x_i, z_j) of prepared rows into ``out`` (n, m); ``mirrored``, one triangle of a symmetric matrix and its
+    transpose."""
     n, m = out.shape
     host = on_host((rows, columns))
     hopeful = may_hope(kernel)
@@ -172,7 +176,7 @@ def _fill(out, kernel, rows, columns, mirrored):
                 raise
 
 
-def _allocate(n: int, m: int) -> np.ndarray:
+def allocate(n: int, m: int) -> np.ndarray:
     needed, there = 8 * n * m, available_memory()
     if needed > there:
         raise DataError(
@@ -195,6 +199,11 @@ def take(rows, start, stop, size=None):
         return np.concatenate([part, np.repeat(part[-1:], padding, axis=0)]) if padding else part
 
     return jax.tree.map(part_of, rows)
+
+
+def some(rows, which):
+    """Some of the prepared rows: a slice or indices."""
+    return jax.tree.map(lambda leaf: leaf[which], rows)
 
 
 def on_host(tree) -> bool:

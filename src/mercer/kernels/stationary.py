@@ -236,7 +236,7 @@ class Standard(Kernel):
 class _Pointwise(Kernel):
     """Kernels that look at which row it is, not at what is in it: they take inputs of any kind."""
 
-    needs_all_columns = False
+    needs_all_columns = reads_values = False
     reads = "anything"
 
     variance: Positive = 1.0

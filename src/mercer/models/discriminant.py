@@ -173,7 +173,7 @@ class KernelFisherDiscriminant(Classifier, Transformer):
 
     def _coordinates(self, X) -> np.ndarray:
         if self.weights_ is None:
-            return gram.product(self.kernel_, X, self._training_rows(), self.dual_coef_) - self.centre_
+            return self._training_rows().across(X, self.dual_coef_) - self.centre_
         X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
         parts = gram.pieces(count_rows(X), len(self.weights_))
         rows = [(gram.features(self.kernel_, take_rows(X, part)) - self.centre_) @ self.weights_ for part in parts]

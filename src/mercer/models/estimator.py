@@ -100,8 +100,8 @@ class Estimator(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return any(name.endswith("_") and not name.startswith("__") for name in vars(self))
 
-    def _training_rows(self):
-        """``X_fit_`` as ``kernel_`` sees it, prepared once."""
+    def _training_rows(self) -> gram.Gram:
+        """The operator of ``kernel_`` on ``X_fit_``, prepared once."""
         return gram.kept(self, self.kernel_, self.X_fit_)
 
     def _check_fitted(self):

@@ -177,7 +177,7 @@ class RBFInterpolator(Regressor):
         X = self._check_inputs(X, reset=False)
         X = self._check_vectors(X) / self.scale_ if self.scale_ is not None else X
         X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
-        values = gram.product(self.kernel_, X, self._training_rows(), self.coef_)
+        values = self._training_rows().across(X, self.coef_)
         if len(self.polynomial_coef_):
             values += self._polynomials()(X) @ self.polynomial_coef_
         return values

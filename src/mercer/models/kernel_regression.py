@@ -11,7 +11,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import Layout, from_free, to_free
 from mercer.core.errors import InvalidKernelError, NumericalWarning, ParameterError
-from mercer.core.inputs import align_columns, as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
 from mercer.core.machine import available_memory
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
@@ -27,7 +27,6 @@ from mercer.models.estimator import wholly
 from mercer.models.records import Found, Iteration, quoted, warn_of_interruption
 from mercer.scores import LeaveOneOut
 
-PIECE = 1 << 25  # bytes of weights at a time
 CRITERIA = ("likelihood", "least_squares")
 TOLERANCE = 5.0  # a hundredth of a nat is far below what chance does to the best widths
 SHARES = (0.5, 0.15)  # of the target's spread, where its width may begin
@@ -203,17 +202,15 @@ class NadarayaWatson(DensityRegressor):
 
     def _mixtures(self, X, left_out=None):
         """In pieces. ``left_out`` names a training row for each row of X that has no part in its mixture."""
-        X, n = align_columns(self.X_train_, X, self.kernel_.needs_all_columns), len(self.weights_)
+        n = len(self.weights_)
         means, variances = self.y_train_.reshape(n, -1), np.atleast_1d(self.target_width_) ** 2
         floor = FLOOR * float(np.mean(gram.diagonal(self.kernel_, self.X_train_)))
-        s, size, far = count_rows(X), max(1, PIECE // (8 * n)), 0
-        for i in range(0, s, size):
-            part = slice(i, min(i + size, s))
-            W = gram.between(self.kernel_, take_rows(X, part), self.X_train_)
+        s, far = count_rows(X), 0
+        for part, W in gram.kept(self, self.kernel_, self.X_train_).blocks(X):
             _refuse_negative(self.kernel_, W)
             np.maximum(W, 0.0, out=W)
             W += floor / self.weights_.sum()
-            W *= self.weights_
+            W = W * self.weights_  # the block's memory is used again
             if left_out is not None:
                 W[np.arange(len(W)), left_out[part]] = 0.0
             total = W.sum(axis=1, keepdims=True)

@@ -220,8 +220,12 @@ class RBFNetwork(Regressor):
         return values if self._several else values[:, 0]
 
     def _basis(self, X) -> np.ndarray:
-        K = gram.between(self.kernel_, X, self.centers_)
-        return normalised(K, self.kernel_, X, self.centers_) if self.normalized else K
+        return np.concatenate([K.copy() for _, K in self._blocks(X)])
+
+    def _blocks(self, X):
+        """Basis functions, some rows of X at a time, and which rows."""
+        for part, K in gram.kept(self, self.kernel_, self.centers_).blocks(X):
+            yield part, normalised(K, self.kernel_, take_rows(X, part), self.centers_) if self.normalized else K
 
     def _aligned(self, X):
         self._check_fitted()
@@ -237,10 +241,9 @@ class RBFNetwork(Regressor):
     def predict(self, X) -> np.ndarray:
         """The network's output at the rows of X: (s,), or (s, q)."""
         X = self._aligned(X)
-        s = count_rows(X)
-        out = np.empty((s, *self.coef_.shape[1:]))
-        for part in gram.pieces(s, len(self.coef_)):
-            out[part] = self._basis(take_rows(X, part)) @ self.coef_
+        out = np.empty((count_rows(X), *self.coef_.shape[1:]))
+        for part, K in self._blocks(X):
+            out[part] = K @ self.coef_
         if self.linear_coef_ is not None:
             out += (X - self.input_center_) @ self.linear_coef_
         return out + self.intercept_

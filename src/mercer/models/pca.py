@@ -9,7 +9,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import align_columns, as_matrix, count_rows, holds_numbers, take_rows
-from mercer.core.machine import available_memory, require_memory
+from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
 from mercer.kernels import RBF, Linear
@@ -138,8 +138,8 @@ class KernelPCA(Transformer):
         """Block Lanczos on H K H, from the eigenvectors of a low-rank root of K (randomly pivoted Cholesky)."""
         q, rng = int(self.n_components), generator(self.random_state)
         start, diagonal = self._guess(q, rng)
-        K = _Gram(self.kernel_, self.X_fit_)
-        mean = K.times(np.ones((n, 1)))[:, 0] / n
+        K = self._training_rows()
+        mean = K.times(np.ones(n)) / n
 
         def product(V):
             V = K.times(V - V.mean(axis=0))
@@ -162,7 +162,7 @@ class KernelPCA(Transformer):
         kernel, X, n = self.kernel_, self.X_fit_, count_rows(self.X_fit_)
         diagonal = gram.diagonal(kernel, X)
         R, _ = random_root(
-            lambda chosen: gram.between(kernel, take_rows(X, chosen), X), diagonal, most=min(n, max(PIVOTS, 4 * q)),
+            self._training_rows().some, diagonal, most=min(n, max(PIVOTS, 4 * q)),
             tolerance=1e-12 * float(diagonal.max()), rng=rng,
         )  # fmt: skip
         R -= R.mean(axis=0)
@@ -216,7 +216,7 @@ class KernelPCA(Transformer):
 
     def _coordinates(self, X) -> np.ndarray:
         if self.weights_ is None:
-            return gram.product(self.kernel_, X, self._training_rows(), self.dual_coef_) - self.centre_
+            return self._training_rows().across(X, self.dual_coef_) - self.centre_
         X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
         parts = gram.pieces(count_rows(X), len(self.weights_))
         rows = [(gram.features(self.kernel_, take_rows(X, part)) - self.centre_) @ self.weights_ for part in parts]
@@ -286,40 +286,6 @@ class _Found(NamedTuple):
     total: float
     mean: np.ndarray
     weights: np.ndarray | None = None
-
-
-class _Gram:
-    """K V for many V, from strips of one triangle of K: kept where they fit comfortably, else each made, used and
-    forgotten every time. (To be given new memory takes longer than to compute a Gaussian kernel into old memory, so
-    half a matrix that is kept pays after a few products.)"""
-
-    def __init__(self, kernel, X):
-        self.kernel, self.X, self.n = kernel, X, count_rows(X)
-        self.parts = gram.pieces(self.n, self.n)
-        self.keeps = 4 * self.n**2 <= available_memory() // 4
-        self.kept: dict[int, np.ndarray] = {}
-        self.memory = None if self.keeps else np.empty((self.parts[0].stop, self.n))
-
-    def _strip(self, part):
-        """k(x_i, x_j) for i in the part, j from its first row on."""
-        if part.start in self.kept:
-            return self.kept[part.start]
-        rows, height, width = take_rows(self.X, part), part.stop - part.start, self.n - part.start
-        strip = np.empty((height, width)) if self.memory is None else self.memory[:height, :width]
-        gram.between(self.kernel, rows, take_rows(self.X, slice(part.start, self.n)), out=strip)
-        strip[:, :height] = gram.within(self.kernel, rows)  # a row met with itself: noise belongs there
-        if self.keeps:
-            self.kept[part.start] = strip
-        return strip
-
-    def times(self, V) -> np.ndarray:
-        """K V: (n, b)."""
-        out = np.zeros_like(V)
-        for part in self.parts:
-            strip = self._strip(part)
-            out[part] += strip @ V[part.start :]
-            out[part.stop :] += strip[:, part.stop - part.start :].T @ V[part]  # one triangle serves both
-        return out
 
 
 def _nearest_image(kernel, X, G, Z) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import count_rows, take_rows
+from mercer.core.inputs import count_rows
 from mercer.core.machine import available_memory
 from mercer.core.random import generator
 from mercer.kernels.convert import as_covariance
@@ -73,9 +73,9 @@ class KernelPerceptron(Classifier):
         kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
         self.kernel_ = as_covariance(kernel, "a perceptron", self.allow_invalid)
         self.X_fit_ = copy.deepcopy(X)
-        diagonal = gram.diagonal(self.kernel_, X)
-        constant = (float(np.abs(diagonal).max()) or 1.0) if self.fit_intercept else 0.0
-        rows = _Rows(self.kernel_, self.X_fit_, diagonal, constant)
+        operator = self._training_rows()
+        constant = (float(np.abs(operator.diagonal()).max()) or 1.0) if self.fit_intercept else 0.0
+        rows = _Rows(operator, constant)
         state = _Boundary(codes, len(self.classes_))
         orders = (rng.permutation(n) if self.shuffle else np.arange(n) for _ in range(epochs))
         self.mistakes_ = np.array(state.visit(rows, orders))
@@ -103,7 +103,7 @@ class KernelPerceptron(Classifier):
         """sum_n a_n k(x, x_n) + b: (s,), positive for the second class; (s, C) for more than two."""
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        return gram.product(self.kernel_, X, self._training_rows(), self.dual_coef_) + self.intercept_
+        return self._training_rows().across(X, self.dual_coef_) + self.intercept_
 
     def predict(self, X) -> np.ndarray:
         """The class of the largest score; of equal ones, the first."""
@@ -192,10 +192,10 @@ class _Rows:
     """Rows of K + constant: of all of K if it fits in half the memory, else made when they are wanted, and kept while
     there is room."""
 
-    def __init__(self, kernel, X, diagonal, constant):
-        n = len(diagonal)
-        self.kernel, self.X, self.diagonal, self.constant = kernel, X, diagonal, constant
-        self.K = gram.within(kernel, X) if 8 * n * n <= available_memory() // 2 else None
+    def __init__(self, operator: gram.Gram, constant):
+        n = operator.n
+        self.operator, self.constant = operator, constant
+        self.K = operator.matrix() if 8 * n * n <= available_memory() // 2 else None
         self.kept: dict[int, np.ndarray] = {}
         self.room = max(AHEAD, available_memory() // 4 // (8 * n))
 
@@ -207,7 +207,5 @@ class _Rows:
             wanted = [int(j) for j in next_ones[: 4 * AHEAD] if j not in self.kept][:AHEAD]
             if len(self.kept) + len(wanted) > self.room:
                 self.kept.clear()
-            block = gram.between(self.kernel, take_rows(self.X, wanted), self.X)
-            block[np.arange(len(wanted)), wanted] = self.diagonal[wanted]  # a row met with itself: noise belongs there
-            self.kept.update(zip(wanted, block, strict=True))
+            self.kept.update(zip(wanted, self.operator.some(wanted), strict=True))
         return self.kept[i] + self.constant

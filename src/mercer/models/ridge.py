@@ -256,7 +256,7 @@ class KernelRidge(Regressor):
         """sum_n a_n k(x, x_n) + b (PRML 6.9): (s,), or (s, q) for several targets."""
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        return gram.product(self.kernel_, X, self._training_rows(), self.dual_coef_) + self.intercept_
+        return self._training_rows().across(X, self.dual_coef_) + self.intercept_
 
     def loo(self) -> LeaveOneOut:
         """Each training row predicted from all the others at ``alpha_``, in closed form; rows of zero weight left out.

@@ -14,7 +14,6 @@ from mercer.inference.sites import Covariance, factor_B
 from mercer.inference.softmax.expectation import mean_softmax
 from mercer.inference.softmax.factor import JointFactor, SoftmaxModel
 from mercer.kernels.base import Kernel
-from mercer.kernels.evaluate import Prepared
 from mercer.linalg import backend
 
 
@@ -171,7 +170,7 @@ class SoftmaxPosterior(LabelPosterior):
         """Class probabilities of each training row from its cavity: (n, C)."""
         return mean_softmax(*self.cavity([K.K for K in covariances()]))
 
-    def _prepared(self, c: int) -> Prepared:
+    def _prepared(self, c: int) -> gram.Gram:
         return gram.kept(self, self.kernels[c], self.X)
 
     def _aligned(self, Z: Inputs) -> Inputs:
