@@ -32,7 +32,7 @@ def run(name):
     found = []
     for test in masks.T:
         model = mc.GaussianProcessRegressor(progress=False).fit(X[~test], y[~test])
-        held = calibration(y[test], *model.predict(X[test], return_std=True))
+        held = calibration(y[test], model.predict_distribution(X[test]))
         found.append([held.rmse, held.log_density, held.coverage[held.levels.index(0.95)]])
     return np.array(found)
 

@@ -15,8 +15,8 @@ from machine import table
 from tables import regression
 
 import mercer as mc
+from mercer.distributions import Normal
 from mercer.learning.heuristics import standard_kernel
-from mercer.scores import crps, log_density
 
 NORMAL = {0.5: 0.6745, 0.8: 1.2816, 0.95: 1.96}
 MOST_TESTED = 1000
@@ -34,9 +34,9 @@ def split(X, y, seed: int, rows: int):
 def scores(y, mean, deviation, spread):
     z = np.abs(y - mean) / deviation
     return {
-        "crps": float(np.mean(crps(y, mean, deviation))) / spread,
+        "crps": float(np.mean(Normal(mean, deviation).crps(y))) / spread,
         "rmse": float(np.sqrt(np.mean((y - mean) ** 2))) / spread,
-        "density": float(np.mean(log_density(y, mean, deviation))) + np.log(spread),
+        "density": float(np.mean(Normal(mean, deviation).log_density(y))) + np.log(spread),
         **{f"{level:.0%}": float(np.mean(z < bound)) for level, bound in NORMAL.items()},
     }
 

@@ -5,11 +5,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, ndtr, ndtri
+from scipy.special import betainc, ndtri
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
 from mercer.core.text import table
+from mercer.distributions import Distribution
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of central intervals
 
@@ -51,41 +52,11 @@ class LeaveOneOut:
         return self.mean
 
 
-def standardised(y, mean, deviation) -> np.ndarray:
-    """Residuals in standard deviations; zero where y equals the mean, even if the deviation is zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(y == mean, 0.0, (y - mean) / deviation)
-
-
-def log_density(y, mean, deviation) -> np.ndarray:
-    """ln N(y | mean, deviation^2); infinite, not NaN, where the deviation is zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        density = -0.5 * standardised(y, mean, deviation) ** 2 - np.log(deviation) - 0.5 * math.log(2 * math.pi)
-    return np.where(deviation > 0, density, np.where(y == mean, np.inf, -np.inf))
-
-
-def crps(y, mean, deviation) -> np.ndarray:
-    """Continuous ranked probability score of N(mean, deviation^2) (Gneiting and Raftery 2007, eq 21): in the units of
-    y, the lower the better; the absolute error where the deviation is zero."""
-    y, mean, deviation = (np.asarray(value, dtype=float) for value in (y, mean, deviation))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.where(deviation > 0, (y - mean) / deviation, np.inf)
-    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    scored = deviation * (np.where(np.isfinite(z), z, 0.0) * (2 * ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
-    return np.where(deviation > 0, scored, np.abs(y - mean))
-
-
 def optimism(n: int, parameters: int) -> float:
     """How much larger squared errors of new rows are than those of n rows that k parameters were learned from:
     (n + k) / (n - k), as in Akaike's final prediction error. k counts as half of the rows at most."""
     k = min(parameters, n // 2)
     return (n + k) / (n - k)
-
-
-def interval(mean, deviation, level: float):
-    """Central interval that should cover a share ``level`` of new measurements."""
-    z = float(ndtri(0.5 + level / 2))
-    return mean - z * deviation, mean + z * deviation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,16 +79,15 @@ class Calibration:
         return table(["interval", "covers", "expected by chance"], rows)
 
 
-def calibration(y, mean, deviation) -> Calibration:
+def calibration(y, predicted: Distribution) -> Calibration:
     """Compare predictions with the measurements y (n,)."""
-    y, mean, deviation = (np.asarray(v, dtype=float) for v in (y, mean, deviation))
-    missed = y - mean
-    z = standardised(y, mean, deviation)
+    y = np.asarray(y, dtype=float)
+    missed, z = y - predicted.mean, predicted.z(y)
     coverage = np.array([np.mean(np.abs(z) <= ndtri(0.5 + level / 2)) for level in LEVELS])
     spread = float(np.sum((y - y.mean()) ** 2))
     r2 = 1 - float(missed @ missed) / spread if spread > 0 else float("nan")
     rmse, mae = float(np.sqrt(np.mean(missed**2))), float(np.mean(np.abs(missed)))
-    return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(log_density(y, mean, deviation))), z)
+    return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(predicted.log_density(y))), z)
 
 
 def chance_range(n: int, level: float, share: float = 0.95) -> tuple[float, float]:

@@ -11,13 +11,13 @@ from sklearn.ensemble import BaggingRegressor
 
 import mercer as mc
 from mercer import kernels as k
+from mercer.distributions import Normal
 from mercer.learning import family
 from mercer.learning.climb import Optimum
 from mercer.learning.heuristics import standard_kernel, through_zero
 from mercer.learning.optimise import _judged
 from mercer.learning.regression import Problem
 from mercer.learning.resolution import originals, resolution
-from mercer.scores import crps
 from mercer.solvers import Dense, Evidence
 
 DATA = Path(os.environ.get("MERCER_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -300,8 +300,9 @@ def test_crps_is_the_integral_of_its_definition():
     grid = np.linspace(-30, 30, 600_001)
     for y, mean, deviation in ((0.3, 0.0, 1.0), (-2.0, 1.5, 0.7), (4.0, 0.0, 2.5)):
         integrand = (norm.cdf(grid, mean, deviation) - (grid >= y)) ** 2
-        assert crps(y, mean, deviation) == pytest.approx(np.sum(integrand) * 1e-4, abs=2e-4)
-    assert crps(3.0, 1.0, 0.0) == 2.0
+        found = Normal(np.asarray(mean), np.asarray(deviation)).crps(y)
+        assert found == pytest.approx(np.sum(integrand) * 1e-4, abs=2e-4)
+    assert Normal(np.array([1.0]), np.array([0.0])).crps([3.0]) == 2.0
 
 
 # -- raw inputs -------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def carbon_dioxide():
     data = datasets.load("co2")
     past = data.X[:, 0] < LEARNED_UNTIL
     model = GaussianProcessRegressor(CARBON_DIOXIDE).fit(data.X[past], data.y[past])
-    found = calibration(data.y[~past], *model.predict(data.X[~past], return_std=True))
+    found = calibration(data.y[~past], model.predict_distribution(data.X[~past]))
     inside = dict(zip(found.levels, found.coverage, strict=True))[0.95]
     rows = [[name, f"{float(value):.3g}"] for name, value in model.kernel_.parameters.items()]
     return model, (
@@ -98,7 +98,7 @@ def _draw(series, model, judged, picture: Path):
     ax.legend(loc="upper left")
 
     plot.relevance(model, ax=top).set_title("Diabetes: which measurements matter")
-    plot.calibration(judged.rows.y, judged.mean, judged.deviation, ax=bottom, label="held out", color="tab:red")
+    plot.calibration(judged.rows.y, judged.predicted, ax=bottom, label="held out", color="tab:red")
     plot.calibration(model, ax=bottom, color="tab:blue").set_title("Diabetes: are the intervals honest?")
     figure.savefig(picture, dpi=120)
     plt.close(figure)

@@ -8,8 +8,9 @@ import polars as pl
 
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, quantities
+from mercer.distributions import Distribution
 from mercer.models.regression import GaussianProcessRegressor
-from mercer.scores import Calibration, calibration, interval
+from mercer.scores import Calibration, calibration
 
 PATIENCE = 20.0  # seconds that a fit may be expected to take without being announced
 FILES = (
@@ -25,30 +26,29 @@ class HeldOut:
     """Rows that the fit did not see, and what the model said of them."""
 
     rows: Rows
-    mean: np.ndarray
-    deviation: np.ndarray
+    predicted: Distribution
     calibration: Calibration
 
     @classmethod
     def of(cls, model, rows: Rows) -> "HeldOut":
-        mean, deviation = model.predict(rows.X, return_std=True)
-        return cls(rows, mean, deviation, calibration(rows.y, mean, deviation))
+        predicted = model.predict_distribution(rows.X)
+        return cls(rows, predicted, calibration(rows.y, predicted))
 
     def table(self) -> pl.DataFrame:
-        return _table(self.rows.numbers, self.mean, self.deviation, self.rows.y)
+        return _table(self.rows.numbers, self.predicted, self.rows.y)
 
 
 def predictions(model, X, numbers) -> pl.DataFrame:
     """What `mercer predict` writes, one line a row of the data."""
-    return _table(numbers, *model.predict(X, return_std=True))
+    return _table(numbers, model.predict_distribution(X))
 
 
-def _table(numbers, mean, deviation, y=None) -> pl.DataFrame:
-    low, high = interval(mean, deviation, 0.95)
+def _table(numbers, predicted: Distribution, y=None) -> pl.DataFrame:
+    low, high = predicted.interval(0.95)
     columns = {"row": numbers} | ({} if y is None else {"target": y})
-    columns |= {"mean": mean, "std": deviation, "lower95": low, "upper95": high}
+    columns |= {"mean": predicted.mean, "std": predicted.deviation, "lower95": low, "upper95": high}
     if y is not None:
-        columns["z"] = calibration(y, mean, deviation).z
+        columns["z"] = predicted.z(y)
     return pl.DataFrame(columns)
 
 
@@ -77,13 +77,13 @@ def draw(model, judged: HeldOut | None, target: str, output: Path):
     pictures = Pictures(output)
     ax = pictures.axes(5, 5)
     if judged is not None:
-        plot.calibration(judged.rows.y, judged.mean, judged.deviation, ax=ax, label="held out", color="tab:red")
+        plot.calibration(judged.rows.y, judged.predicted, ax=ax, label="held out", color="tab:red")
     plot.calibration(model, ax=ax, color="tab:blue")
     pictures.keep(ax, "calibration.png")
 
     ax = pictures.axes(6, 5)
     if judged is not None:
-        plot.predictions(judged.rows.y, judged.mean, judged.deviation, ax=ax)
+        plot.predictions(judged.rows.y, judged.predicted, ax=ax)
     else:
         plot.predictions(model, ax=ax)
     kind = "left out one at a time" if judged is None else "held out"

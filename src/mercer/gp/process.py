@@ -24,6 +24,7 @@ from mercer.core.inputs import (
 )
 from mercer.core.precision import is_traced
 from mercer.core.random import as_key, normal
+from mercer.distributions import Normal
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import as_variances
 from mercer.kernels.algebra import split_white, terms_of
@@ -118,6 +119,11 @@ class GP:
                 variance[part] += np.einsum("ij,ij->j", doubt, doubt) - np.einsum("ij,ij->j", V, V)
             np.maximum(variance, 0.0, out=variance)  # rounding, relative to the prior variance
         return mean, variance
+
+    def predict(self, Z: Inputs, noise: float = 0.0) -> Normal:
+        """Distribution of measurements with this noise variance; without it, of the function itself."""
+        mean, variance = self.moments(Z)
+        return Normal(mean, np.sqrt(np.maximum(variance + noise, 0.0)))
 
     @property
     def unknown(self) -> bool:

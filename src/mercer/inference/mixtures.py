@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from mercer.core.errors import ParameterError
+from mercer.distributions import Distribution
 
 LOG_2PI = math.log(2 * math.pi)
 MAX_ENTRIES = 1 << 21  # of a temporary array
@@ -276,3 +277,35 @@ class Mixtures:
         if len(root) == 1:
             return means + z @ root[0].T
         return means + np.einsum("stij,stj->sti", root[which], z)
+
+
+class TargetMixture(Distribution):
+    """One target of `Mixtures` as a predictive distribution."""
+
+    def __init__(self, mixtures: Mixtures, target: int = 0) -> None:
+        self.mixtures, self.target = mixtures, target
+        self.mean = mixtures.mean()[:, target]
+        self.deviation = np.sqrt(mixtures.variance()[:, target])
+
+    def _marginal(self) -> Mixtures:
+        m, j = self.mixtures, self.target
+        return Mixtures(m.weights, m.means[..., j : j + 1], m._deviations[:, j : j + 1] ** 2, m.log_weights)
+
+    def cdf(self, y: ArrayLike) -> np.ndarray:
+        return self._marginal().cdf(np.asarray(y, dtype=float)[:, None, None])[:, 0, 0]
+
+    def quantile(self, q: ArrayLike) -> np.ndarray:
+        found = self._marginal().quantile(q)[:, :, 0]
+        return found[:, 0] if np.ndim(q) == 0 else found
+
+    def log_density(self, y: ArrayLike) -> np.ndarray:
+        return self._marginal().log_density(np.asarray(y, dtype=float)[:, None, None])[:, 0]
+
+    def sample(self, size: int, rng: np.random.Generator) -> np.ndarray:
+        return self._marginal().sample(size, rng)[:, :, 0]
+
+    def scaled(self, factor: float, shift: float = 0.0) -> "TargetMixture":
+        one = self._marginal()
+        return TargetMixture(
+            Mixtures(one.weights, one.means * factor + shift, one.variances * factor**2, one.log_weights)
+        )

@@ -8,8 +8,9 @@ import numpy as np
 from mercer.core.errors import DataError
 from mercer.core.inputs import count_rows
 from mercer.core.random import entropy
+from mercer.distributions import Distribution
 from mercer.gp.process import check_size
-from mercer.inference.mixtures import Mixtures
+from mercer.inference.mixtures import Mixtures, TargetMixture
 from mercer.models.estimator import Regressor
 
 
@@ -56,6 +57,12 @@ class DensityRegressor(Regressor):
             return self._shaped(self._over_rows(X, lambda m, _: m.mean()))
         found = self._over_rows(X, lambda m, _: np.stack([m.mean(), np.sqrt(m.variance())], axis=1))
         return self._shaped(found[:, 0]), self._shaped(found[:, 1])
+
+    def predict_distribution(self, X) -> Distribution:
+        """p(t | x) of one target as a predictive distribution: quantiles, intervals, densities and draws."""
+        if self._targets()[0] != 1:
+            raise DataError("predict_distribution is for one target; for several ask conditional(X).")
+        return TargetMixture(self.conditional(X))
 
     def predict_density(self, X, t) -> np.ndarray:
         """p(t | x) (PRML 6.48): (s,) for one t in each row; (s, T) for several, (s, T) or (1, T)."""

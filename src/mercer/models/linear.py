@@ -9,11 +9,11 @@ from mercer.basis import Polynomial
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import as_vector
 from mercer.core.random import as_key, normal
+from mercer.distributions import Distribution
 from mercer.kernels.custom import FeatureMap
 from mercer.kernels.functions import RowFunction
 from mercer.models.estimator import Regressor
 from mercer.models.regression import GaussianProcessRegressor
-from mercer.scores import log_density
 from mercer.solvers.weights import WeightPosterior
 
 
@@ -89,8 +89,13 @@ class BayesianLinearRegression(Regressor):
             return self.posterior_.mean(X), K + noise * np.eye(len(K))
         if not return_std:
             return self.posterior_.mean(X)
-        mean, variance = self.posterior_.moments(X)
-        return mean, np.sqrt(variance + noise)
+        predicted = self.posterior_.predict(X, noise)
+        return predicted.mean, predicted.deviation
+
+    def predict_distribution(self, X, include_noise=True) -> Distribution:
+        """The predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
+        self._check_fitted()
+        return self.posterior_.predict(self._check_inputs(X, reset=False), 1 / self.beta_ if include_noise else 0.0)
 
     def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
         """Draws of measurements, or with ``include_noise=False`` of the function, at the rows of X: (s, n_samples)."""
@@ -101,5 +106,5 @@ class BayesianLinearRegression(Regressor):
 
     def log_predictive_density(self, X, y) -> np.ndarray:
         """ln p(y | x, data) of each new measurement: (s,)."""
-        mean, deviation = self.predict(X, return_std=True)
-        return log_density(as_vector(y, len(mean)), mean, deviation)
+        predicted = self.predict_distribution(X)
+        return predicted.log_density(as_vector(y, len(predicted.mean)))

@@ -20,6 +20,7 @@ from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator, seed_of
 from mercer.core.text import number, rounded, table
+from mercer.distributions import Distribution, Normal
 from mercer.gp.noise import CommonNoise, Noise, RowNoise, as_noise, as_variances
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
@@ -33,7 +34,7 @@ from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
 from mercer.models.records import Found, Iteration, quoted, reported, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.scores import LeaveOneOut, log_density, optimism
+from mercer.scores import LeaveOneOut, optimism
 from mercer.solvers import base as solvers
 
 LEARNING = ("mle", "map", None)
@@ -336,17 +337,25 @@ class GaussianProcessRegressor(Regressor):
             return self._mean(X), self._covariance(X, include_noise)
         if not return_std:
             return self._mean(X)
-        mean, variance = self.posterior_.moments(X)
-        return mean * self.scale_ + self.center_, np.sqrt(self._with_noise(variance, include_noise))
+        predicted = self._predicted(X, include_noise)
+        return predicted.mean, predicted.deviation
+
+    def predict_distribution(self, X, include_noise=True) -> Distribution:
+        """The predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
+        self._check_fitted()
+        return self._predicted(self._check_inputs(X, reset=False), include_noise)
+
+    def predict_quantile(self, X, q, include_noise=True) -> np.ndarray:
+        """The value not exceeded with probability q: (s,) for a number, (s, L) for a list of L."""
+        return self.predict_distribution(X, include_noise).quantile(q)
 
     def _mean(self, X):
         return self.posterior_.mean(X) * self.scale_ + self.center_
 
-    def _with_noise(self, variance, include_noise):
-        """A variance of the scaled latent function, white noise in the kernel included, in units of y."""
-        if include_noise:
-            return variance * self.scale_**2 + np.mean(self.noise_)
-        return np.maximum(variance - split_white(self.kernel_)[1], 0.0) * self.scale_**2
+    def _predicted(self, X, include_noise) -> Distribution:
+        # White noise in the kernel is part of the posterior's function.
+        noise = float(np.mean(self.noise_)) / self.scale_**2 if include_noise else -split_white(self.kernel_)[1]
+        return self.posterior_.predict(X, noise).scaled(self.scale_, self.center_)
 
     def _covariance(self, X, include_noise):
         K = self.posterior_.covariance(X)
@@ -383,8 +392,8 @@ class GaussianProcessRegressor(Regressor):
 
     def log_predictive_density(self, X, y) -> np.ndarray:
         """ln p(y | x, data) of each new measurement: (s,)."""
-        mean, deviation = self.predict(X, return_std=True)
-        return log_density(as_vector(y, len(mean)), mean, deviation)
+        predicted = self.predict_distribution(X)
+        return predicted.log_density(as_vector(y, len(predicted.mean)))
 
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The terms of a sum of kernels: for each, mean and standard deviation of its part of the function.
@@ -443,7 +452,9 @@ class GaussianProcessRegressor(Regressor):
             (mean * self.scale_ + self.center_)[self._copies()],
             (variance * self.scale_**2)[self._copies()],
         )
-        return LeaveOneOut(mean, variance=variance, log_score=log_density(self.y_train_, mean, np.sqrt(variance)))
+        return LeaveOneOut(
+            mean, variance=variance, log_score=Normal(mean, np.sqrt(variance)).log_density(self.y_train_)
+        )
 
     def _copies(self) -> np.ndarray:
         """``copy_of_``; models stored before copies were told apart have none."""

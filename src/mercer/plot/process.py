@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from mercer.core.errors import ParameterError
 from mercer.core.inputs import column_names, select_columns
 from mercer.gp.process import GP
 from mercer.plot.axes import along, new_axes, pyplot
@@ -27,36 +26,30 @@ def posterior(process, X, ax=None, color="tab:red", include_noise: bool = False,
     ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` makes it a band of new measurements.
     ``level`` draws the interval that holds this share instead, as in 0.95.
     """
-    width = 2.0 if level is None else float(half_width(level))
     ax = new_axes(ax)
     x, inputs = along(X)
-    if hasattr(process, "predict"):
-        mean, deviation = process.predict(inputs, return_std=True, include_noise=include_noise)
+    if hasattr(process, "predict_distribution"):
+        predicted = process.predict_distribution(inputs, include_noise)
         seen, target, _ = process.posterior_.data
         y = target * process.scale_ + process.center_
     else:
         process = _as_process(process)
         seen, y, noises = (None, None, 0.0) if process.observed is None else process.data
         noise = np.mean(noises) if include_noise else 0.0
-        mean, deviation = process.mean(inputs), np.sqrt(process.variance(inputs) + noise)
-    label = "± 2 standard deviations" if level is None else f"{level:.0%} interval"
-    ax.fill_between(x, mean - width * deviation, mean + width * deviation, color=color, alpha=0.15, lw=0, label=label)
-    ax.plot(x, mean, color=color, label="mean")
+        predicted = process.predict(inputs, noise)
+    if level is None:
+        label, away = "± 2 standard deviations", 2 * predicted.deviation
+        low, high = predicted.mean - away, predicted.mean + away
+    else:
+        label, (low, high) = f"{level:.0%} interval", predicted.interval(level)
+    ax.fill_between(x, low, high, color=color, alpha=0.15, lw=0, label=label)
+    ax.plot(x, predicted.mean, color=color, label="mean")
     if y is not None:
         size = float(np.clip(40 / np.sqrt(len(y)), 2, 5))
         ax.plot(_seen_along(seen, X), y, "o", color="tab:blue", ms=size, label="data")
     ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
     ax.legend()
     return ax
-
-
-def half_width(level):
-    """Of the central interval of a normal distribution that holds ``level`` of it, in standard deviations."""
-    from scipy.special import ndtri
-
-    if np.any(np.less(level, 0) | np.greater(level, 1)):
-        raise ParameterError(f"level is a share between 0 and 1, as in 0.95; got {level!r}.")
-    return ndtri(0.5 + np.asarray(level) / 2)
 
 
 def _seen_along(seen, X):

@@ -4,8 +4,8 @@ import numpy as np
 
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_vector
+from mercer.distributions import Distribution, Normal
 from mercer.plot.axes import new_axes
-from mercer.plot.process import half_width
 
 LEVELS = np.linspace(0.0, 1.0, 201)
 IDEAL = "as it should be"
@@ -15,17 +15,17 @@ def calibration(y, mean=None, deviation=None, ax=None, label=None, color=None):
     """How much of what was measured central intervals of each level held; on the diagonal they are honest.
 
     Below it intervals are too narrow, above it too wide. The band is where 95 of 100 honest models would be, by chance
-    alone. ``y, mean, deviation`` are measurements and their predictions, (n,) each; or a fitted model in place of y,
-    which is judged by its leave-one-out predictions. Call it twice with the same ``ax`` to compare.
+    alone. ``y, mean, deviation`` are measurements and their predictions, (n,) each; or y and what
+    ``predict_distribution`` gave; or a fitted model in place of y, which is judged by its leave-one-out predictions.
+    Call it twice with the same ``ax`` to compare.
     """
     from scipy.stats import binom  # takes a while to import
 
     ax = new_axes(ax)
     label = label or ("leave-one-out" if mean is None else "measured")
-    y, mean, deviation = _measured(y, mean, deviation)
-    n = len(y)
-    missed = np.abs(_in_deviations(y - mean, deviation))
-    coverage = np.mean(missed[:, None] <= half_width(LEVELS), axis=0)
+    y, predicted = _measured(y, mean, deviation)
+    n, needed = len(y), np.abs(2 * predicted.cdf(y) - 1)  # the level at which an interval holds the measurement
+    coverage = np.mean(needed[:, None] <= LEVELS, axis=0)
     if not any(line.get_label() == IDEAL for line in ax.get_lines()):
         ax.plot([0, 1], [0, 1], color="0.4", lw=1, ls="--", label=IDEAL)
     (line,) = ax.plot(LEVELS, coverage, color=color, lw=2, label=f"{label}, n = {n:,}")
@@ -43,16 +43,16 @@ def predictions(y, mean=None, deviation=None, ax=None, level: float = 0.95, colo
 
     ``y, mean, deviation`` as in `calibration`: arrays, or a fitted model for its leave-one-out predictions.
     """
-    width = half_width(level)
     ax = new_axes(ax)
-    y, mean, deviation = _measured(y, mean, deviation)
-    out = np.abs(_in_deviations(y - mean, deviation)) > width
+    y, predicted = _measured(y, mean, deviation)
+    mean, (low, high) = predicted.mean, predicted.interval(level)
+    out, reach = (y < low) | (y > high), np.stack([mean - low, high - mean])
     size = {"ms": float(np.clip(40 / np.sqrt(len(y)), 2, 5)), "elinewidth": 0.8}
     faint = float(np.clip(3 / np.sqrt(len(y)), 0.1, 0.4))
     for rows, shade, label in ((~out, color, "held"), (out, "tab:red", "missed")):
         if rows.any():
             ax.errorbar(
-                mean[rows], y[rows], xerr=width * deviation[rows], fmt="o", color=shade, ecolor=(shade, faint), **size,
+                mean[rows], y[rows], xerr=reach[:, rows], fmt="o", color=shade, ecolor=(shade, faint), **size,
                 label=f"{label} by its {level:.0%} interval ({rows.sum():,})",
             )  # fmt: skip
     low, high = min(y.min(), mean.min()), max(y.max(), mean.max())
@@ -88,23 +88,20 @@ def relevance(model, ax=None, most: int = 15, color="tab:blue"):
     return ax
 
 
-def _measured(y, mean, deviation):
-    """Measurements, predictions and standard deviations: as given, or a fitted model's leave-one-out."""
+def _measured(y, mean, deviation) -> tuple[np.ndarray, Distribution]:
+    """Measurements and what was predicted of them: as given, or a fitted model's leave-one-out."""
     if hasattr(y, "loo"):
         loo = y.loo()
-        return y.y_train_, loo.mean, np.sqrt(loo.variance)
+        return y.y_train_, Normal(loo.mean, np.sqrt(loo.variance))
+    if isinstance(mean, Distribution):
+        return as_vector(y, len(mean.mean)), mean
     if mean is None or deviation is None:
         raise DataError("give a fitted model, or measurements with their predicted means and standard deviations.")
     n = len(y)
     y, mean, deviation = as_vector(y, n), as_vector(mean, n, "mean"), as_vector(deviation, n, "deviation")
     if (deviation < 0).any():
         raise DataError("a standard deviation is not negative; some of these are.")
-    return y, mean, deviation
-
-
-def _in_deviations(missed, deviation):
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(missed == 0, 0.0, missed / deviation)
+    return y, Normal(mean, deviation)
 
 
 def _short(name: str, most: int = 28) -> str:

@@ -7,9 +7,10 @@ from mercer.core.errors import DataError, MercerError
 from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric, take_rows
 from mercer.core.machine import in_words
 from mercer.core.text import number, rounded, table
+from mercer.distributions import Normal
 from mercer.report import diagnostics
 from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
-from mercer.scores import Calibration, calibration, chance_range, log_density, optimism
+from mercer.scores import Calibration, calibration, chance_range, optimism
 
 DENSE_ROWS = 5000  # up to this, another factorisation takes little time
 BASIS = (
@@ -22,7 +23,7 @@ def report(model, X=None, y=None) -> Report:
     """The report of a fitted `GaussianProcessRegressor`, also on held-out rows ``X``, ``y`` if they are given."""
     n, kept = len(model.y_train_), np.unique(model._copies(), return_index=True)[1]  # copies count once
     loo, seen = model.loo().take(kept), model.y_train_[kept]
-    left_out = calibration(seen, loo.mean, np.sqrt(loo.variance))
+    left_out = calibration(seen, Normal(loo.mean, np.sqrt(loo.variance)))
     findings = _findings(model, left_out, loo, seen)
     sections = {
         "Fit": _fit(model, left_out, n),
@@ -100,9 +101,9 @@ def _held_out(model, X, y) -> tuple[Calibration, np.ndarray]:
     """Calibration and log densities of held-out rows."""
     if X is None or y is None:
         raise DataError("held-out rows need inputs X and targets y: give both, or neither.")
-    mean, deviation = model.predict(X, return_std=True)
-    y = as_vector(y, len(mean))
-    return calibration(y, mean, deviation), log_density(y, mean, deviation)
+    predicted = model.predict_distribution(X)
+    y = as_vector(y, len(predicted.mean))
+    return calibration(y, predicted), predicted.log_density(y)
 
 
 def _beside(held: Calibration, left_out: Calibration) -> str:

@@ -12,9 +12,9 @@ import numpy as np
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs
 from mercer.core.registry import check_free
+from mercer.distributions import Distribution, Normal
 from mercer.gp.noise import Noise, as_noise
 from mercer.kernels.base import Kernel
-from mercer.scores import crps
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -73,7 +73,7 @@ class Evidence(abc.ABC):
         found = self.left_out(theta)
         if found is None or not (found[1] > 0).all():
             return -math.inf
-        score = -float(np.mean(crps(found[0], 0.0, np.sqrt(found[1]))))
+        score = -float(np.mean(Normal(np.zeros(self.n), np.sqrt(found[1])).crps(found[0])))
         return score if math.isfinite(score) else -math.inf
 
     def __enter__(self) -> Self:
@@ -132,6 +132,9 @@ class Posterior(Protocol):
 
     def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance: (s,), (s,)."""
+
+    def predict(self, Z: Inputs, noise: float = 0.0) -> Distribution:
+        """Distribution of measurements with this noise variance; without it, of the function."""
 
     def covariance(self, Z: Inputs) -> np.ndarray:
         """(s, s)."""

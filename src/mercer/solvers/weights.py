@@ -23,6 +23,7 @@ from mercer.core.inputs import (
     take_rows,
 )
 from mercer.core.random import normal
+from mercer.distributions import Normal
 from mercer.gp.noise import Noise
 from mercer.gp.process import check_size
 from mercer.kernels.algebra import terms_of
@@ -106,6 +107,11 @@ class WeightPosterior:
                 half = self.factor.half_solve(Phi.T)
                 variances.append(np.einsum("ij,ij->j", half, half))
         return np.concatenate(means), np.concatenate(variances)
+
+    def predict(self, Z: Inputs, noise: float = 0.0) -> Normal:
+        """Distribution of measurements with this noise variance; without it, of the function itself."""
+        mean, variance = self.moments(Z)
+        return Normal(mean, np.sqrt(np.maximum(variance + noise, 0.0)))
 
     def covariance(self, Z: Inputs) -> np.ndarray:
         half = self.factor.half_solve(self._features(self._aligned(Z)).T)
