@@ -40,7 +40,7 @@ def annealed_evidence(
     for before, power in itertools.pairwise(powers):
         log_weights += (power - before) * state.value
         for _ in range(moves if power < 1 else 0):
-            state, _ = elliptical_slice(q, state, rng, power)
+            state = elliptical_slice(q, state, rng, power)
     top = log_weights.max()
     weights = np.exp(log_weights - top)
     mean = weights.mean()

@@ -55,7 +55,6 @@ def test_the_marginal_of_a_parameter(variance, prior, sites):
     assert draws.theta_ess[0] > 75
     assert draws.theta_rhat[0] < 1.1  # of 300 draws; rounding, which differs between machines, makes another chain
     agree(Draws(draws.theta, None, draws.chains, draws.theta_ess, draws.theta_rhat), [mean], [p @ (theta - mean) ** 2])
-    assert draws.n_factorisations > 300
 
 
 @pytest.mark.parametrize(("share", "moves"), [(1.0, parameters.LATENT_MOVES), (0.7, 0)])

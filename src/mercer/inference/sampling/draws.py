@@ -1,7 +1,6 @@
 """Posterior draws of several chains, and their collection."""
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +19,8 @@ class Draws:
     """Draws of all chains, one chain after the other, and their diagnostics.
 
     ``latents`` (S, n) or (S, n, C); ``theta`` (S, p), in the optimiser's coordinates, or None. ``ess`` and ``rhat`` are
-    those of each latent, ``theta_ess`` and ``theta_rhat`` of each parameter. ``n_evaluations`` of the likelihood;
-    ``n_factorisations`` of a covariance matrix. ``interrupted``: fewer were drawn than asked for.
+    those of each latent, ``theta_ess`` and ``theta_rhat`` of each parameter. ``interrupted``: fewer were drawn
+    than requested.
     """
 
     latents: np.ndarray
@@ -31,9 +30,6 @@ class Draws:
     rhat: np.ndarray
     theta_ess: np.ndarray | None = None
     theta_rhat: np.ndarray | None = None
-    seconds: float = 0.0
-    n_evaluations: int = 0
-    n_factorisations: int = 0
     interrupted: bool = False
 
     def numerics(self) -> dict[str, Any]:
@@ -47,44 +43,29 @@ class Draws:
             found["converged"] &= found["rhat_parameters"] < MAX_RHAT
         return found
 
-    def __str__(self) -> str:
-        lines = [
-            f"{len(self.latents)} draws of {self.chains} chains in {self.seconds:.3g} s"
-            + (", interrupted" if self.interrupted else "")
-        ]
-        for name, ess, rhat in [("latents", self.ess, self.rhat), ("parameters", self.theta_ess, self.theta_rhat)]:
-            if ess is not None and rhat is not None:
-                lines.append(
-                    f"{name}: effective draws at least {ess.min():.0f}, median {np.median(ess):.0f}; "
-                    f"R-hat at most {rhat.max():.3f}"
-                )
-        return "\n".join(lines)
-
 
 class Recorder:
     """Runs the chains and collects their draws, until there are enough or the user interrupts."""
 
-    def __init__(self, n_samples: int, warmup: int, thin: int, chains: int, progress: Progress | None) -> None:
+    def __init__(self, n_samples: int, warmup: int, chains: int, progress: Progress | None) -> None:
         for name, value, least in [
-            ("n_samples", n_samples, 1), ("warmup", warmup, 0), ("thin", thin, 1), ("chains", chains, 1)
+            ("n_samples", n_samples, 1), ("warmup", warmup, 0), ("chains", chains, 1)
         ]:  # fmt: skip
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
                 raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
         self.n_each = max(MIN_DRAWS, -(-n_samples // chains))  # rounded up, if chains do not divide n_samples
-        self.warmup, self.thin, self.chains, self.progress = warmup, thin, int(chains), progress
+        self.warmup, self.chains, self.progress = warmup, int(chains), progress
         self.latents: list[np.ndarray] = []
         self.theta: list[np.ndarray] = []
-        self.evaluations = self.factorisations = 0
         self.interrupted = False
-        self.started = time.monotonic()
 
     def run(self, step: Callable[[int], tuple[np.ndarray, np.ndarray | None]]) -> Draws:
         """``step(i)`` returns f (chains, ...) and theta (chains, p), or None, after iteration i."""
-        total = self.warmup + self.n_each * self.thin
+        total = self.warmup + self.n_each
         try:  # an interrupted step leaves the draws before it intact
             for i in range(total):
                 f, theta = step(i)
-                if i >= self.warmup and (i - self.warmup + 1) % self.thin == 0:
+                if i >= self.warmup:
                     if theta is not None:
                         self.theta.append(theta)
                     self.latents.append(f)
@@ -94,7 +75,6 @@ class Recorder:
             if len(self.latents) < MIN_DRAWS:
                 raise
             self.interrupted = True
-        seconds = time.monotonic() - self.started
         latents = np.stack(self.latents, axis=1)  # (chains, draws, ...)
         theta = np.stack(self.theta[: len(self.latents)], axis=1) if self.theta else None
         return Draws(
@@ -105,8 +85,5 @@ class Recorder:
             split_rhat(latents),
             None if theta is None else effective_size(theta),
             None if theta is None else split_rhat(theta),
-            seconds,
-            self.evaluations,
-            self.factorisations,
             self.interrupted,
         )

@@ -45,16 +45,15 @@ def softmax_log_likelihood(labels: np.ndarray, C: int) -> LogLikelihood:
 
 def sample_latent(
     R: np.ndarray | list[np.ndarray], log_likelihood: LogLikelihood, n_samples: int = 1000, warmup: int = 200,
-    thin: int = 1, rng: np.random.Generator | None = None, start: np.ndarray | None = None,
-    progress: Progress | None = None, *, sites: Sites | None = None, classes: int | None = None, chains: int = 4,
+    rng: np.random.Generator | None = None, progress: Progress | None = None, *, sites: Sites | None = None,
+    classes: int | None = None, chains: int = 4,
 ) -> Draws:  # fmt: skip
     """Draws of f from N(f | 0, K) p(t | f), K = R R^T.
 
     R (n, r) is a root of K (`linalg.cholesky.root`, for any K), or a list of C roots, one per class. One R with
-    ``classes`` C is shared by C independent functions. ``n_samples`` is the number kept of all chains together, every
-    ``thin``-th, after ``warmup`` moves of each chain. Chains start at overdispersed draws of the reference, or all at
-    ``start``, values of f. With ``sites`` (nu, S), moves are made around prior times sites: those of `laplace_sites`
-    are as good as any.
+    ``classes`` C is shared by C independent functions. ``n_samples`` is the number kept of all chains together, after
+    ``warmup`` moves of each chain. Chains start at overdispersed draws of the reference. With ``sites`` (nu, S),
+    moves are made around prior times sites: those of `laplace_sites` are as good as any.
 
     A leapfrog step of all chains is two products of 2 chains n r flops; with good sites a move needs one step, without
     sites up to a hundred. Measured on 200 to 250 rows of three data sets (crabs, Ripley's, sonar), the slowest latent
@@ -68,12 +67,9 @@ def sample_latent(
     ((1000, 2), True)
     """
     rng = np.random.default_rng(0) if rng is None else rng
-    recorder = Recorder(n_samples, warmup, thin, chains, progress)
+    recorder = Recorder(n_samples, warmup, chains, progress)
     q = Reference(stack_roots(R), log_likelihood, sites, classes).explicit()
-    if start is None:
-        z = rng.standard_normal((chains, *q.shape)) * (1.0 if sites is None else OVERDISPERSION)
-    else:
-        z = np.broadcast_to(q.coordinates(np.asarray(start, dtype=float)), (chains, *q.shape)).copy()
+    z = rng.standard_normal((chains, *q.shape)) * (1.0 if sites is None else OVERDISPERSION)
     state = q.state(z)
     if not np.isfinite(state.value).all():  # a reference far wider than the posterior: start from its mean
         state = q.state(np.zeros_like(z))
@@ -83,8 +79,7 @@ def sample_latent(
 
     def step(i: int) -> tuple[np.ndarray, None]:
         nonlocal state
-        state, evaluations = move(q, state, size, i < warmup, rng)
-        recorder.evaluations += evaluations
+        state = move(q, state, size, i < warmup, rng)
         return q.external(state.f), None
 
     with threads_for(q.R.shape[-2]):

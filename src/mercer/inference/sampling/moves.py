@@ -13,8 +13,8 @@ MIN_STEP, FIRST_STEP = 1e-5, 0.3
 MAX_SLICE_TRIES = 200  # after which the bracket is below rounding
 
 
-def elliptical_slice(q: Reference, state: State, rng: np.random.Generator, power: float = 1.0) -> tuple[State, int]:
-    """One elliptical slice move for each chain (Murray, Adams and MacKay 2010), and the number of evaluations.
+def elliptical_slice(q: Reference, state: State, rng: np.random.Generator, power: float = 1.0) -> State:
+    """One elliptical slice move for each chain (Murray, Adams and MacKay 2010).
 
     z and a draw v of the reference span an ellipse z cos a + v sin a. A height is drawn under the likelihood (to the
     ``power``, for annealing), then angles from a bracket that shrinks towards zero until one lies above it. f is linear
@@ -27,11 +27,10 @@ def elliptical_slice(q: Reference, state: State, rng: np.random.Generator, power
     angle = rng.uniform(0, 2 * math.pi, k)
     low, high = angle - 2 * math.pi, angle.copy()
     chosen, value = np.zeros(k), state.value.copy()
-    active, evaluations = np.arange(k), 0
+    active = np.arange(k)
     for _ in range(MAX_SLICE_TRIES):
         a = angle[active].reshape(-1, *axes)
         found = q.evaluate(q.mean + np.cos(a) * here[active] + np.sin(a) * there[active])[0]
-        evaluations += len(active)
         good = power * found >= height[active]
         chosen[active[good]], value[active[good]] = angle[active[good]], found[good]
         active = active[~good]
@@ -43,7 +42,7 @@ def elliptical_slice(q: Reference, state: State, rng: np.random.Generator, power
         angle[active] = rng.uniform(low[active], high[active])
     a = chosen.reshape(-1, *axes)
     cos, sin = np.cos(a), np.sin(a)
-    return State(cos * state.z + sin * v, q.mean + cos * here + sin * there, value, None), evaluations
+    return State(cos * state.z + sin * v, q.mean + cos * here + sin * there, value, None)
 
 
 def hamiltonian(
@@ -97,12 +96,12 @@ class StepSize:
         return min(step, TRAJECTORY_TIME), min(max(leaps, 1), MAX_LEAPFROG_STEPS)
 
 
-def move(q: Reference, state: State, size: StepSize, tuning: bool, rng: np.random.Generator) -> tuple[State, int]:
-    """A Hamiltonian move if there are gradients, otherwise an elliptical slice, and the number of evaluations."""
+def move(q: Reference, state: State, size: StepSize, tuning: bool, rng: np.random.Generator) -> State:
+    """A Hamiltonian move if there are gradients, otherwise an elliptical slice."""
     if state.slope is None:
         return elliptical_slice(q, state, rng)
     step, leaps = size.draw(rng, tuning)
     state, accept = hamiltonian(q, state, step, leaps, rng)
     if tuning:
         size.tune(float(accept.mean()))
-    return state, leaps * len(accept)
+    return state

@@ -131,7 +131,7 @@ class _ThetaReference:
 
 
 def sample_jointly(
-    kernel: Kernel, X: Inputs, log_likelihood: LogLikelihood, n_samples: int = 1000, warmup: int = 400, thin: int = 1,
+    kernel: Kernel, X: Inputs, log_likelihood: LogLikelihood, n_samples: int = 1000, warmup: int = 400,
     rng: np.random.Generator | None = None, progress: Progress | None = None, *, sites: SiteFunction | None = None,
     classes: int | None = None, chains: int = 4,
 ) -> Draws:  # fmt: skip
@@ -157,7 +157,7 @@ def sample_jointly(
     of theta was 9 of 400 draws without sites, 119 with them.
     """
     rng = np.random.default_rng(0) if rng is None else rng
-    recorder = Recorder(n_samples, warmup, thin, chains, progress)
+    recorder = Recorder(n_samples, warmup, chains, progress)
     prior = ThetaPrior(kernel)
     if not len(prior.centre):
         raise ParameterError(
@@ -179,7 +179,6 @@ def sample_jointly(
             if log_prior == -math.inf:
                 return None
             with np.errstate(all="ignore"):
-                recorder.factorisations += 1
                 found = factor_with_jitter(functools.partial(fill, theta))
                 if found is None:
                     return None
@@ -191,7 +190,6 @@ def sample_jointly(
                     q = Reference(factor.lower, log_likelihood, here, classes)
                 except NotPositiveDefiniteError:
                     return None
-                recorder.evaluations += len(z)
                 chain = _Chain(theta, q, q.state(z, with_slope=False), log_prior + q.log_z)
             return chain if math.isfinite(chain.log_target) else None
 
@@ -217,12 +215,10 @@ def sample_jointly(
             for c in range(chains):
                 z = states[c].state.z
                 chain = states[c].with_companions(rng.standard_normal((companions, *z.shape[1:])))
-                recorder.evaluations += companions
                 chain = reference.move(chain, functools.partial(at, z=chain.state.z), rng).select(rng)
                 state = chain.state
                 for _ in range(LATENT_MOVES):
-                    state, evaluations = move(chain.q, state, size, tuning, rng)
-                    recorder.evaluations += evaluations
+                    state = move(chain.q, state, size, tuning, rng)
                 states[c] = chain._replace(state=state)
             theta = np.stack([chain.theta for chain in states])
             if tuning:

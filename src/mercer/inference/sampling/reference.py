@@ -118,14 +118,6 @@ class Reference:
             return f
         return np.swapaxes(f if self.rotation is None else f @ self.rotation, -1, -2)
 
-    def coordinates(self, f: np.ndarray) -> np.ndarray:
-        """z of one latent vector (n,) or (n, C), after `explicit`; the closest one, if K is singular."""
-        f = self.internal(f) - self.mean
-        if self.classes is None:
-            return np.linalg.lstsq(self.R, f)[0]
-        roots = self.R if self.R.ndim == 3 else [self.R] * self.classes
-        return np.stack([np.linalg.lstsq(R, part)[0] for R, part in zip(roots, f, strict=True)])
-
     def state(self, z: np.ndarray, with_slope: bool = True) -> State:
         """The state at z."""
         f = self.mean + self.deviations(z)
