@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mercer.core.parameters import evolve
 from mercer.core.text import table
 from mercer.kernels.stationary import SMOOTHNESSES
 from mercer.learning.climb import Objective, climb
@@ -262,7 +263,7 @@ class Contest:
 
     def objective(self, nu: float) -> Objective:
         if nu not in self._objectives:
-            problem = self.problem.replaced(self.problem.kernel._evolve(nu=np.float64(nu)))
+            problem = self.problem.replaced(evolve(self.problem.kernel, nu=np.float64(nu)))
             evidence = self._stack.enter_context(problem(self.rows))
             self._objectives[nu] = Objective(evidence, self._box, self._amplitude, self.prior, self._watch)
         return self._objectives[nu]
@@ -398,10 +399,10 @@ def simplified(problem, member: Member, learned):
     kept = np.ones(coordinates.size, bool)
     if not member.each:
         kept[coordinates.lengths[1:]] = False
-        kernel = kernel._evolve(theta1=kernel.theta1[0])
+        kernel = evolve(kernel, theta1=kernel.theta1[0])
     if not member.linear and coordinates.linear is not None:
         kept[coordinates.linear] = False
-        kernel = kernel._evolve(theta3=np.float64(0.0))
+        kernel = evolve(kernel, theta3=np.float64(0.0))
     for optimum in learned.optima:
         optimum.theta = optimum.theta[kept]
     learned.history = [step._replace(theta=step.theta[kept]) for step in learned.history]

@@ -6,6 +6,7 @@ from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix, count_rows, select_columns, take_rows
+from mercer.core.parameters import children_of, evolve, evolve_at
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Linear, Polynomial, Standard, White
 from mercer.kernels.algebra import Power, Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
@@ -73,23 +74,23 @@ def _scaled(node, X, stretch):
     """A copy whose lengthscales left at 1 are ``stretch`` times the spread of the inputs, and sqrt(d) for d of them."""
     if isinstance(node, On):
         try:
-            X = select_columns(X, node._selection)
+            X = select_columns(X, node.selection)
         except DataError:
             return node
     if isinstance(node, Warp):
         return node  # what its inner kernel sees is not X
     if isinstance(node, Standard) and "theta1" not in node.fixed:
         if node.shift is not None:  # made by `standard_kernel`: its inputs have unit spread
-            return node._evolve(theta1=node.theta1 / stretch**2)
+            return evolve(node, theta1=node.theta1 / stretch**2)
         if np.all(np.asarray(node.theta1) == 1.0):
             lengths = _lengths(X, np.shape(node.theta1), stretch)
-            return node if lengths is None else node._evolve(theta1=1 / lengths**2)
+            return node if lengths is None else evolve(node, theta1=1 / lengths**2)
     if isinstance(node, Isotropic) and "lengthscale" not in node.fixed and np.all(np.asarray(node.lengthscale) == 1.0):
         lengths = _lengths(X, np.shape(node.lengthscale), stretch)
-        return node if lengths is None else node._evolve(lengthscale=lengths)
-    for (field, index), child in node._children():
+        return node if lengths is None else evolve(node, lengthscale=lengths)
+    for path, child in children_of(node):
         if isinstance(child, Kernel):
-            node = node._evolve_at([(field, index)], **vars(_scaled(child, X, stretch)))
+            node = evolve_at(node, path, **vars(_scaled(child, X, stretch)))
     return node
 
 
@@ -111,14 +112,14 @@ def sized(kernel, X, variance, centred: bool = False):
         if not np.isfinite(size) or size <= 0:
             return kernel
         if inverse:
-            part = part._evolve(alpha=part.alpha * size)
+            part = evolve(part, alpha=part.alpha * size)
         for path, field in places or ():
             node = part
             for name, index in path:
                 node = getattr(node, name) if index is None else getattr(node, name)[index]
-            part = part._evolve_at(path, **{field: getattr(node, field) / size})
+            part = evolve_at(part, path, **{field: getattr(node, field) / size})
         found.append(part)
-    return kernel._evolve(parts=tuple(found)) if isinstance(kernel, Sum) else found[0]
+    return evolve(kernel, parts=tuple(found)) if isinstance(kernel, Sum) else found[0]
 
 
 def _variation(kernel, X) -> float:
@@ -135,13 +136,13 @@ def _variation(kernel, X) -> float:
 def largest(kernel, X, variance):
     """A copy in which every term has this ``variance``; those of a `Standard` kernel one by one."""
     if isinstance(kernel, Sum):
-        return kernel._evolve(parts=tuple(largest(part, X, variance) for part in kernel.parts))
+        return evolve(kernel, parts=tuple(largest(part, X, variance) for part in kernel.parts))
     if not isinstance(kernel, Standard):
         return sized(kernel, X, variance)
     alone = {"theta0": (1.0, 0.0, 0.0), "theta2": (0.0, 1.0, 0.0), "theta3": (0.0, 0.0, 1.0)}
-    terms = {name: kernel._evolve(theta0=a, theta2=b, theta3=c) for name, (a, b, c) in alone.items()}
+    terms = {name: evolve(kernel, theta0=a, theta2=b, theta3=c) for name, (a, b, c) in alone.items()}
     sizes = {name: float(np.mean(gram.diagonal(term, X))) for name, term in terms.items() if name not in kernel.fixed}
-    return kernel._evolve(**{name: variance / size for name, size in sizes.items() if size > 0})
+    return evolve(kernel, **{name: variance / size for name, size in sizes.items() if size > 0})
 
 
 def _lengths(X, shape, stretch):
@@ -172,7 +173,7 @@ def through_zero(kernel: Kernel, X, unknown: bool) -> list[Kernel]:
         return through_zero(kernel.inner, X, False)
     try:
         if isinstance(kernel, On):
-            return through_zero(kernel.inner, select_columns(X, kernel._selection), unknown)
+            return through_zero(kernel.inner, select_columns(X, kernel.selection), unknown)
         straight = isinstance(kernel, Linear) or (
             isinstance(kernel, Standard) and kernel.shift is None and kernel.theta2 == 0 and kernel.theta3 != 0
         )

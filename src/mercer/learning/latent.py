@@ -12,7 +12,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import take_rows
-from mercer.core.parameters import Slot
+from mercer.core.parameters import Slot, slots_of
 from mercer.inference.sites import Covariance
 from mercer.learning import heuristics
 from mercer.learning.optimise import Prior
@@ -158,7 +158,7 @@ class LabelProblem:
 
     @functools.cached_property
     def _slots(self) -> list[list[Slot]]:
-        return [kernel._slots() for kernel in self.kernels]
+        return [slots_of(kernel) for kernel in self.kernels]
 
     def parameters(self, theta) -> dict[str, Any]:
         """Values on the natural scale, by name."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import take_rows
+from mercer.core.parameters import slots_of
 from mercer.gp.noise import as_noise
 from mercer.learning import heuristics
 from mercer.learning.optimise import Prior
@@ -129,7 +130,7 @@ class Problem:
 
     @functools.cached_property
     def _slots(self):
-        return self.kernel._slots()
+        return slots_of(self.kernel)
 
     def parameters(self, theta, scale: float) -> dict[str, Any]:
         """Values on the natural scale, by name; noise in the units of a target ``scale`` times this one."""

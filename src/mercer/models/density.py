@@ -8,6 +8,7 @@ from scipy.special import gammaln, kve
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
+from mercer.core.parameters import evolve
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator
 from mercer.core.text import number, rounded, table
@@ -94,7 +95,7 @@ class ParzenDensity(Estimator):
             raise DataError(f"these inputs ask for a width of {size:.2g}, beyond what can be squared. Use other units.")
         self.covariance_ = axes * widths**2 @ axes.T
         self.width_ = np.sqrt(np.diag(self.covariance_))
-        self.kernel_ = shape._evolve(lengthscale=as_float(self.width_))
+        self.kernel_ = evolve(shape, lengthscale=as_float(self.width_))
         return self
 
     def _axes(self, X, w):
@@ -152,7 +153,7 @@ class ParzenDensity(Estimator):
         rng, rows = generator(self.random_state), rows_to_learn_from(len(U), self.learning_rows)
         part = slice(None) if rows == len(U) else np.sort(rng.permutation(len(U))[:rows])
         V, c = U[part], c[part]
-        kernel = shape._evolve(lengthscale=np.ones(d), fixed=shape.fixed | {"alpha"})
+        kernel = evolve(shape, lengthscale=np.ones(d), fixed=shape.fixed | {"alpha"})
         least = hidden_by_rounding(V)
 
         def problem(rows):

@@ -13,6 +13,7 @@ from mercer.core.coordinates import Layout, from_free, to_free
 from mercer.core.errors import InvalidKernelError, NumericalWarning, ParameterError
 from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
 from mercer.core.machine import available_memory
+from mercer.core.parameters import evolve_at
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.inference.mixtures import Mixtures
@@ -359,7 +360,7 @@ def _without_amplitude(kernel):
     node = kernel
     for name, index in path:
         node = getattr(node, name) if index is None else getattr(node, name)[index]
-    return kernel._evolve_at(path, fixed=node.fixed | {field})
+    return evolve_at(kernel, path, fixed=node.fixed | {field})
 
 
 def _refuse_negative(kernel, K):

@@ -17,6 +17,7 @@ from mercer.core.errors import (
     ParameterError,
 )
 from mercer.core.inputs import as_vector, count_rows, take_rows
+from mercer.core.parameters import evolve, nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator, seed_of
 from mercer.core.text import number, rounded, table
@@ -180,7 +181,7 @@ class GaussianProcessRegressor(Regressor):
             return self._learn(problem, seed)
         self.choice_ = choice
         best, coordinates = choice.tried[0], family.Coordinates(problem.names())
-        problem = problem.replaced(problem.kernel._evolve(nu=np.float64(best.member.nu)))
+        problem = problem.replaced(evolve(problem.kernel, nu=np.float64(best.member.nu)))
         if choice.interrupted:
             found = Optimum(best.log_evidence, best.theta, "interrupted", converged=False)
             learned = Learned([found], [], choice.evaluations, 0.0, interrupted=True)
@@ -287,7 +288,7 @@ class GaussianProcessRegressor(Regressor):
     def _kernel_for(self, X):
         if self.kernel is None:
             kernel = heuristics.standard_kernel(self._check_vectors(X), constant=not self.normalize)
-            return kernel if self.learning is None else kernel._evolve(nu=np.float64(family.FIRST))
+            return kernel if self.learning is None else evolve(kernel, nu=np.float64(family.FIRST))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid)
 
     def _asks_for_noise(self) -> bool:
@@ -405,7 +406,7 @@ class GaussianProcessRegressor(Regressor):
         X = self._check_inputs(X, reset=False)
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for part, mean, variance in self.posterior_.terms(X):
-            label = part.name or " * ".join(node.name for node in part._nodes() if node.name) or repr(quoted(part))
+            label = part.name or " * ".join(node.name for node in nodes_of(part) if node.name) or repr(quoted(part))
             while label in out:
                 label += "'"
             out[label] = mean * self.scale_, np.sqrt(variance) * self.scale_
