@@ -161,7 +161,7 @@ class Teacher:
         prior = problem.prior() if self.use_priors else lambda theta: (0.0, None)
         with LatentEvidence(problem.kernels, problem.X, problem.codes, problem.infer) as evidence:
             evidence.jitter = learned.jitter
-            folds = HeldOut(evidence.covariances(theta, careful=True), problem.codes, self.classes)
+            folds = HeldOut(evidence.covariances(theta, accurate=True), problem.codes, self.classes)
 
         def moved(power) -> np.ndarray:
             return theta + power * np.log(RAISED) * mask if power else theta

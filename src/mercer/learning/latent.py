@@ -53,20 +53,20 @@ class LatentEvidence:
         """Each kernel's part of theta."""
         return np.split(np.asarray(theta, dtype=float), np.cumsum(self.sizes)[:-1])
 
-    def covariances(self, theta, careful: bool = False) -> list[Covariance]:
+    def covariances(self, theta, accurate: bool = False) -> list[Covariance]:
         for triangle, part, covariance in zip(self.triangles, self.split(theta), self._covariances, strict=True):
-            triangle.fill(part, covariance.K, careful)
+            triangle.fill(part, covariance.K, accurate)
             covariance.K.ravel()[:: self.n + 1] += self.jitter
         self.diagonal = float(np.mean([np.mean(K.diagonal) for K in self._covariances]))
         return self._covariances
 
     def __call__(self, theta, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
-        # A tile that lost digits says so by NaN: then all of them are done carefully.
-        return self._evaluate(theta, gradient, careful=False) or self._evaluate(theta, gradient, careful=True)
+        # NaN marks tiles where fast distances lost digits: then all are computed by the accurate formula.
+        return self._evaluate(theta, gradient, accurate=False) or self._evaluate(theta, gradient, accurate=True)
 
-    def _evaluate(self, theta, gradient, careful) -> Evaluation | None:
+    def _evaluate(self, theta, gradient, accurate) -> Evaluation | None:
         with np.errstate(all="ignore"):
-            found = self.infer(self.covariances(theta, careful), self.codes, self.found, gradient)
+            found = self.infer(self.covariances(theta, accurate), self.codes, self.found, gradient)
             if found is None or not found.log_evidence < ROUNDING:  # NaN, or more probable than certain
                 return None
             self.found = found

@@ -87,8 +87,8 @@ class LeftOut:
         if self._filled and not self.K.layout.size:
             return True
         M = self._matrix
-        for careful in (False, True):  # a tile that lost digits says so by NaN
-            self.K.fill(kernel, M, careful)
+        for accurate in (False, True):  # NaN marks tiles where fast distances lost digits
+            self.K.fill(kernel, M, accurate)
             self.diagonal = float(np.mean(M.ravel()[:: self.n + 1]))
             f = self.floor * self.diagonal / self.total
 
