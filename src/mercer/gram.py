@@ -142,7 +142,7 @@ class Gram(evaluate.Prepared):
         """K, a fresh matrix, for this kernel or one with other parameter values."""
         kernel = self.kernel if kernel is None else kernel
         out = evaluate.allocate(self.n, self.n)
-        if self._constants:  # some parts are known
+        if self._constants or (self._whole is not None and self._whole[0]._constants):  # some parts are known
             with Triangle(kernel, self) as K:
                 K.fill(np.asarray(to_free(kernel)), out, careful=True)
             for i in range(1, self.n):

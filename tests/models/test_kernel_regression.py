@@ -104,9 +104,11 @@ def test_leaving_one_out_is_fitting_without_it():
 
 
 def test_pieces_do_not_matter(monkeypatch):
-    whole = given().predict(Z, return_std=True)
-    monkeypatch.setattr("mercer.models.kernel_regression.PIECE", 8 * 90 * 3)
-    np.testing.assert_allclose(given().predict(Z, return_std=True), whole)
+    many = np.random.default_rng(0).normal(size=(1100, 2))
+    whole = given().predict(many, return_std=True), given().conditional(many).weights
+    monkeypatch.setattr("mercer.gram.PIECE", 1)  # 504 rows at a time
+    np.testing.assert_allclose(given().predict(many, return_std=True), whole[0])
+    np.testing.assert_allclose(given().conditional(many).weights, whole[1])
     t = np.linspace(-1, 1, 7)
     one_by_one = [given().predict_density(z[None], s)[0] for z, s in zip(Z, t, strict=True)]
     np.testing.assert_allclose(given().predict_density(Z, t), one_by_one)
