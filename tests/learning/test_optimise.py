@@ -12,7 +12,7 @@ import pytest
 import mercer as mc
 from mercer import kernels as k
 from mercer.learning import heuristics
-from mercer.learning.optimise import stages
+from mercer.learning.objective import stages
 from mercer.learning.progress import Progress
 
 rng = np.random.default_rng(1)

@@ -24,7 +24,7 @@ import mercer as mc
 from mercer import kernels as k
 from mercer import priors
 from mercer.inference.latent import Covariance
-from mercer.learning import labels
+from mercer.learning import classification
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2))
@@ -358,7 +358,7 @@ def test_variances_of_many_classes_are_multiplied_to_predict_held_out_labels():
     assert model.inference_ == "variational"
     optimum, learned = model.optima_[0].parameters, model.kernel_.parameters
     assert learned["lengthscale"] == pytest.approx(optimum["lengthscale"])
-    power = np.log(learned["variance"] / optimum["variance"]) / np.log(labels.RAISED)
+    power = np.log(learned["variance"] / optimum["variance"]) / np.log(classification.VARIANCE_STEP)
     assert power == pytest.approx(round(power), abs=1e-6)
     losses = {}
     for factor in (1 / 27, 1 / 9, 1 / 3, 3.0, 9.0, 27.0):
@@ -375,7 +375,7 @@ def test_variances_of_many_classes_are_multiplied_to_predict_held_out_labels():
 
 
 def test_many_rows_of_many_classes_are_learned_from_some(monkeypatch):
-    monkeypatch.setattr(labels, "DECIDED_ON", 30)
+    monkeypatch.setattr(classification, "MAX_DECISION_ROWS", 30)
     model = fitted(THREE, learning="mle")
     assert model.history_[-1].rows == int(30 * (2 / 3) ** (1 / 3))
     assert len(model.codes_) == 40
@@ -418,15 +418,15 @@ def test_laplace_of_many_classes_stays_where_it_holds():
     make = lambda *setting: mc.GaussianProcessClassifier(*setting, progress=False).fit(X, apart)
     held = make(1.0 * k.RBF(), "laplace")
     variance = held.kernel_.parameters["variance"]
-    assert min(abs(variance / ceiling - 1) for ceiling in labels.CEILINGS) < 1e-9
+    assert min(abs(variance / ceiling - 1) for ceiling in classification.VARIANCE_LIMITS) < 1e-9
     assert held.log_marginal_likelihood(held.theta_ + [1.0, 0.0]) > held.log_marginal_likelihood_
     # Labels left out choose the ceiling: the neighbouring ones, learned anew, predict them worse.
     for ceiling in (variance * 3, variance / 3):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(labels, "CEILINGS", (ceiling,))
+            patch.setattr(classification, "VARIANCE_LIMITS", (ceiling,))
             assert make(1.0 * k.RBF(), "laplace").loo().log_score.sum() < held.loo().log_score.sum()
     standard = make(None, "laplace").kernel_
-    assert standard.theta0 <= labels.CEILINGS[0] * (1 + 1e-9)
+    assert standard.theta0 <= classification.VARIANCE_LIMITS[0] * (1 + 1e-9)
     free = make(1.0 * k.RBF(), "variational")
     assert free.kernel_.parameters["variance"] > 1.1 * variance
 

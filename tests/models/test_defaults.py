@@ -14,8 +14,8 @@ from mercer import kernels as k
 from mercer.learning import family
 from mercer.learning.climb import Optimum
 from mercer.learning.heuristics import standard_kernel, through_zero
-from mercer.learning.optimise import _judged
-from mercer.learning.regression import Problem
+from mercer.learning.optimise import _ties_ordered
+from mercer.learning.regression import RegressionObjective
 from mercer.learning.resolution import originals, resolution
 from mercer.scores import crps
 from mercer.solvers import Dense, Evidence
@@ -76,17 +76,17 @@ def test_the_optimum_is_the_best_of_random_climbs(seed, d, f):
     found = model(X, y)
     theta = before_calibration(found)
     value = found.log_marginal_likelihood(theta)
-    problem = Problem(found.kernel_, X, (y - found.center_) / found.scale_, None, Dense(), True)
+    objective = RegressionObjective(found.kernel_, X, (y - found.center_) / found.scale_, None, Dense(), True)
     rng, lengths = np.random.default_rng(0), [name.startswith("theta1") for name in found.parameter_names_]
     best = -np.inf
-    with problem(None) as evidence:
+    with objective.criterion() as evidence:
 
         def down(theta):
             answer = evidence(theta)
             return (1e10, np.zeros(len(theta))) if answer is None else (-answer.value, -answer.gradient)
 
         for _ in range(8):
-            start = problem.start(np.exp(rng.uniform(np.log(1e-4), 0)))
+            start = objective.start(np.exp(rng.uniform(np.log(1e-4), 0)))
             start[lengths] = -2 * (rng.uniform(np.log(0.1), np.log(10), sum(lengths)) + 0.5 * np.log(d))
             best = max(best, -minimize(down, start, jac=True, bounds=[(-25, 15)] * len(start)).fun)
     assert value > best - 0.5
@@ -104,9 +104,9 @@ def test_ties_are_decided_by_rows_left_out_not_by_order():
     low, high, far = (Optimum(value, np.array([value]), "", True) for value in (1.7, 2.0, 1.2))
     for found in ([high, low, far], [high, far, low]):
         found = sorted(found, key=lambda o: -o.value)
-        assert [o.value for o in _judged(found, judge=lambda theta: -theta[0])] == [1.7, 2.0, 1.2]
-        assert [o.value for o in _judged(found, judge=lambda theta: theta[0])] == [2.0, 1.7, 1.2]
-        assert [o.value for o in _judged(found, judge=None)] == [2.0, 1.7, 1.2]
+        assert [o.value for o in _ties_ordered(found, lambda theta: -theta[0])] == [1.7, 2.0, 1.2]
+        assert [o.value for o in _ties_ordered(found, lambda theta: theta[0])] == [2.0, 1.7, 1.2]
+        assert [o.value for o in _ties_ordered(found, lambda theta: None)] == [2.0, 1.7, 1.2]
 
 
 # -- noise ------------------------------------------------------------------------------------------------------------
@@ -247,13 +247,13 @@ def test_more_rows_than_the_first_decide_between_the_best():
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_the_kernel_is_chosen_on_the_rows_where_learning_begins(kind, monkeypatch):
     X, y = draw(24, 510, 1, lambda X: np.sin(2 * X[:, 0]), 0.3)
-    seen, part = [], Problem.__call__
+    seen, part = [], RegressionObjective.criterion
 
     def looked(self, rows=None):
         seen.append(None if rows is None else tuple(rows))
         return part(self, rows)
 
-    monkeypatch.setattr(Problem, "__call__", looked)
+    monkeypatch.setattr(RegressionObjective, "criterion", looked)
     model(X, y, random_state=kind(3))
     assert len({rows for rows in seen if rows is not None}) == 1
 
@@ -284,14 +284,15 @@ def test_few_rows_stay_sane():
 
 def test_the_weak_prior_is_gone_with_many_rows_and_has_the_right_gradient():
     X, y = draw(16, 30, 3, lambda X: X[:, 0], 0.1)
-    few = Problem(standard_kernel(X, constant=False), X, y, None, Dense(), True)
+    few = RegressionObjective(standard_kernel(X, constant=False), X, y, None, Dense(), True)
     prior = family.WeakPrior.of(few)
     theta = few.start(0.3) + np.random.default_rng(0).normal(size=few.size)
     slope = prior(theta)[1]
     for i, step in enumerate(1e-6 * np.eye(few.size)):
         assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-6)
     A, t = draw(17, 100, 3, lambda X: X[:, 0], 0.1)
-    assert family.WeakPrior.of(Problem(standard_kernel(A, constant=False), A, t, None, Dense(), True)) is None
+    many = RegressionObjective(standard_kernel(A, constant=False), A, t, None, Dense(), True)
+    assert family.WeakPrior.of(many) is None
 
 
 def test_crps_is_the_integral_of_its_definition():

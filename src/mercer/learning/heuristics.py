@@ -11,7 +11,7 @@ from mercer.kernels.algebra import Power, Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import Modulate, On, Warp
 
-NOISES = (0.1, 0.003)  # shares of the variance of y where the noise may begin
+NOISE_SHARES = (0.1, 0.003)  # shares of the variance of y where the noise may begin
 CANCELLING = (1e4, 1e8, 1e12)
 STRETCHES = (1.0, 1 / 3, 3.0, 0.1)  # of the lengthscales
 FAR = 5.0  # spreads of an input from zero, beyond which a line through zero is hardly a line

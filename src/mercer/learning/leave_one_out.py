@@ -21,7 +21,7 @@ BLOCK = 1 << 20  # bytes of a block of rows, to stay in a core's cache
 DIMMEST = -600.0  # logarithm of a ratio of densities below which a target counts as no farther
 
 
-class LeftOut:
+class LeaveOneOutCriterion:
     """A function of the kernel values k_nm + f between different rows n and m, with f tiny (`FLOOR`).
 
     Rows carry weights c. ``_measure`` reads the matrix and gives the value and its slope in what is not the kernel's;
@@ -149,7 +149,7 @@ def both(v, c, i, last):
     return v @ c[i:], c[i:last] @ v
 
 
-class ConditionalLikelihood(LeftOut):
+class ConditionalLikelihood(LeaveOneOutCriterion):
     """sum_n c_n ln sum_{m != n} w_nm N(t_n | t_m, diag h^2), w_nm = c_m k_nm / sum_{m != n} c_m k_nm (PRML 6.48).
 
     ``t`` (n, q). ``width`` (q,) is h where it is given; None learns it: h^2 = least^2 + exp(2 eta). Two exponentials
@@ -216,7 +216,7 @@ class ConditionalLikelihood(LeftOut):
         return G
 
 
-class SquaredError(LeftOut):
+class SquaredError(LeaveOneOutCriterion):
     """-C/2 sum_j ln(sum_n c_n (t_nj - y_nj)^2 / C), y_n = sum_{m != n} w_nm t_m (PRML 6.45), C the sum of weights.
 
     The logarithm makes it a likelihood, in nats, of Gaussian errors whose variance is the best there is.
@@ -245,7 +245,7 @@ class SquaredError(LeftOut):
         return self._left[i:last] @ self._right[i:].T
 
 
-class DensityLikelihood(LeftOut):
+class DensityLikelihood(LeaveOneOutCriterion):
     """sum_n c_n ln (sum_{m != n} c_m k_nm / sum_{m != n} c_m) - C sum_i ln l_i: of rows, up to a constant (PRML 6.42).
 
     For kernels whose only free parameters are lengthscales l_i, one for each input: the integral of k is their product

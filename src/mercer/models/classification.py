@@ -13,7 +13,7 @@ from mercer.core.errors import (
 )
 from mercer.core.inputs import count_rows, take_rows
 from mercer.core.machine import require_memory
-from mercer.core.random import generator
+from mercer.core.random import generator, seed_of
 from mercer.core.text import number, rounded, table
 from mercer.gp.likelihood import LINKS
 from mercer.inference.base import INFERENCES, Inference, named
@@ -22,9 +22,10 @@ from mercer.inference.mcmc import Draws
 from mercer.inference.methods import automatic, best
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
+from mercer.learning.classification import LabelLearner, LearnedLabels, log_scores
 from mercer.learning.climb import METHODS
-from mercer.learning.labels import Teacher, log_scores
-from mercer.learning.latent import LabelProblem
+from mercer.learning.label_evidence import LabelObjective
+from mercer.learning.optimise import Settings
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Classifier, wholly
 from mercer.models.records import Found, Iteration, quoted, reported, warn_of_interruption, warn_of_model
@@ -70,10 +71,10 @@ class GaussianProcessClassifier(Classifier):
     optimizer, max_iterations, progress, allow_invalid : as for `GaussianProcessRegressor`.
 
     Fitted: ``classes_``; ``kernel_`` (``kernels_``, where each class has one); ``log_marginal_likelihood_``;
-    ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, in the last climb and after it, and
-    whether it converged; with "mcmc" effective sample sizes); ``posterior_``; ``weights_`` a of the latent means
-    k(x, X) a. With "mcmc" evidence and weights are those of the approximation that learns, at the mean of sampled
-    parameters.
+    ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, in the climb that found the optimum
+    and after it, and whether it converged; with "mcmc" effective sample sizes); ``posterior_``; ``weights_`` a of the
+    latent means k(x, X) a. With "mcmc" evidence and weights are those of the approximation that learns, at the mean of
+    sampled parameters.
 
     >>> import numpy as np
     >>> X = np.linspace(-3, 3, 40)[:, None]
@@ -133,55 +134,52 @@ class GaussianProcessClassifier(Classifier):
                 NumericalWarning,
                 stacklevel=3,
             )
-        problem, taught = LabelProblem(kernels, X, codes, inference), None
-        if self.learning in ("mle", "map") and problem.size:
-            taught = self._teacher(inference)(kernels, X, codes)
-            problem = taught.problem
-            if taught.learned.interrupted:
-                warn_of_interruption(taught.learned.evaluations, stacklevel=4)
-        self._keep(inference, problem, taught)
+        objective, found = LabelObjective(kernels, X, codes, inference), None
+        if self.learning in ("mle", "map") and objective.size:
+            settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+            default, use_priors, seed = self.kernel is None, self.learning == "map", seed_of(self.random_state)
+            learner = LabelLearner(inference, settings, seed, default_kernel=default, use_priors=use_priors)
+            found = learner(kernels, X, codes)
+            objective = found.objective
+            if found.learned.interrupted:
+                warn_of_interruption(found.learned.evaluations, stacklevel=4)
+        self._keep(inference, objective, found)
         return self
 
-    def _teacher(self, inference: Inference) -> Teacher:
-        return Teacher(
-            inference, undecided=self.kernel is None, use_priors=self.learning == "map", n_restarts=self.n_restarts,
-            random_state=self.random_state, progress=bool(self.progress), method=self.optimizer,
-            max_iterations=self.max_iterations,
-        )  # fmt: skip
-
-    def _keep(self, inference: Inference, problem, taught):
+    def _keep(self, inference: Inference, objective: LabelObjective, learning: LearnedLabels | None):
         """Everything a fitted model has, from the optimum, or from draws."""
-        learned = taught and taught.learned
-        self.X_fit_, self.codes_ = copy.deepcopy(problem.X), problem.codes
+        learned = learning and learning.learned
+        last = learning and learning.last
+        self.X_fit_, self.codes_ = copy.deepcopy(objective.X), objective.codes
         self._jitter = 0.0 if learned is None else learned.jitter
-        theta, kernels = problem.start(), problem.kernels  # as given: not through logarithms and back
-        if learned is not None:
-            theta = taught.theta
-            kernels = problem.at(theta)
+        theta, kernels = objective.start(), objective.kernels  # as given: not through logarithms and back
+        if learning is not None:
+            theta = learning.theta
+            kernels = objective.at(theta)
         draws = self._draws(inference, kernels) if inference.draws else None
-        start = taught and taught.near
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
-            kernels = problem.at(theta)
+            kernels = objective.at(theta)
         for earlier in ("kernel_", "kernels_"):  # of another fit
             self.__dict__.pop(earlier, None)
         if len(kernels) == 1:
             self.kernel_ = kernels[0]
         else:
             self.kernels_ = kernels
-        self.theta_, self.parameter_names_ = theta, problem.names()
+        self.theta_, self.parameter_names_ = theta, objective.names()
+        start = last and last.approximation
         found = inference(self._covariances(kernels), self.codes_, start, gradient=False)
         if found is None:
             raise _no_covariance(len(self.codes_))
         self.log_marginal_likelihood_, self.weights_ = float(found.log_evidence), np.atleast_2d(found.a)
         self.posterior_, self.numerics_ = inference.posterior(found, kernels, self.X_fit_, draws)
         self.numerics_["jitter"] = self._jitter
-        if learned is not None and problem.evidence is not None:
-            self.numerics_["iterations_in_learning"] = problem.evidence.iterations
+        if last is not None:
+            self.numerics_["iterations_in_learning"] = last.iterations
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
-        self.history_ = [Iteration(float(s.value), problem.parameters(s.theta), s.rows) for s in steps]
+        self.history_ = [Iteration(float(s.value), objective.parameters(s.theta), s.rows) for s in steps]
         self.optima_ = [
-            Found(float(o.value), problem.parameters(o.theta), o.start, o.converged, o.times_found) for o in optima
+            Found(float(o.value), objective.parameters(o.theta), o.start, o.converged, o.times_found) for o in optima
         ]
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
         if not self.numerics_["converged"]:
@@ -306,15 +304,15 @@ class GaussianProcessClassifier(Classifier):
             raise ParameterError(
                 f"theta must have {self.theta_.size} entries ({', '.join(self.parameter_names_)}); got {theta.shape}."
             )
-        with self._problem()(None) as value:
+        with self._objective().criterion() as value:
             value.jitter = self._jitter
             found = value(theta, gradient=eval_gradient)
         if found is None:
             return (-np.inf, np.zeros(len(theta))) if eval_gradient else -np.inf
         return (found.value, found.gradient) if eval_gradient else found.value
 
-    def _problem(self):
-        return LabelProblem(self._fitted_kernels(), self.X_fit_, self.codes_, self._inference())
+    def _objective(self) -> LabelObjective:
+        return LabelObjective(self._fitted_kernels(), self.X_fit_, self.codes_, self._inference())
 
     def _fitted_kernels(self):
         return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
