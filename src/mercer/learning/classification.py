@@ -27,6 +27,7 @@ from mercer.learning import heuristics
 from mercer.learning.label_evidence import MAX_LOG_CHANGE, LabelObjective, LastInference
 from mercer.learning.objective import Start
 from mercer.learning.optimise import Learned, Settings, learn
+from mercer.learning.state import Journal
 
 MAX_DECISION_ROWS = 500  # of two classes, on which kernel and variance limit are chosen
 VARIANCE_LIMITS = (100.0, 30.0, 10.0, 3.0, 1.0)  # on the terms of a kernel
@@ -51,9 +52,16 @@ class LabelLearner:
     """
 
     def __init__(
-        self, inference: Inference, settings: Settings, seed: int, *, default_kernel: bool, use_priors: bool
+        self,
+        inference: Inference,
+        settings: Settings,
+        seed: int,
+        *,
+        default_kernel: bool,
+        use_priors: bool,
+        journal: Journal | None = None,
     ) -> None:
-        self.inference, self.settings, self.seed = inference, settings, seed
+        self.inference, self.settings, self.seed, self.journal = inference, settings, seed, journal or Journal()
         self.default_kernel, self.use_priors = default_kernel, use_priors
         self.classes, self.infer = inference.classes, inference.teacher()
         self.limits = self.classes > 2 and inference.holds_for_small
@@ -189,7 +197,7 @@ class LabelLearner:
     def _learn(self, objective: LabelObjective, n_restarts: int, evaluations: int = 0) -> Learned:
         """Maximise the evidence; ``evaluations`` were made before."""
         settings = dataclasses.replace(self.settings, n_restarts=n_restarts)
-        learned = learn(objective, settings, generator(self.seed))
+        learned = learn(objective, settings, generator(self.seed), self.journal)
         if not learned.optima:
             raise NotPositiveDefiniteError(
                 f"the posterior of these {objective.n} rows could not be found at any starting value of the parameters "

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer.learning.objective import Criterion, LogDensity
+from mercer.learning.state import Log
+from mercer.solvers.base import Evaluation
 
 METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 MIN_CURVATURE = 0.3  # nats: second derivatives below this are taken for it
@@ -86,9 +88,11 @@ class Surface:
         profiled: np.ndarray | None = None,
         prior: LogDensity | None = None,
         watch: Callable[["Surface"], None] = lambda _: None,
+        log: Log | None = None,
     ) -> None:
         self.criterion, self.box, self.profiled, self.prior, self.watch = criterion, box, profiled, prior, watch
-        self.evaluations = 0
+        self.log = Log() if log is None else log
+        self.evaluations = 0  # made here, not taken from an earlier search
         self.best: Point | None = None
         self._origin, self._axes = np.zeros(criterion.size), np.eye(criterion.size)
         self._anchor: tuple[float, np.ndarray] | None = None
@@ -101,9 +105,7 @@ class Surface:
         if key in self._values and (self._values[key].gradient is not None or not gradient):
             return self._values[key]
         inside = np.clip(theta, *self.box)
-        self.evaluations += 1
-        with np.errstate(all="ignore"):
-            answer = self.criterion(inside, gradient, profiled=self.profiled is not None)
+        answer = self._answer(inside, gradient)
         if answer is None:
             return None
         value, slope, reached = answer.value, answer.gradient, inside
@@ -125,6 +127,18 @@ class Surface:
             self._values.clear()
         self._values[key] = point
         return point
+
+    def _answer(self, theta: np.ndarray, gradient: bool) -> Evaluation | None:
+        profiled, jitter = self.profiled is not None, self.criterion.jitter
+        known = self.log.find(theta, gradient, profiled, jitter)
+        if known is not None:
+            return known
+        self.evaluations += 1
+        with np.errstate(all="ignore"):
+            answer = self.criterion(theta, gradient, profiled)
+        if answer is not None:
+            self.log.add(theta, profiled, jitter, answer)
+        return answer
 
     def slope(self, theta: np.ndarray) -> np.ndarray | None:
         """The gradient; None where there is no value."""

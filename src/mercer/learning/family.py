@@ -24,6 +24,7 @@ from mercer.learning.optimise import SCREENING_ITERATIONS, Learned, Settings
 from mercer.learning.plan import search_stages
 from mercer.learning.progress import Progress
 from mercer.learning.regression import RegressionObjective, learn_regression
+from mercer.learning.state import Journal, rows_name
 from mercer.solvers.base import Evidence
 
 FIRST_SMOOTHNESS = 1.5  # compared first; the others start where it ended
@@ -271,14 +272,17 @@ class MemberObjective(RegressionObjective):
         return None if np.abs(free - theta).max() < MIN_PLATEAU_MOVE else free
 
 
-def learn_default(objective: RegressionObjective, settings: Settings, seed: int) -> LearnedDefault:
+def learn_default(
+    objective: RegressionObjective, settings: Settings, seed: int, journal: Journal | None = None
+) -> LearnedDefault:
     """Choose a member of the family on the rows where learning starts, then learn its parameters."""
     first, *later = search_stages(objective.n)
     order = generator(seed).permutation(objective.n)
     rows, *more = [None if m == objective.n else np.sort(order[:m]) for m in (first, *later[:1])]
-    choice = choose(objective, rows, more, Progress(shown=settings.progress))
+    journal = journal or Journal()
+    choice = choose(objective, rows, more, Progress(shown=settings.progress), journal)
     if not choice.tried:
-        return LearnedDefault(objective, learn_regression(objective, settings, seed), None)
+        return LearnedDefault(objective, learn_regression(objective, settings, seed, journal), None)
     chosen = choice.tried[0]
     count = DRAWN_STARTS if first <= MAX_ROWS_TO_DRAW else 0
     member = MemberObjective(objective, chosen, random_starts(objective, chosen.member, count, generator(seed)))
@@ -286,7 +290,7 @@ def learn_default(objective: RegressionObjective, settings: Settings, seed: int)
         found = Optimum(chosen.log_evidence, chosen.theta, "interrupted", converged=False)
         learned = Learned([found], [], choice.evaluations, interrupted=True)
     else:
-        learned = learn_regression(member, settings, seed)
+        learned = learn_regression(member, settings, seed, journal)
         learned = dataclasses.replace(learned, evaluations=learned.evaluations + choice.evaluations)
     # Values are reported without the weak prior, which an interrupted choice left out already.
     weak = None if choice.interrupted else member.weak
@@ -318,7 +322,11 @@ class Comparison:
     each input."""
 
     def __init__(
-        self, objective: RegressionObjective, rows: np.ndarray | None, progress: Progress | None = None
+        self,
+        objective: RegressionObjective,
+        rows: np.ndarray | None,
+        progress: Progress | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.objective, self.rows = objective, rows
         self.coordinates = Coordinates(objective.names())
@@ -327,6 +335,7 @@ class Comparison:
         self.prior = product_of_priors(WeakPrior.of(objective), objective.prior())
         self.thetas = np.stack([theta for _, theta in starts(objective, steep=False)])
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
+        self._journal = journal or Journal()
         self._surfaces: dict[float, tuple[Evidence, Surface]] = {}
         self._box = self.thetas.min(axis=0) - MAX_LOG_CHANGE, self.thetas.max(axis=0) + MAX_LOG_CHANGE
         if self.coordinates.linear is not None:
@@ -341,6 +350,7 @@ class Comparison:
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+        self._journal.flush()
 
     @property
     def evaluations(self) -> int:
@@ -353,7 +363,8 @@ class Comparison:
         if nu not in self._surfaces:
             objective = self.objective.with_kernel(self.objective.kernel._evolve(nu=np.float64(nu)))
             evidence = self._stack.enter_context(objective.criterion(self.rows))
-            surface = Surface(evidence, self._box, self._profiled, self.prior, self._watch)
+            log = self._journal.log(f"nu {nu}, {rows_name(self.m, self.rows)}")
+            surface = Surface(evidence, self._box, self._profiled, self.prior, self._watch, log)
             self._surfaces[nu] = evidence, surface
         return self._surfaces[nu]
 
@@ -419,6 +430,7 @@ def choose(
     rows: np.ndarray | None,
     later: Iterable[np.ndarray | None] = (),
     progress: Progress | None = None,
+    journal: Journal | None = None,
 ) -> Choice:
     """The member of the family for an ``objective``, by these rows (None: all).
 
@@ -427,7 +439,7 @@ def choose(
     each set of rows in ``later`` (None: all rows).
     """
     interrupted, evaluations = False, 0
-    with Comparison(objective, rows, progress) as comparison:
+    with Comparison(objective, rows, progress, journal) as comparison:
         lengths, tried = comparison.coordinates.lengths, comparison.tried
         linear = comparison.coordinates.linear is not None and comparison.m >= MIN_ROWS_FOR_LINEAR
         one, each = Member(FIRST_SMOOTHNESS, linear, False), Member(FIRST_SMOOTHNESS, linear, True)
@@ -460,7 +472,7 @@ def choose(
     for rows in later:
         if interrupted:
             break
-        with Comparison(objective, rows, progress) as comparison:
+        with Comparison(objective, rows, progress, journal) as comparison:
             try:
                 finalists = _finalists(ranked)
                 for found in finalists:

@@ -28,6 +28,7 @@ from mercer.learning.climb import (
 )
 from mercer.learning.objective import Criterion, Objective, Start
 from mercer.learning.progress import Progress
+from mercer.learning.state import Journal, State, rows_name
 from mercer.linalg.cholesky import LARGEST_JITTER, jitters
 
 SCREENING_ITERATIONS = 6  # after which starts are compared
@@ -65,7 +66,7 @@ class Settings:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learned:
     """Result of learning: optima, the best first; iterations; evaluations made; jitter of the covariance; whether it
-    was interrupted; and what `Objective.outcome` kept."""
+    was interrupted; what `Objective.outcome` kept; and the state from which another search can go on."""
 
     optima: list[Optimum]
     history: Sequence[Step]
@@ -73,6 +74,7 @@ class Learned:
     jitter: float = 0.0
     interrupted: bool = False
     outcome: object = None
+    state: State | None = None
 
     @property
     def theta(self) -> np.ndarray:
@@ -90,20 +92,25 @@ class Learned:
         )
 
 
-def learn(objective: Objective, settings: Settings, rng: np.random.Generator | None = None) -> Learned:
+def learn(
+    objective: Objective, settings: Settings, rng: np.random.Generator | None = None, journal: Journal | None = None
+) -> Learned:
     """Maximise an objective. Ctrl-C ends it with the best parameters found so far, if there are any.
 
     ``rng`` draws the rows of each stage and the restarts. No optima: the objective has no value at any start, nor with
     the largest jitter.
+
+    ``journal`` keeps the evaluations. ``Journal(earlier.state)`` goes on from an earlier result of the same objective,
+    settings and ``rng``, interrupted or not.
     """
-    return _Search(objective, settings, generator(None) if rng is None else rng).run()
+    return _Search(objective, settings, generator(None) if rng is None else rng, journal or Journal()).run()
 
 
 class _Search:
     """One call of `learn`."""
 
-    def __init__(self, objective: Objective, settings: Settings, rng: np.random.Generator) -> None:
-        self.objective, self.settings, self.rng = objective, settings, rng
+    def __init__(self, objective: Objective, settings: Settings, rng: np.random.Generator, journal: Journal) -> None:
+        self.objective, self.settings, self.rng, self.journal = objective, settings, rng, journal
         self.order = rng.permutation(objective.n)
         self.progress = Progress(shown=settings.progress)
         self.directions, self.logarithmic = objective.directions(), objective.logarithmic()
@@ -125,9 +132,11 @@ class _Search:
             interrupted = True
         finally:
             self.progress.close()
+            self.journal.flush()
         history = next((optimum.path for optimum in self.best if optimum.path), [])
         outcome = self.objective.outcome(self.surfaces[-1].criterion)
-        return Learned(self.best, history, self._evaluations(), self.jitter, interrupted, outcome)
+        state = self.journal.state()
+        return Learned(self.best, history, self._evaluations(), self.jitter, interrupted, outcome, state)
 
     def _all_stages(self) -> None:
         starts = self.objective.starts()
@@ -135,7 +144,7 @@ class _Search:
         for stage, size in enumerate(self.stages):
             rows = None if size == self.objective.n else np.sort(self.order[:size])
             with self.objective.criterion(rows) as criterion:
-                surface = self._surface(criterion, [candidate.theta for candidate in candidates])
+                surface = self._surface(criterion, rows, [candidate.theta for candidate in candidates])
                 if not stage:
                     candidates = self._first(surface, starts)
                 found = self._climbs(surface, candidates, stage)
@@ -146,6 +155,7 @@ class _Search:
                     return
                 if rows is not None:
                     candidates = self._next(surface, self.stages[stage + 1])
+                self.journal.flush()
 
     def _best_so_far(self) -> list[Optimum]:
         """After an interruption. Optima of earlier stages are about fewer rows, but their steps led here."""
@@ -165,13 +175,14 @@ class _Search:
             f"evaluation {self._evaluations()}"
         )
 
-    def _surface(self, criterion: Criterion, thetas: list[np.ndarray]) -> Surface:
+    def _surface(self, criterion: Criterion, rows: np.ndarray | None, thetas: list[np.ndarray]) -> Surface:
         criterion.jitter = self.jitter
         reach = np.where(self.logarithmic, self.objective.max_log_change, np.inf)
         lowest, highest = np.min(thetas, axis=0) - reach, np.minimum(np.max(thetas, axis=0) + reach, self.ceiling)
         if self.profiled is None:  # a common amplitude moves after the bounds: the floor is seen to at the end
             lowest = np.maximum(lowest, self.floor)
-        surface = Surface(criterion, (lowest, highest), self.profiled, self.prior, self._watch)
+        log = self.journal.log(f"{criterion.size} parameters, {rows_name(criterion.n, rows)}")
+        surface = Surface(criterion, (lowest, highest), self.profiled, self.prior, self._watch, log)
         self.surfaces.append(surface)
         return surface
 
@@ -321,7 +332,7 @@ class _Search:
     def _above_floor(self, surface: Surface, optimum: Optimum, min_gain: float) -> Optimum:
         """The optimum above the floor, from one below it, where the common amplitude had moved it."""
         box = np.maximum(surface.box[0], self.floor), surface.box[1]
-        bounded = Surface(surface.criterion, box, None, self.prior, self._watch)
+        bounded = Surface(surface.criterion, box, None, self.prior, self._watch, surface.log)
         theta = np.maximum(optimum.theta, self.floor)
         if bounded.at(theta) is None:
             return optimum

@@ -17,6 +17,7 @@ from mercer.learning import heuristics
 from mercer.learning.objective import KernelPrior, LogDensity, Objective, Start, logarithmic_mask
 from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.plan import search_stages
+from mercer.learning.state import Journal
 from mercer.solvers.base import Evidence, GivenNoise, Solver
 
 MIN_FREE_NOISE = 3e-3  # share of the target's variance: smaller noise is on a plateau
@@ -173,9 +174,11 @@ class RegressionObjective(Objective):
         return both
 
 
-def learn_regression(objective: RegressionObjective, settings: Settings, seed: int) -> Learned:
+def learn_regression(
+    objective: RegressionObjective, settings: Settings, seed: int, journal: Journal | None = None
+) -> Learned:
     """Maximise the evidence, or raise an error if it has no value anywhere."""
-    learned = learn(objective, settings, generator(seed))
+    learned = learn(objective, settings, generator(seed), journal)
     if not learned.optima:
         raise NotPositiveDefiniteError(
             f"the covariance of these {objective.n} rows could not be factorised at any starting value of the "

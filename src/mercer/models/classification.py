@@ -22,6 +22,7 @@ from mercer.inference.mcmc import Draws
 from mercer.inference.methods import automatic, best
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
+from mercer.learning.checkpoint import check_path, resumed
 from mercer.learning.classification import LabelLearner, LearnedLabels, log_scores
 from mercer.learning.climb import METHODS
 from mercer.learning.label_evidence import LabelObjective
@@ -68,7 +69,7 @@ class GaussianProcessClassifier(Classifier):
     n_restarts : how many more climbs begin at random places around the first start. ``optima_`` has what all found.
     n_samples : of "mcmc", in four chains, each after 200 moves to warm up, 400 where parameters are sampled too.
     random_state : seed of restarts, subsets and samples. None is 0: the same data, the same model.
-    optimizer, max_iterations, progress, allow_invalid : as for `GaussianProcessRegressor`.
+    optimizer, max_iterations, progress, checkpoint, allow_invalid : as for `GaussianProcessRegressor`.
 
     Fitted: ``classes_``; ``kernel_`` (``kernels_``, where each class has one); ``log_marginal_likelihood_``;
     ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, in the climb that found the optimum
@@ -86,7 +87,7 @@ class GaussianProcessClassifier(Classifier):
     def __init__(
         self, kernel=None, inference="auto", link="logistic", learning="mle", random_state=None, *,
         bound="gaussian", n_restarts=0, n_samples=1000, optimizer="lbfgs", max_iterations=200, progress=True,
-        allow_invalid=False,
+        checkpoint=None, allow_invalid=False,
     ):  # fmt: skip
         self.kernel = kernel
         self.inference = inference
@@ -99,6 +100,7 @@ class GaussianProcessClassifier(Classifier):
         self.optimizer = optimizer
         self.max_iterations = max_iterations
         self.progress = progress
+        self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
 
     # -- fitting -----------------------------------------------------------------------------------------------------
@@ -138,7 +140,11 @@ class GaussianProcessClassifier(Classifier):
         if self.learning in ("mle", "map") and objective.size:
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
             default, use_priors, seed = self.kernel is None, self.learning == "map", seed_of(self.random_state)
-            learner = LabelLearner(inference, settings, seed, default_kernel=default, use_priors=use_priors)
+            given = inference, self.learning, seed, self.optimizer, self.n_restarts
+            journal = resumed(self.checkpoint, {"data": (X, codes), "kernel": (default, kernels), "settings": given})
+            learner = LabelLearner(
+                inference, settings, seed, default_kernel=default, use_priors=use_priors, journal=journal
+            )
             found = learner(kernels, X, codes)
             objective = found.objective
             if found.learned.interrupted:
@@ -235,6 +241,7 @@ class GaussianProcessClassifier(Classifier):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
                 raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
+        check_path(self.checkpoint)
 
     def _check_combination(self, C):
         inference = self._inference(best(C) if self.inference == "auto" else self.inference)

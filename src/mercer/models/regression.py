@@ -23,6 +23,7 @@ from mercer.gp.noise import CommonNoise, Noise, RowNoise, as_noise, as_variances
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
+from mercer.learning.checkpoint import check_path, resumed
 from mercer.learning.climb import METHODS
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
@@ -71,6 +72,9 @@ class GaussianProcessRegressor(Regressor):
     max_iterations : of each climb to an optimum; the choice of the default kernel and the comparison of starts have
         limits of their own.
     progress : whether a line on stderr tells how far a fit is that takes longer than a second or two.
+    checkpoint : path of a file to which the state of learning is written every few seconds. Another fit with the same
+        data, kernel and settings goes on from it, after an interruption or a crash, and ends where an uninterrupted one
+        would; ``n_evaluations_`` counts what it computed itself. A file of another fit is refused.
     allow_invalid : accept a kernel known not to be positive semidefinite.
 
     >>> import numpy as np
@@ -85,7 +89,8 @@ class GaussianProcessRegressor(Regressor):
 
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
-        *, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, allow_invalid=False,
+        *, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
+        allow_invalid=False,
     ):  # fmt: skip
         self.kernel = kernel
         self.noise = noise
@@ -98,6 +103,7 @@ class GaussianProcessRegressor(Regressor):
         self.optimizer = optimizer
         self.max_iterations = max_iterations
         self.progress = progress
+        self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
 
     # -- fitting -----------------------------------------------------------------------------------------------------
@@ -136,10 +142,12 @@ class GaussianProcessRegressor(Regressor):
         if learns and objective.size and target.any():
             seed = seed_of(self.random_state)  # the same rows in every step
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+            given = self.noise, self.solver_, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
+            journal = resumed(self.checkpoint, {"data": (X, y), "kernel": kernel, "settings": given})
             if self.kernel is None:
-                objective, learned, self.choice_ = family.learn_default(objective, settings, seed)
+                objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
             else:
-                learned = learn_regression(objective, settings, seed)
+                learned = learn_regression(objective, settings, seed, journal)
             theta = learned.theta
             if learned.interrupted:
                 warn_of_interruption(learned.evaluations, stacklevel=4)
@@ -235,6 +243,7 @@ class GaussianProcessRegressor(Regressor):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
                 raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
+        check_path(self.checkpoint)
 
     def _kernel_for(self, X):
         if self.kernel is None:
