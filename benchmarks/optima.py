@@ -19,7 +19,7 @@ from tables import regression
 import mercer as mc
 from mercer.learning.regression import RegressionObjective
 from mercer.learning.resolution import resolution
-from mercer.models.regression import LEAST_NOISE
+from mercer.models.regression import MIN_NOISE_SHARE
 from mercer.solvers import Dense
 
 SIZES = (60, 100, 150, 200, 300, 450)
@@ -40,7 +40,7 @@ def best_of_random(model, X, y, rng):
     names, found = objective.names(), []
     lengths = [i for i, name in enumerate(names) if name.startswith("theta1")]
     d = X.shape[1]
-    floor = np.log(max(resolution(y) ** 2 / 12 / model.scale_**2, LEAST_NOISE))  # as the default's
+    floor = np.log(max(resolution(y) ** 2 / 12 / model.scale_**2, MIN_NOISE_SHARE))  # as the default's
     bounds = [(-30.0, 30.0)] * (len(names) - 1) + [(floor, 5.0)]
     with objective.criterion() as evidence:
 

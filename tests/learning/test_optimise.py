@@ -114,11 +114,11 @@ def test_nothing_to_learn_is_no_trouble():
 
 def test_starts_are_scaled_to_the_data():
     A = np.column_stack([X[:, 0] * 1e6, X[:, 1] * 1e-6])
-    scaled = heuristics.starts(k.RBF([1.0, 1.0]) + k.Matern(7.0), A)[1]
+    scaled = heuristics.starting_kernels(k.RBF([1.0, 1.0]) + k.Matern(7.0), A)[1]
     lengths = scaled.parameters["rbf_lengthscale"]
     assert lengths[0] / lengths[1] == pytest.approx(A[:, 0].std() / A[:, 1].std())
     assert scaled.parameters["matern_lengthscale"] == 7.0  # chosen by a person
-    by_columns = heuristics.starts(k.RBF().on(1), A)[1]
+    by_columns = heuristics.starting_kernels(k.RBF().on(1), A)[1]
     assert by_columns.parameters["lengthscale"] == pytest.approx(A[:, 1].std())
     far = fit(None, A, y)
     near = fit(None, X, y)
@@ -127,7 +127,7 @@ def test_starts_are_scaled_to_the_data():
 
 def test_amplitudes_reach_the_whole_kernel_or_nothing():
     def multiplied(kernel, c):
-        places = heuristics.amplitudes(kernel)
+        places = heuristics.amplitude_places(kernel)
         if places is None:
             return None
         for path, field in places:
@@ -143,7 +143,7 @@ def test_amplitudes_reach_the_whole_kernel_or_nothing():
     ):  # fmt: skip
         np.testing.assert_allclose(multiplied(kernel, 3.0), 3.0 * kernel(X[:5]))
     for kernel in (k.RBF(), 2.0 * k.RBF() + k.Linear(), (2.0 * k.RBF()).fix("variance"), (2.0 * k.RBF()) ** 2):
-        assert heuristics.amplitudes(kernel) is None
+        assert heuristics.amplitude_places(kernel) is None
 
 
 def test_a_failed_factorisation_is_a_rejected_step(monkeypatch):

@@ -131,7 +131,7 @@ def test_leaving_one_out_is_fitting_without_it():
 
 def test_pieces_do_not_matter(monkeypatch):
     whole = given().predict(Z, return_std=True)
-    monkeypatch.setattr("mercer.models.kernel_regression.PIECE", 8 * 90 * 3)
+    monkeypatch.setattr("mercer.models.kernel_regression.PIECE_BYTES", 8 * 90 * 3)
     np.testing.assert_allclose(given().predict(Z, return_std=True), whole)
     t = np.linspace(-1, 1, 7)
     one_by_one = [given().predict_density(z[None], s)[0] for z, s in zip(Z, t, strict=True)]

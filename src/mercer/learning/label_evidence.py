@@ -157,7 +157,7 @@ class LabelObjective(Objective):
             return self.given
         found = [Start("as given", self.start())]
         for variance in START_VARIANCES:
-            kernels = [heuristics.starts(kernel, self.X, variance) for kernel in self.kernels]
+            kernels = [heuristics.starting_kernels(kernel, self.X, variance) for kernel in self.kernels]
             for i in range(1, min(map(len, kernels))):
                 theta = np.concatenate([np.asarray(to_free(each[i]), dtype=float) for each in kernels])
                 if not any(np.array_equal(theta, other) for _, other in found):
@@ -183,13 +183,15 @@ class LabelObjective(Objective):
 
     def ceiling_at(self, variance: float) -> np.ndarray:
         """Upper bounds on theta where no term of a kernel may have more than this ``variance``."""
-        both = [[to_free(heuristics.largest(k, self.X, v)) for k in self.kernels] for v in (variance, 0.5 * variance)]
-        at, below = (np.concatenate(found) for found in both)
-        return np.where(at > below, at, np.inf)
+        at, half = (
+            np.concatenate([to_free(heuristics.terms_scaled_to_variance(k, self.X, v)) for k in self.kernels])
+            for v in (variance, 0.5 * variance)
+        )
+        return np.where(at > half, at, np.inf)
 
     def amplitude(self) -> np.ndarray | None:
         """Mask of the coordinates that, shifted together, multiply all kernels; None where there are none."""
-        masks = [heuristics.amplitude(*both) for both in zip(self.kernels, self.layouts, strict=True)]
+        masks = [heuristics.amplitude_mask(*both) for both in zip(self.kernels, self.layouts, strict=True)]
         found = [mask for mask in masks if mask is not None]
         return np.concatenate(found) if len(found) == len(masks) else None
 

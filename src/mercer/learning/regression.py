@@ -79,7 +79,7 @@ class RegressionObjective(Objective):
     def starts(self) -> list[Start]:
         variance = self.variance()
         shares = heuristics.NOISE_SHARES if self.noise.size else heuristics.NOISE_SHARES[:1]
-        kernels = heuristics.starts(self.kernel, self.X, variance, self.unknown)
+        kernels = heuristics.starting_kernels(self.kernel, self.X, variance, self.unknown)
         names = ["as given", *(f"scaled to the data ({i})" for i in range(1, len(kernels)))]
         return [
             Start(
@@ -99,7 +99,7 @@ class RegressionObjective(Objective):
 
     def amplitude(self) -> np.ndarray | None:
         """Mask of the coordinates that, shifted together, multiply C; None if they do not reach all of it."""
-        mask, own = heuristics.amplitude(self.kernel, self.layout), self.noise.amplitude()
+        mask, own = heuristics.amplitude_mask(self.kernel, self.layout), self.noise.amplitude()
         return None if mask is None or own is None else np.concatenate([mask, own])
 
     def profiled(self) -> np.ndarray | None:

@@ -35,7 +35,7 @@ from mercer.scores import LeaveOneOut
 
 LEARNING = ("mle", "map", "sample", None)
 BOUNDS = ("gaussian", "local")
-FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
+MIN_LATENT_VARIANCE = 2.5e-3  # below it a latent function moves no probability by more than a hundredth or so
 
 
 class GaussianProcessClassifier(Classifier):
@@ -353,7 +353,7 @@ class GaussianProcessClassifier(Classifier):
                 return type(self)(**settings).fit(take_rows(X, rows), self.codes_[rows]).predict_proba
 
         kernel = kernels[0] if len(kernels) == 1 else None
-        return relevance(X, np.eye(C)[self.codes_], fitted_to, kernel, groups=self.codes_, least=FAINT)
+        return relevance(X, np.eye(C)[self.codes_], fitted_to, kernel, groups=self.codes_, least=MIN_LATENT_VARIANCE)
 
     def report(self, X=None, y=None):
         """A page to read: fit, classes, relevance, calibration of rows left out, optima found, and what looks wrong.

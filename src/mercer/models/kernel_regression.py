@@ -16,14 +16,14 @@ from mercer.kernels import RBF
 from mercer.kernels.convert import as_kernel
 from mercer.learning import heuristics
 from mercer.learning.bandwidths import LearnedWidths, RegressionWidths, learn_regression_widths
-from mercer.learning.leave_one_out import FLOOR
+from mercer.learning.leave_one_out import MIN_TOTAL_WEIGHT
 from mercer.learning.optimise import Settings
 from mercer.models.conditional import DensityRegressor
 from mercer.models.estimator import wholly
 from mercer.models.records import Found, Iteration, quoted, warn_of_interruption
 from mercer.scores import LeaveOneOut
 
-PIECE = 1 << 25  # bytes of weights at a time
+PIECE_BYTES = 1 << 25  # of weights at a time
 CRITERIA = ("likelihood", "least_squares")
 
 
@@ -153,12 +153,12 @@ class NadarayaWatson(DensityRegressor):
         """The kernel as it is given, and kernels to begin from, in which one amplitude is kept: it cancels."""
         if self.kernel is not None:
             kernel = as_kernel(self.kernel)
-            return kernel, heuristics.starts(_without_amplitude(kernel), X)
+            return kernel, heuristics.starting_kernels(_without_amplitude(kernel), X)
         X = self._check_vectors(X)
         kernel = heuristics.radial_kernel(X, weights=c)
         middle = heuristics.middle_spread(X, heuristics.centre_and_spread(X, c)[1]) * math.sqrt(X.shape[1])
         scales = [kernel.lengthscale, *([middle] if (middle < kernel.lengthscale).any() else [])]
-        return kernel, [RBF(stretch * scale) for scale in scales for stretch in heuristics.STRETCHES]
+        return kernel, [RBF(factor * scale) for scale in scales for factor in heuristics.LENGTH_FACTORS]
 
     def _given_width(self, q) -> np.ndarray | None:
         if self.target_width is None:
@@ -183,8 +183,8 @@ class NadarayaWatson(DensityRegressor):
         """In pieces. ``left_out`` names a training row for each row of X that has no part in its mixture."""
         X, n = align_columns(self.X_train_, X, self.kernel_.needs_all_columns), len(self.weights_)
         means, variances = self.y_train_.reshape(n, -1), np.atleast_1d(self.target_width_) ** 2
-        floor = FLOOR * float(np.mean(gram.diagonal(self.kernel_, self.X_train_)))
-        s, size, far = count_rows(X), max(1, PIECE // (8 * n)), 0
+        floor = MIN_TOTAL_WEIGHT * float(np.mean(gram.diagonal(self.kernel_, self.X_train_)))
+        s, size, far = count_rows(X), max(1, PIECE_BYTES // (8 * n)), 0
         for i in range(0, s, size):
             part = slice(i, min(i + size, s))
             W = gram.between(self.kernel_, take_rows(X, part), self.X_train_)
@@ -201,8 +201,9 @@ class NadarayaWatson(DensityRegressor):
             yield Mixtures(W, means, variances)
         if far:
             warnings.warn(
-                f"{far} of {s} rows have no training row near them (kernel values add up to less than {FLOOR:g} of "
-                "k(x, x), as beyond seven lengthscales of a Gaussian); there all training rows count alike.",
+                f"{far} of {s} rows have no training row near them (kernel values add up to less than "
+                f"{MIN_TOTAL_WEIGHT:g} of k(x, x), as beyond seven lengthscales of a Gaussian); there all training "
+                "rows count alike.",
                 NumericalWarning,
                 stacklevel=4,
             )
@@ -248,7 +249,7 @@ def merged(X, Y, c):
 
 def _without_amplitude(kernel):
     """The kernel with one amplitude fixed, of those that would together multiply it."""
-    places = heuristics.amplitudes(kernel)
+    places = heuristics.amplitude_places(kernel)
     if not places:
         return kernel
     path, field = min(places, key=repr)

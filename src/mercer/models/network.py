@@ -156,14 +156,11 @@ class RBFNetwork(Regressor):
         if self.kernel is None:
             X = self._check_vectors(X)
             linear = n > 2 * X.shape[1] if linear is None else linear
-        inputs = None
+        inputs, self.input_center_ = None, None
         if linear:
             inputs = self._check_vectors(X)
-            self.input_center_, spread = centre_and_spread(inputs)
-            inputs = (inputs - self.input_center_) / spread
-            self._spread = spread
-        else:
-            self.input_center_ = None
+            self.input_center_, self._spread = centre_and_spread(inputs)
+            inputs = (inputs - self.input_center_) / self._spread
         Y = t.reshape(n, -1)
         self._several, self.y_fit_ = t.ndim == 2, t
         center, scale = centre_and_spread(Y)

@@ -36,8 +36,8 @@ from mercer.scores import LeaveOneOut, log_density, optimism
 from mercer.solvers import base as solvers
 
 LEARNING = ("mle", "map", None)
-FEW_ROWS = 20  # below this, leaving one out says too little of intervals
-LEAST_NOISE = 1e-10  # of the variance of y
+MIN_ROWS_TO_CALIBRATE = 20  # with fewer, leaving one out tells too little about intervals
+MIN_NOISE_SHARE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
 
 
@@ -133,7 +133,7 @@ class GaussianProcessRegressor(Regressor):
             scale = (1.0 if n == 1 else 1e-6) * (abs(center) or 1.0)
         if not 1e-140 < scale < 1e140:
             raise DataError(f"y has a spread of {scale:.2g}, whose square is no number here. Give it in other units.")
-        least = max(resolution(y) ** 2 / 12 / scale**2, LEAST_NOISE * float(np.mean(target**2))) if learns else 0.0
+        least = max(resolution(y) ** 2 / 12 / scale**2, MIN_NOISE_SHARE * float(np.mean(target**2))) if learns else 0.0
         noise = noise.scaled(scale**-2).held_above(least)
         objective = RegressionObjective(
             kernel, X, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
@@ -178,7 +178,7 @@ class GaussianProcessRegressor(Regressor):
                 "free amplitude, and noise must be learned. Try 1.0 * kernel, and noise=None."
             )
         unseen = optimism(objective.n, objective.size + (self.kernel is None))  # one for the choice of the kernel
-        if objective.n < FEW_ROWS:
+        if objective.n < MIN_ROWS_TO_CALIBRATE:
             return unseen
         mean, variance = posterior.leave_one_out()
         z = np.abs(objective.target - mean) / np.sqrt(variance)
