@@ -10,11 +10,9 @@ import pytest
 import mercer as mc
 from mercer import gram
 from mercer import kernels as k
-from mercer.core.coordinates import Layout
-from mercer.core.precision import double
 from mercer.core.random import generator
-from mercer.models import basis_learning, network
-from mercer.models.centers import SLIGHT, Data, sizes_up_to
+from mercer.models import network
+from mercer.models.centers import SLIGHT, sizes_up_to
 from mercer.models.network import RBFNetwork
 
 rng = generator(0)
@@ -220,29 +218,6 @@ def test_widths():
     factor = found.kernel_.lengthscale[0] / base.kernel_.lengthscale[0]
     errors = [RBFNetwork("loo", "random", width=factor * step).fit(X, y).path_.loo_error.min() for step in (0.5, 1, 2)]
     assert errors[1] == min(errors)
-
-
-@pytest.mark.parametrize("normalized", [False, True])
-def test_the_evidence_and_its_gradient(normalized):
-    """Written out with n x n matrices, for the linear model with a constant whose prior is flat."""
-    centers, T, start = X[:6], (Y - Y.mean(axis=0)) / Y.std(axis=0), np.log([0.7, 1.1])
-    fixed = Data(X, T, None, True, 1.0).fixed
-
-    def loss(theta):
-        K = k.RBF(np.exp(theta[:2]))(X, centers)
-        Phi = K / K.sum(axis=1)[:, None] if normalized else K
-        Phi = Phi - Phi.mean(axis=0)
-        C = np.eye(40) + Phi @ Phi.T / np.exp(theta[2])
-        quadratic = np.einsum("ij,ij->j", T, np.linalg.solve(C, T))
-        return np.linalg.slogdet(C)[1] + 20 * np.sum(np.log(quadratic / 40))  # two targets
-
-    kernel, theta = k.RBF(np.exp(start)), np.r_[start, np.log(0.05)]
-    with double():
-        arguments = basis_learning._arguments(kernel, X, T, centers, fixed)
-        value, slope = basis_learning._program(Layout.of(kernel), normalized)(theta, *arguments)
-    assert float(value) == pytest.approx(loss(theta), rel=1e-9)
-    steps = [(loss(theta + h) - loss(theta - h)) / 2e-5 for h in 1e-5 * np.eye(3)]
-    np.testing.assert_allclose(np.asarray(slope), steps, rtol=1e-5, atol=1e-5)
 
 
 def test_learned_lengthscales_tell_which_input_matters():

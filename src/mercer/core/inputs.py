@@ -275,6 +275,8 @@ def stack_rows(A, B, all_needed: bool = True):
                 f"these two frames cannot be put together: {error}. Give frames of one kind, and the same types in "
                 "columns of the same name."
             ) from None
+    if isinstance(A, np.ndarray) and A.dtype == object and A.ndim == 1:
+        return np.concatenate([A, as_objects(B)])
     if not (holds_numbers(A) and holds_numbers(B)):
         return [*A, *B]
     A, B = np.asarray(A), np.asarray(B)

@@ -62,9 +62,10 @@ class WeightPosterior:
 
     @classmethod
     def given(cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: Any, unknown: bool = False) -> "WeightPosterior":
-        n, X = count_rows(X), copy.deepcopy(X)  # so that later changes by the caller have no effect
+        n, rows = count_rows(X), X
+        X = copy.deepcopy(gram.raw(X))  # so that later changes by the caller have no effect
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
-        Phi = _features(kernel, X, unknown)
+        Phi = _features(kernel, rows, unknown)
         B, c = _statistics(Phi, y, noise, unknown)
         return cls._from(kernel, X, y, noise, B, c, unknown)
 
