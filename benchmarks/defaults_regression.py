@@ -15,6 +15,7 @@ from machine import table
 from tables import regression
 
 import mercer as mc
+from mercer.core.parameters import evolve
 from mercer.distributions import Normal
 from mercer.learning.heuristics import standard_kernel
 
@@ -49,8 +50,8 @@ def ours(X, y, Z, t, kernel=None, **settings):
 
 
 def fixed(X, nu: float, linear: bool):
-    kernel = standard_kernel(X, constant=False)._evolve(nu=np.float64(nu))
-    return kernel if linear else kernel._evolve(theta3=np.float64(0.0))
+    kernel = evolve(standard_kernel(X, constant=False), nu=np.float64(nu))
+    return kernel if linear else evolve(kernel, theta3=np.float64(0.0))
 
 
 def scikit_learn(X, y, Z, t, restarts: int = 5):

@@ -13,6 +13,7 @@ import numpy as np
 import mercer.kernels
 from mercer import basis
 from mercer import kernels as k
+from mercer.core.parameters import nodes_of
 from mercer.kernels import algebra, composite, stationary, substitution
 from mercer.kernels.base import Kernel
 
@@ -99,6 +100,6 @@ def examples(d: int) -> list[Kernel]:
 
 def inputs(kernel, n: int, d: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    if any(isinstance(node, k.Precomputed) for node in kernel._nodes()):
+    if any(isinstance(node, k.Precomputed) for node in nodes_of(kernel)):
         return rng.integers(0, 3, size=(n, 1)).astype(float)
     return rng.normal(size=(n, d))

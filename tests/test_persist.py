@@ -22,12 +22,13 @@ from examples import examples, inputs
 from mercer import basis, persist, priors
 from mercer import kernels as k
 from mercer.core.errors import FileError
+from mercer.core.parameters import nodes_of
 from mercer.persist import load, save
 
 STORABLE = [
     kernel
     for kernel in examples(5)
-    if not any(node._runs_user_code for node in kernel._nodes())
+    if not any(node.runs_user_code for node in nodes_of(kernel))
 ] + [
     k.FeatureMap(basis.Polynomial(2), alpha=0.3),
     k.FeatureMap(basis.Gaussian([[0.0] * 5, [1.0] * 5], width=[0.1, 1, 2, 3, 4])),
@@ -105,7 +106,7 @@ def test_kernels_come_back(kernel, path):
 
 def test_every_kernel_class_can_be_stored_or_says_why_not():
     runs_code = {k.Custom}
-    seen = {type(node) for kernel in STORABLE for node in kernel._nodes()}
+    seen = {type(node) for kernel in STORABLE for node in nodes_of(kernel)}
     known = {cls for cls in persist.CLASSES.values() if issubclass(cls, k.Kernel)}
     assert known - runs_code <= seen
 

@@ -14,12 +14,14 @@ import numpy as np
 
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.errors import InfiniteFeaturesError
-from mercer.core.inputs import align_columns, count_rows, take_rows
+from mercer.core.inputs import Rows, align_columns, count_rows, take_rows
 from mercer.core.machine import available_memory, cores
-from mercer.core.precision import concretely, double
+from mercer.core.parameters import bare
+from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate, standard
 from mercer.kernels.algebra import Sum
 from mercer.kernels.base import Kernel
+from mercer.kernels.composite import Unary
 from mercer.kernels.distance import optimistically
 from mercer.kernels.held import held_leaves, hold
 from mercer.kernels.standard import StandardTriangle
@@ -87,40 +89,14 @@ def distances(kernel, X, Z) -> np.ndarray:
     return evaluate.gram(_Distances(kernel), X, Z)
 
 
-@jax.tree_util.register_pytree_node_class
-class _Distances:
+class _Distances(Unary):
     """Squared distance in feature space where a kernel's values are expected."""
 
-    symmetric = True
+    def block(self, X: Rows, Z: Rows) -> Array:
+        return self.inner.geometry(X, Z).distance
 
-    def __init__(self, kernel):
-        self.kernel = kernel
-
-    def block(self, X, Z):
-        return self.kernel.geometry(X, Z).distance
-
-    def prepare(self, X, index):
-        return self.kernel.prepare(X, index)
-
-    @property
-    def needs_all_columns(self):
-        return self.kernel.needs_all_columns
-
-    def _bare(self):
-        return _Distances(self.kernel._bare())
-
-    def _nodes(self):
-        return self.kernel._nodes()
-
-    def __repr__(self):
-        return f"the distance of {self.kernel!r}"
-
-    def tree_flatten(self):
-        return (self.kernel,), None
-
-    @classmethod
-    def tree_unflatten(cls, _, children):
-        return cls(*children)
+    def __repr__(self) -> str:
+        return f"the distance of {self.inner!r}"
 
 
 class Gram(evaluate.Prepared):
@@ -149,11 +125,11 @@ class Gram(evaluate.Prepared):
     def of(self, kernel: Kernel) -> "Gram":
         """The operator of this kernel on the same rows, which are not prepared again if it differs by the values of
         parameters, or is a term of the sum."""
-        wanted: Any = jax.tree.structure(kernel._bare())
-        if wanted == jax.tree.structure(self.kernel._bare()):
+        wanted: Any = jax.tree.structure(bare(kernel))
+        if wanted == jax.tree.structure(bare(self.kernel)):
             return self
         for part, rows in zip(self.kernel.parts, self.rows, strict=True) if isinstance(self.kernel, Sum) else ():
-            if wanted == jax.tree.structure(part._bare()):
+            if wanted == jax.tree.structure(bare(part)):
                 term = copy.copy(self)
                 term.kernel, term.rows = part, rows
                 if self._whole is not None:
@@ -316,7 +292,7 @@ class Triangle:
         size = n if self._host else evaluate.tile_size(n)
         starts = range(0, n, size)
         with concretely():
-            self._leaves = jax.tree.leaves(kernel._bare())
+            self._leaves = jax.tree.leaves(bare(kernel))
             self._strips = [evaluate.columns_first(evaluate.take(rows, i, min(i + size, n), size)) for i in starts]
             if not self._host:
                 self._leaves, self._strips = jax.device_put((self._leaves, self._strips))
@@ -470,7 +446,7 @@ class Features:
             self._strips = [
                 evaluate.columns_first(evaluate.take(rows, i, min(i + size, n), size)) for i in range(0, n, size)
             ]
-            self._leaves = jax.tree.leaves(kernel._bare())
+            self._leaves = jax.tree.leaves(bare(kernel))
             if not self._host:
                 self._leaves, self._strips = jax.device_put((self._leaves, self._strips))
 
@@ -520,7 +496,7 @@ def slope(kernel, Z, X, weights) -> np.ndarray:
     height, width = evaluate.tile_size(s), evaluate.tile_size(n)
     out = np.zeros(Z.shape)
     with concretely():
-        leaves = jax.tree.leaves(kernel._bare())
+        leaves = jax.tree.leaves(bare(kernel))
         program = _slope_programs(Layout.of(kernel.fix()))
         for i in range(0, s, height):
             last_i = min(i + height, s)
@@ -548,7 +524,7 @@ def _slope_by_strips(kernel, which: int, Z, *weights) -> np.ndarray:
     s, out = len(Z), np.zeros(Z.shape)
     size = evaluate.tile_size(s)
     with concretely():
-        leaves = jax.tree.leaves(kernel._bare())
+        leaves = jax.tree.leaves(bare(kernel))
         program = _slope_programs(Layout.of(kernel.fix()))[which]
         for i in range(0, s, size):
             last = min(i + size, s)

@@ -16,6 +16,7 @@ from examples import every_class, examples, inputs
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
 from mercer.core.errors import InfiniteFeaturesError
+from mercer.core.parameters import nodes_of
 from mercer.core.precision import concretely, double
 from reference import kernels as reference
 
@@ -29,7 +30,7 @@ battery = pytest.mark.parametrize(("kernel", "d"), CASES)
 
 
 def has(kernel, *classes):
-    return any(isinstance(node, classes) for node in kernel._nodes())
+    return any(isinstance(node, classes) for node in nodes_of(kernel))
 
 
 def test_every_kernel_class_is_in_the_battery():

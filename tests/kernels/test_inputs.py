@@ -41,7 +41,7 @@ def test_columns_of_two_frames_are_matched_by_name(Frame):
     frame, reordered = Frame(VALUES), Frame({name: VALUES[name] for name in ["flag", "b", "n", "a"]})
     kernel = k.RBF([1.0, 2.0, 3.0, 4.0])
     np.testing.assert_array_equal(kernel(frame, reordered), kernel(MATRIX, MATRIX))
-    with pytest.raises(mc.DataError, match=r"other columns.*missing.*unexpected \['z'\]"):
+    with pytest.raises(mc.DataError, match=r"columns of the second frame differ.*missing.*unexpected \['z'\]"):
         kernel(frame, Frame({"a": [1.0], "z": [2.0]}))
 
 
@@ -53,9 +53,9 @@ def test_columns_that_no_kernel_asks_for_need_not_be_there(Frame):
     np.testing.assert_array_equal(kernel(some), kernel(frame))
     with pytest.raises(mc.DataError, match="no column 'b'"):
         kernel(frame, Frame({"a": [1.0]}))
-    with pytest.raises(mc.DataError, match="other columns"):
+    with pytest.raises(mc.DataError, match="columns of the second frame differ"):
         (kernel + k.RBF())(frame, some)
-    with pytest.raises(mc.DataError, match="other columns"):
+    with pytest.raises(mc.DataError, match="columns of the second frame differ"):
         k.RBF().on(0)(frame, some)
 
 
@@ -362,7 +362,7 @@ def test_functions_see_every_column(Frame):
     frame = Frame(VALUES)
     other = Frame({"a": VALUES["a"], "n": VALUES["n"], "b": VALUES["b"], "e": VALUES["b"]})
     for kernel in (k.RBF().on("a").modulate(lambda x: x[1]), k.RBF().warp(lambda x: x[1:])):
-        with pytest.raises(mc.DataError, match="other columns"):
+        with pytest.raises(mc.DataError, match="columns of the second frame differ"):
             kernel(frame, other)
 
 

@@ -10,6 +10,7 @@ from examples import examples
 from mercer import kernels as k
 from mercer import priors
 from mercer.core.coordinates import free_names, from_free, log_prior, parameters_at, to_free
+from mercer.core.parameters import slots_of
 from mercer.core.precision import double
 
 
@@ -128,7 +129,7 @@ def test_parameters_by_name_without_building_the_kernel():
     for kernel in [*examples(2), k.RBF().polynomial([1.0, 0.0, 2.0]), (2 * k.RBF([1.0, 3.0])).fix("variance")]:
         theta = to_free(kernel)
         theta = theta + rng.normal(0, 0.1, theta.shape)
-        found, want = parameters_at(kernel._slots(), theta), from_free(kernel, theta).parameters
+        found, want = parameters_at(slots_of(kernel), theta), from_free(kernel, theta).parameters
         assert list(found) == list(want)
         for name, value in want.items():
             assert type(found[name]) is type(value)

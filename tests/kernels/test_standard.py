@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mercer.core.coordinates import from_free, to_free
+from mercer.core.parameters import evolve
 from mercer.gram import Triangle, triangle
 from mercer.kernels import standard as module
 from mercer.kernels.standard import STRIP, StandardTriangle
@@ -16,7 +17,7 @@ def standard(d: int, nu: float, seed: int, one: bool = False, theta3: float = 0.
     rng = np.random.default_rng(seed)
     theta1 = np.float64(0.7) if one else np.exp(rng.normal(size=d))
     kernel = Standard(theta0=1.3, theta1=theta1, theta2=0.5, theta3=theta3)
-    return kernel._evolve(nu=np.float64(nu))
+    return evolve(kernel, nu=np.float64(nu))
 
 
 def rows(n: int, d: int, seed: int):

@@ -5,6 +5,7 @@ import pytest
 
 import mercer as mc
 from mercer import kernels as k
+from mercer.core.parameters import evolve_at
 from mercer.learning import heuristics
 
 rng = np.random.default_rng(1)
@@ -33,7 +34,7 @@ def test_amplitudes_reach_the_whole_kernel_or_nothing():
             node = kernel
             for name, index in path:
                 node = getattr(node, name) if index is None else getattr(node, name)[index]
-            kernel = kernel._evolve_at(path, **{field: getattr(node, field) * c})
+            kernel = evolve_at(kernel, path, **{field: getattr(node, field) * c})
         return kernel(X[:5])
 
     for kernel in (

@@ -123,7 +123,7 @@ def pair(kernel, x, z, same_row):
     if kind is algebra.Product:
         return mp.fprod(pair(part, x, z, same_row) for part in kernel.parts)
     if kind is substitution.On:
-        picked = np.arange(len(x))[kernel._selection if isinstance(kernel._selection, slice) else list(kernel.columns)]
+        picked = np.arange(len(x))[kernel.selection if isinstance(kernel.selection, slice) else list(kernel.columns)]
         return pair(inner, [x[i] for i in picked], [z[i] for i in picked], same_row)
     if kind is substitution.Warp:
         return pair(inner, kernel.phi.call.exact(x), kernel.phi.call.exact(z), same_row)

@@ -1,75 +1,72 @@
-"""Parameters as an optimiser sees them: one unconstrained vector of those that may move.
+"""Parameters as an optimiser sees them: one unconstrained vector of those that may change.
 
 Positive parameters are logarithms here; fixed ones, and terms switched off by an exact zero, are left out.
 """
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.parameters import Constraint, Parametrized, Slot
-from mercer.core.precision import as_float, is_traced
+from mercer.core.parameters import Constraint, Parametrized, Path, Slot, Tree, bare, evolve_at, node_at, slots_of
+from mercer.core.precision import Array, as_float, is_traced
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where one moving parameter sits in a tree, and which of its entries move."""
+    """Position of a moving parameter in a tree, and indices of its entries that move."""
 
-    path: tuple
+    path: Path
     field: str
     constraint: Constraint
-    shape: tuple
+    shape: tuple[int, ...]
     entries: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The way from a vector to a tree, without any numbers in it: hashable, so compiled programs can be kept for it."""
+    """Map from a vector to a tree, without any numbers in it: hashable, so compiled programs can be cached by it."""
 
-    structure: Any  # of the bare tree: names, fixing and priors make no difference to what is computed
+    structure: Any  # of the bare tree: names, fixing and priors do not change what is computed
     places: tuple[Place, ...]
 
     @staticmethod
     def of(tree: Parametrized) -> "Layout":
         places = (
             Place(s.path, s.field, s.constraint, np.shape(s.value), tuple(np.flatnonzero(s.moving).tolist()))
-            for s in tree._slots()
+            for s in slots_of(tree)
             if s.free
         )
-        return Layout(jax.tree.structure(tree._bare()), tuple(places))
+        return Layout(jax.tree.structure(bare(tree)), tuple(places))
 
     @functools.cached_property
     def _leaf_numbers(self) -> tuple[int, ...]:
-        """Which leaf of the tree each place is."""
+        """Index among the tree's leaves of each place."""
         numbered = jax.tree.unflatten(self.structure, range(self.structure.num_leaves))
-        return tuple(_at(numbered, place) for place in self.places)
+        return tuple(_value_at(numbered, place) for place in self.places)
 
-    def leaves_at(self, theta, leaves) -> list:
+    def leaves_at(self, theta: np.ndarray, leaves: Iterable[Any]) -> list[Any]:
         """``leaves`` with the moving parameters read from ``theta``, in NumPy."""
         leaves, start = list(leaves), 0
         for number, place in zip(self._leaf_numbers, self.places, strict=True):
-            part = np.asarray(theta[start : start + len(place.entries)])
-            start += len(place.entries)
-            value = np.array(leaves[number], dtype=float)
-            with np.errstate(over="ignore"):
-                value.reshape(-1)[list(place.entries)] = place.constraint.from_free(part, np)
-            leaves[number] = value
+            stop = start + len(place.entries)
+            leaves[number] = _replaced(leaves[number], place.entries, place.constraint, theta[start:stop])
+            start = stop
         return leaves
 
     @property
     def size(self) -> int:
         return sum(len(place.entries) for place in self.places)
 
-    def tree(self, theta, leaves):
+    def tree(self, theta: Array, leaves: Iterable[Any]) -> Any:
         """The tree with its moving parameters read from ``theta`` and all else from ``leaves``."""
         return self.placed(jax.tree.unflatten(self.structure, leaves), theta)
 
-    def placed(self, tree, theta):
+    def placed(self, tree: Tree, theta: Array) -> Tree:
         """``tree`` with its moving parameters read from ``theta``; differentiable in ``theta``."""
         start = 0
         for place in self.places:
@@ -78,79 +75,83 @@ class Layout:
             if len(place.entries) == int(np.prod(place.shape)):
                 value = values.reshape(place.shape)
             else:
-                value = jnp.asarray(_at(tree, place)).at[np.array(place.entries)].set(values)
-            tree = tree._evolve_at(place.path, **{place.field: value})
+                value = jnp.asarray(_value_at(tree, place)).at[np.array(place.entries)].set(values)
+            tree = evolve_at(tree, place.path, **{place.field: value})
         return tree
 
 
-def _at(tree, place):
-    for field, index in place.path:
-        tree = getattr(tree, field) if index is None else getattr(tree, field)[index]
-    return getattr(tree, place.field)
+def _value_at(tree: Parametrized, place: Place) -> Any:
+    return getattr(node_at(tree, place.path), place.field)
+
+
+def _replaced(value: Any, entries: Sequence[int], constraint: Constraint, free: np.ndarray) -> np.ndarray:
+    """A parameter's value with some entries read from their free coordinates."""
+    value = np.array(value, dtype=float)
+    with np.errstate(over="ignore"):
+        value.reshape(-1)[list(entries)] = constraint.from_free(np.asarray(free), np)
+    return value
 
 
 def free_names(tree: Parametrized) -> list[str]:
     """One name per coordinate of the free vector; entries of a vector parameter carry their index."""
     names = []
-    for slot in tree._slots():
+    for slot in slots_of(tree):
         if slot.free:
             entries = np.flatnonzero(slot.moving)
             names += [slot.name] if np.ndim(slot.value) == 0 else [f"{slot.name}[{i}]" for i in entries]
     return names
 
 
-def to_free(tree: Parametrized):
-    """The free parameters in the optimiser's coordinates: logarithms of positive ones, fixed ones left out.
+def to_free(tree: Parametrized) -> Any:
+    """Free parameters in the optimiser's coordinates: logarithms of positive ones, fixed ones left out. (p,), in NumPy
+    unless the tree is traced.
 
     >>> from mercer.kernels import RBF
     >>> float(to_free(RBF(lengthscale=1.0))[0])
     0.0
     """
-    np_or_jnp: Any = jnp if is_traced(tree) else np
+    xp: Any = jnp if is_traced(tree) else np
     parts = [
-        s.constraint.to_free(np_or_jnp.atleast_1d(s.value)[np.atleast_1d(s.moving)], np_or_jnp)
-        for s in tree._slots()
-        if s.free
+        slot.constraint.to_free(xp.atleast_1d(slot.value)[np.atleast_1d(slot.moving)], xp)
+        for slot in slots_of(tree)
+        if slot.free
     ]
-    return np_or_jnp.concatenate(parts) if parts else np_or_jnp.zeros(0)
+    return xp.concatenate(parts) if parts else xp.zeros(0)
 
 
-def from_free(tree: Parametrized, theta):
+def from_free(tree: Tree, theta: Array) -> Tree:
     """The tree with its free parameters read from ``theta``; differentiable in ``theta``."""
     layout = Layout.of(tree)
     if is_traced((tree, theta)):
         return layout.placed(tree, theta)
-    bare = jax.tree.leaves(tree._bare())
-    settled = jax.tree.unflatten(layout.structure, layout.leaves_at(theta, bare))
+    start = 0
     for place in layout.places:
-        tree = tree._evolve_at(place.path, **{place.field: as_float(_at(settled, place))})
+        stop = start + len(place.entries)
+        value = _replaced(_value_at(tree, place), place.entries, place.constraint, np.asarray(theta[start:stop]))
+        tree = evolve_at(tree, place.path, **{place.field: as_float(value)})
+        start = stop
     return tree
 
 
-def parameters_at(slots: Sequence[Slot], theta) -> dict[str, Any]:
-    """What `from_free(tree, theta).parameters` says, for the slots of a tree, in a hundredth of the time."""
+def parameters_at(slots: Sequence[Slot], theta: np.ndarray) -> dict[str, Any]:
+    """Same as `from_free(tree, theta).parameters`, from the slots of the tree, in a hundredth of the time."""
     named, start = {}, 0
     for slot in slots:
-        value = named[slot.name] = slot.value
-        moving = np.flatnonzero(slot.moving)
-        if len(moving):
-            part = np.asarray(theta[start : start + len(moving)])
-            start += len(moving)
-            value = np.array(value, dtype=float)
-            with np.errstate(over="ignore"):
-                value.reshape(-1)[moving] = slot.constraint.from_free(part, np)
-            named[slot.name] = as_float(value)
+        entries = np.flatnonzero(slot.moving).tolist()
+        stop = start + len(entries)
+        named[slot.name] = as_float(_replaced(slot.value, entries, slot.constraint, theta[start:stop]))
+        start = stop
     return named
 
 
-def log_prior(tree: Parametrized, like: Parametrized | None = None):
-    """Sum of the log densities of the priors of what may move, at the present values, on the natural scale.
+def log_prior(tree: Parametrized, like: Parametrized | None = None) -> Array:
+    """Sum of the log prior densities of the free parameters, at their present values, on the natural scale.
 
-    A traced tree does not tell what is switched off by an exact zero; ``like`` is the same tree with its numbers.
+    In a traced tree, values that are exactly zero cannot be recognised; ``like`` is the same tree with its numbers.
     """
     total = jnp.zeros(())
-    for slot, model in zip(tree._slots(), (tree if like is None else like)._slots(), strict=True):
-        if model.prior is not None and model.free:  # what is fixed, or switched off, has no density to add
+    for slot, model in zip(slots_of(tree), slots_of(tree if like is None else like), strict=True):
+        if model.prior is not None and model.free:  # a fixed or switched-off parameter has no density to add
             values = jnp.atleast_1d(jnp.asarray(slot.value))[np.atleast_1d(model.moving)]
             total = total + jnp.sum(model.prior.log_density(values))
     return total

@@ -1,8 +1,8 @@
-"""Every error mercer raises on purpose. Each message says what was expected, what came and what to try."""
+"""Errors and warnings of mercer. A message says what was expected, what was found and what to try."""
 
 
 class MercerError(Exception):
-    """The root of all errors raised by mercer."""
+    """Base class of all errors that mercer raises."""
 
 
 class InvalidKernelError(MercerError, ValueError):
@@ -18,36 +18,36 @@ class DataError(MercerError, ValueError):
 
 
 class DataTypeError(DataError, TypeError):
-    """Input data of a kind that is no number at all."""
+    """Input data of a type that cannot be read as numbers."""
 
 
 class NotEnoughMemoryError(MercerError, MemoryError):
-    """Work refused before it began, because it would not fit in memory; the message has the figures."""
+    """Work refused in advance because it would not fit in memory; the message says what is needed and available."""
 
 
 class ForkedProcessError(MercerError, RuntimeError):
-    """Arithmetic asked of a forked process, in which it would wait for ever for threads that only its parent has."""
+    """Computation in a forked process, where it would hang: JAX's threads do not survive a fork."""
 
 
 class InfiniteFeaturesError(MercerError, ValueError):
-    """Explicit features were asked of a kernel whose feature space is not finite."""
+    """Explicit features requested of a kernel whose feature space is infinite, or too large to write out."""
 
 
 class FileError(MercerError, ValueError):
-    """A file that cannot be written or read: missing, damaged, newer than this version, or no model of mercer's."""
+    """A file that cannot be written or read: missing, damaged, newer than this version, or not a mercer model."""
 
 
 class NotPositiveDefiniteError(MercerError, ArithmeticError):
-    """A covariance matrix that stays indefinite beyond what rounding explains."""
+    """A covariance matrix that is more indefinite than rounding explains."""
 
 
 class NumericalWarning(UserWarning):
-    """An answer that is less accurate than usual; the message says why and by how much."""
+    """A result that is less accurate than usual; the message says why and by how much."""
 
 
 class InterruptedFitWarning(UserWarning):
-    """A fit was interrupted; the model holds the best parameters found until then."""
+    """A fit was interrupted; the model has the best parameters found until then."""
 
 
 class ModelWarning(UserWarning):
-    """A model that is allowed, but hardly what was meant."""
+    """A model that is allowed, but probably not what was intended."""

@@ -1,12 +1,12 @@
-"""What comes in: arrays, lists, frames. Checked once, with errors that say what was wrong and where.
+"""Input data: arrays, lists, frames. Validated once, with errors that say what is wrong and where.
 
-Inputs are anything indexable by row. A kernel declares which kind of rows it reads (`Kind`), and `as_rows` brings what
-came in to one of three forms: a float64 matrix, a frame, or an array of objects (n,). Column selection keeps frames as
-frames until a vector kernel turns them into a matrix, so that names keep their meaning.
+Inputs are anything indexable by row. A kernel declares which kind of rows it reads (`Kind`), and `as_rows` converts
+inputs to one of three forms: a float64 matrix, a frame, or an array of objects (n,). Frames stay frames until a kernel
+on vectors turns them into a matrix, so that columns can be selected by name.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -16,31 +16,33 @@ import numpy as np
 from mercer.core.errors import DataError, DataTypeError
 
 Inputs = Any  # rows in any container that a kernel reads: arrays, frames, lists of words or graphs
+Rows = Any  # prepared rows: what one kernel makes of inputs, a pytree of arrays with one entry per row
 
-# What a kernel reads. "vectors": rows of numbers. "objects": one Python object for each row, never looked into, as a
-# word, a graph or a list of tokens. "columns": some columns of a table. "anything": what a user's function takes.
+# What a kernel reads. "vectors": rows of numbers. "objects": one Python object per row, such as a word, a graph or a
+# list of tokens, passed on as it is. "columns": some columns of a table. "anything": what a user's function accepts.
 Kind = Literal["vectors", "objects", "columns", "anything"]
 
 _TIMES = ("dates", "durations")
 _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."
 
 
-def as_frame(X):
+def as_frame(X: Any) -> nw.DataFrame | None:
     """A narwhals frame if X is a pandas, polars or other eager frame, else None."""
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
-    except Exception as error:  # duplicate column names, for one
+    except Exception as error:  # such as duplicate column names
         raise DataError(f"this frame cannot be read: {error}") from None
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
-def column_names(X) -> list[str] | None:
+def column_names(X: Inputs) -> list[str] | None:
+    """Names of the columns of a frame; None for other inputs."""
     frame = as_frame(X)
     return None if frame is None else frame.columns
 
 
-def as_matrix(X, what: str = "X"):
-    """X as a float64 matrix (n, d); shape (n,) means n scalar inputs. JAX tracers keep their precision.
+def as_matrix(X: Any, what: str = "X") -> Any:
+    """Convert X to a float64 matrix (n, d); shape (n,) means n scalar inputs. JAX tracers keep their precision.
 
     >>> as_matrix([1, 2, 3]).shape
     (3, 1)
@@ -54,8 +56,8 @@ def as_matrix(X, what: str = "X"):
     return array
 
 
-def as_vector(y, n: int, what: str = "y") -> np.ndarray:
-    """n finite numbers; (n, 1) is accepted, a column of a frame too."""
+def as_vector(y: Any, n: int, what: str = "y") -> np.ndarray:
+    """Convert y to n finite numbers; shape (n, 1) or a frame of one column is accepted too."""
     shape = getattr(y, "shape", None)
     if shape is not None and len(shape) > 2:
         raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {shape}.")
@@ -66,8 +68,8 @@ def as_vector(y, n: int, what: str = "y") -> np.ndarray:
     return array[:, 0]
 
 
-def check_width(X, d: int, what: str):
-    """Refuse inputs whose number of columns is not the number of entries of ``what``."""
+def check_width(X: Any, d: int, what: str) -> None:
+    """Refuse a matrix whose number of columns is not d, the number of entries of ``what``."""
     if X.shape[1] != d:
         raise DataError(
             f"{what} has {d} entries but the inputs have {X.shape[1]} columns; they must agree. "
@@ -75,26 +77,26 @@ def check_width(X, d: int, what: str):
         )
 
 
-def _numbers(X, what):
+def _numbers(X: Any, what: str) -> np.ndarray:
     if hasattr(X, "toarray"):  # scipy.sparse
         raise DataError(f"{what} is a sparse matrix; kernels on vectors take dense arrays. Try {what}.toarray().")
-    if isinstance(X, np.ma.MaskedArray):  # masked is missing
+    if isinstance(X, np.ma.MaskedArray):  # masked values are missing
         X = np.ma.filled(X.astype(float), np.nan)
-    _refuse_foreign(X, what)
+    _refuse_containers(X, what)
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
         raise DataError(f"{what} is not a rectangular array of numbers ({error}). {_HINT}") from None
     if array.dtype.kind == "c":
-        raise DataError(f"Complex data not supported: {what} holds complex numbers. {_HINT}")
+        raise DataError(f"Complex data not supported: {what} contains complex numbers. {_HINT}")
     if array.dtype.kind in "USMmVO":
         kind = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(array.dtype.kind)
         if kind:
             hint = "Turn them into numbers, as in (t - t[0]) / np.timedelta64(1, 'D')." if kind in _TIMES else _HINT
-            raise DataError(f"{what} holds {kind}; numbers were expected. {hint}")
+            raise DataError(f"{what} contains {kind}; numbers were expected. {hint}")
         try:
             if any(isinstance(v, str | bytes) for v in array.flat):
-                raise TypeError("it holds text")
+                raise TypeError("it contains text")
             return array.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             refusal = DataTypeError if isinstance(error, TypeError) else DataError
@@ -102,44 +104,45 @@ def _numbers(X, what):
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
-def _refuse_foreign(X, what):
-    kind = foreign_kind(X)
-    if kind is not None:
+def _refuse_containers(X: Any, what: str) -> None:
+    types = container_types(X)
+    if types is not None:
         raise DataTypeError(
-            f"{what} holds {kind}; numbers were expected. {_HINT} A function makes kernels of other things: "
-            "Custom(f) of two of them, FeatureMap(phi) and .warp(phi) of one."
+            f"{what} contains objects of type {types}; numbers were expected. {_HINT} For other objects, make a kernel "
+            "from a function: Custom(f) of two objects, FeatureMap(phi) or .warp(phi) of one."
         )
 
 
-def _frame_values(frame, what):
+def _frame_values(frame: nw.DataFrame, what: str) -> np.ndarray:
     bad = [f"{name!r} ({dtype})" for name, dtype in frame.schema.items() if not is_numeric(dtype)]
     if bad:
         raise DataError(
             f"{what} has columns that are not numbers: {', '.join(bad)}. "
-            "Encode or drop them, or let the kernel look at other columns with .on([...])."
+            "Encode or drop them, or select other columns with kernel.on([...])."
         )
     columns = [column.cast(nw.Float64).to_numpy() for column in frame.iter_columns()]
     return np.column_stack(columns) if columns else np.empty((len(frame), 0))
 
 
-def is_numeric(dtype) -> bool:
+def is_numeric(dtype: Any) -> bool:
+    """Whether a narwhals dtype is a number or a boolean."""
     return dtype.is_numeric() or dtype == nw.Boolean
 
 
-def _matrix_shape(array, what):
+def _matrix_shape(array: Any, what: str) -> Any:
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
         raise DataError(
             f"{what} must have shape (n, d), or (n,) for n scalar inputs; got shape {array.shape}. "
-            + ("A single input is [[...]]." if array.ndim == 0 else "Flatten each input to one row.")
+            + ("Write a single input as [[...]]." if array.ndim == 0 else "Flatten each input to one row.")
         )
     if array.shape[1] == 0:
         raise DataError(f"{what} has no columns; at least one is needed.")
     return array
 
 
-def _refuse_non_finite(array, what, names):
+def _refuse_non_finite(array: np.ndarray, what: str, names: list[str] | None) -> NoReturn:
     bad = ~np.isfinite(array)
     first, counts = np.nonzero(bad)[0][0], bad.sum(axis=0)
     kind = "missing (NaN)" if np.isnan(array[bad]).all() else "infinite or missing"
@@ -148,48 +151,47 @@ def _refuse_non_finite(array, what, names):
     count = f"{bad.sum()} {kind} {'value' if bad.sum() == 1 else 'values'}"
     raise DataError(
         f"{what} has {count}, the first in row {first}: {where}. Finite numbers were expected: "
-        "drop those rows, or fill them in."
+        "drop those rows, or impute the values."
     )
 
 
-def holds_numbers(X) -> bool:
-    """Whether the rows of X are numbers or vectors of numbers, rather than objects of another kind."""
+def holds_numbers(X: Inputs) -> bool:
+    """Whether the rows of X are numbers or vectors of numbers, rather than other objects."""
     frame = as_frame(X)
     if frame is not None:
         return all(is_numeric(dtype) for dtype in frame.schema.values())
     if isinstance(X, jax.Array):
         return True
     try:
-        array = np.asarray(X if foreign_kind(X) is None else as_objects(X))
+        array = np.asarray(X if container_types(X) is None else as_objects(X))
     except ValueError:  # ragged
         return False
     return array.dtype.kind in "fiub" and array.ndim <= 2
 
 
-def foreign_kind(X) -> str | None:
-    """What X or its rows are, in words, where they have a length and parts and are neither sequences nor arrays, as
-    graphs are. NumPy takes such objects apart: graphs of equal size become a matrix of their nodes."""
-    kinds = {type(X)}
+def container_types(X: Any) -> str | None:
+    """Types of X or of its rows that have a length and items without being sequences or arrays, such as graphs; None if
+    there are none. NumPy would take such objects apart: graphs of equal size would become a matrix of their nodes."""
+    types = {type(X)}
     if isinstance(X, list | tuple):
-        kinds = set(map(type, X))
+        types = set(map(type, X))
         for row in X:
             if isinstance(row, list | tuple):
-                kinds.update(map(type, row))
+                types.update(map(type, row))
     elif isinstance(X, np.ndarray) and X.dtype == object:
-        kinds = set(map(type, X.flat))
-    foreign = sorted(kind.__name__ for kind in kinds if _is_foreign(kind))
-    return f"objects of type {' and '.join(foreign)}" if foreign else None
+        types = set(map(type, X.flat))
+    return " and ".join(sorted(cls.__name__ for cls in types if _is_container(cls))) or None
 
 
-def _is_foreign(kind: type) -> bool:
-    known = ("__array__", "__array_interface__", "__array_struct__", "__dlpack__")
-    parts = hasattr(kind, "__len__") and hasattr(kind, "__getitem__")
-    return parts and not issubclass(kind, Sequence | dict) and not any(hasattr(kind, name) for name in known)
+def _is_container(cls: type) -> bool:
+    array_protocols = ("__array__", "__array_interface__", "__array_struct__", "__dlpack__")
+    has_items = hasattr(cls, "__len__") and hasattr(cls, "__getitem__")
+    return has_items and not issubclass(cls, Sequence | dict) and not any(hasattr(cls, p) for p in array_protocols)
 
 
-def as_rows(X, kind: Kind):
-    """X as a kernel that reads ``kind`` takes it. Only where anything may come does the container decide: numbers make
-    vectors, and the items of a list of other things are objects."""
+def as_rows(X: Inputs, kind: Kind) -> Inputs:
+    """Convert X for a kernel that reads ``kind``. For "anything" the content decides: numbers become vectors, and a
+    list of other items becomes objects."""
     if isinstance(X, jax.core.Tracer) or as_frame(X) is not None:
         return X
     if kind == "objects":
@@ -199,15 +201,15 @@ def as_rows(X, kind: Kind):
     return as_objects(X) if isinstance(X, list | tuple) and kind == "anything" else X
 
 
-def as_objects(X) -> np.ndarray:
-    """The rows of X as they are, one Python object each: (n,). Rows of a frame with several columns are tuples."""
+def as_objects(X: Inputs) -> np.ndarray:
+    """Array (n,) of the rows of X, each an unchanged Python object. Rows of a frame with several columns are tuples."""
     frame = as_frame(X)
     if frame is not None:
         rows = next(iter(frame.iter_columns())).to_list() if frame.shape[1] == 1 else list(frame.iter_rows())
     else:
         rows = list(X)
     out = np.empty(len(rows), dtype=object)
-    for i, row in enumerate(rows):  # all at once, NumPy would look into rows of equal length
+    for i, row in enumerate(rows):  # np.array(rows) would make a matrix of rows of equal length
         out[i] = row
     return out
 
@@ -215,11 +217,12 @@ def as_objects(X) -> np.ndarray:
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
-def count_rows(X) -> int:
+def count_rows(X: Inputs) -> int:
+    """Number of rows."""
     shape = getattr(X, "shape", None)
     if shape is not None:
         if len(shape) == 0:
-            raise DataError(f"X must hold rows; got the single number {X!r}. One input is [[...]].")
+            raise DataError(f"X must have rows; got the single number {X!r}. Write one input as [[...]].")
         return int(shape[0])
     frame = as_frame(X)
     if frame is not None:
@@ -227,11 +230,11 @@ def count_rows(X) -> int:
     try:
         return len(X)
     except TypeError:
-        raise DataError(f"X must hold rows; got {X!r} ({type(X).__name__}). {_HINT}") from None
+        raise DataError(f"X must have rows; got {X!r} ({type(X).__name__}). {_HINT}") from None
 
 
-def take_rows(X, which):
-    """The rows of X in a slice or list of indices, in X's kind of container."""
+def take_rows(X: Inputs, which: Any) -> Inputs:
+    """Rows of X by a slice or indices, in a container of the same type."""
     frame = as_frame(X)
     if frame is not None:
         return frame[which if isinstance(which, slice) else [int(i) for i in which]].to_native()
@@ -240,31 +243,31 @@ def take_rows(X, which):
     return X[which] if isinstance(which, slice) else [X[int(i)] for i in which]
 
 
-def align_columns(X, Z, all_needed: bool = True):
-    """Z with its columns in the order of X's, when both are frames.
+def align_columns(X: Inputs, Z: Inputs, all_needed: bool = True) -> Inputs:
+    """Z with its columns in the order of X's, if both are frames.
 
-    An error when they have different columns, unless not all of them are needed: then what both have comes first.
+    Different columns are an error, unless not ``all_needed``: then columns that both have come first.
     """
-    ours, theirs = column_names(X), column_names(Z)
-    if ours is None or theirs is None or ours == theirs:
+    ours, theirs, frame = column_names(X), column_names(Z), as_frame(Z)
+    if ours is None or theirs is None or frame is None or ours == theirs:
         return Z
     missing, extra = [c for c in ours if c not in theirs], [c for c in theirs if c not in ours]
     if all_needed and (missing or extra):
-        told = [f"{word} {names}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
-        raise DataError(f"the second frame has other columns than the first: {', '.join(told)}.")
+        found = [f"{word} {names}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
+        raise DataError(f"the columns of the second frame differ from those of the first: {', '.join(found)}.")
     order = [c for c in ours if c in theirs] + extra
-    return as_frame(Z)[:, [theirs.index(c) for c in order]].to_native()
+    return frame[:, [theirs.index(c) for c in order]].to_native()
 
 
-def stack_rows(A, B, all_needed: bool = True):
-    """The rows of A followed by those of B, in A's kind of container. Frames keep the columns that both have."""
-    if (as_frame(A) is None) != (as_frame(B) is None):
-        raise DataError("rows of a frame and rows of an array cannot be put together; give a frame both times.")
+def stack_rows(A: Inputs, B: Inputs, all_needed: bool = True) -> Inputs:
+    """Rows of A followed by those of B, in a container like A. Frames keep the columns that both have."""
     first, second = as_frame(A), as_frame(align_columns(A, B, all_needed))
-    if first is not None:
+    if (first is None) != (second is None):
+        raise DataError("rows of a frame cannot be joined with rows of another container; give frames, or neither.")
+    if first is not None and second is not None:
         common = [name for name in first.columns if name in second.columns]
         first, second = (F[:, [F.columns.index(name) for name in common]] for F in (first, second))
-        # polars does not put whole numbers under fractions by itself.
+        # polars does not join integer and float columns by itself.
         pairs = zip(first.iter_columns(), second.iter_columns(), strict=True)
         mixed = [a.name for a, b in pairs if a.dtype != b.dtype and is_numeric(a.dtype) and is_numeric(b.dtype)]
         casts = [nw.col(name).cast(nw.Float64) for name in mixed if isinstance(name, str)]
@@ -272,7 +275,7 @@ def stack_rows(A, B, all_needed: bool = True):
             return nw.concat([first.with_columns(*casts), second.with_columns(*casts)]).to_native()
         except Exception as error:
             raise DataError(
-                f"these two frames cannot be put together: {error}. Give frames of one kind, and the same types in "
+                f"these two frames cannot be joined: {error}. Give frames of one library, with the same type in "
                 "columns of the same name."
             ) from None
     if isinstance(A, np.ndarray) and A.dtype == object and A.ndim == 1:
@@ -283,19 +286,19 @@ def stack_rows(A, B, all_needed: bool = True):
     if A.ndim != B.ndim and {A.ndim, B.ndim} == {1, 2}:  # (n,) means n scalar inputs
         A, B = (array[:, None] if array.ndim == 1 else array for array in (A, B))
     if A.shape[1:] != B.shape[1:]:
-        raise DataError(f"rows must have equal width to be put together; got shapes {A.shape} and {B.shape}.")
+        raise DataError(f"rows must have equal width to be joined; got shapes {A.shape} and {B.shape}.")
     return np.concatenate([A, B])
 
 
-def select_columns(X, columns):
-    """Columns of X by index, slice or name. Names need a frame, and then follow the column wherever it moves."""
+def select_columns(X: Inputs, columns: Any) -> Any:
+    """Columns of X by indices, slice or names (of a frame)."""
     frame = as_frame(X)
     by_name = isinstance(columns, tuple) and all(isinstance(c, str) for c in columns)
     if by_name:
         if frame is None:
             raise DataError(
-                f"the kernel looks at columns {list(columns)} by name, but X is {type(X).__name__} without names. "
-                "Give a pandas or polars frame, or use column indices."
+                f"the kernel selects columns {list(columns)} by name, but X ({type(X).__name__}) has no column names. "
+                "Give a pandas or polars frame, or select columns by index."
             )
         missing = [c for c in columns if c not in frame.columns]
         if missing:
@@ -304,16 +307,16 @@ def select_columns(X, columns):
     if frame is not None:
         positions = range(frame.shape[1])
         picked = positions[columns] if isinstance(columns, slice) else [_in_range(c, len(positions)) for c in columns]
-        if len(set(picked)) < len(picked):  # frames do not hold a column twice
+        if len(set(picked)) < len(picked):  # a frame cannot have a column twice
             return as_matrix(frame[:, sorted(set(picked))].to_native())[
                 :, [sorted(set(picked)).index(c) for c in picked]
             ]
         return frame[:, list(picked)].to_native()
-    if _is_foreign(type(X)):
-        _refuse_foreign(X, "X")
+    if _is_container(type(X)):
+        _refuse_containers(X, "X")
     if not isinstance(X, jax.core.Tracer):
         try:
-            X = np.asarray(X if foreign_kind(X) is None else as_objects(X))
+            X = np.asarray(X if container_types(X) is None else as_objects(X))
         except ValueError as error:
             raise DataError(f"X is not a rectangular array ({error}). {_HINT}") from None
     if X.ndim == 1:
@@ -325,5 +328,5 @@ def select_columns(X, columns):
 
 def _in_range(column: int, d: int) -> int:
     if not -d <= column < d:
-        raise DataError(f"the kernel looks at column {column}, but the inputs have {d} (0 to {d - 1}).")
+        raise DataError(f"the kernel selects column {column}, but the inputs have {d} (0 to {d - 1}).")
     return column % d

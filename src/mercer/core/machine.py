@@ -1,33 +1,35 @@
-"""What this machine has: cores, and memory that may still be used."""
+"""Cores and memory available to this process."""
 
+import contextlib
 import functools
 import os
 from pathlib import Path
+from typing import Any
 
 from mercer.core.errors import NotEnoughMemoryError
 
 
 def cores() -> int:
-    """Cores this process may run on."""
+    """Number of cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 @functools.cache
-def _controller():
+def _controller() -> Any:
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # comes with scikit-learn
 
     return ThreadpoolController()
 
 
-def one_thread():
-    """Context in which BLAS uses one thread. For hundreds of small products in a row: threads gain little by them,
-    and where other programs keep the cores busy they wait for each other, many times longer than the work takes."""
+def one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Context in which BLAS uses one thread, for hundreds of small products in a row. Threads hardly speed these up,
+    and when other programs use the cores they wait for each other many times longer than the work takes."""
     return _controller().limit(limits=1, user_api="blas")
 
 
 def available_memory() -> int:
-    """Bytes that can be taken now without swapping: of the machine, or of the container where that allows less."""
-    limits = [_free_of_machine(), *_left_in_containers()]
+    """Bytes that can be allocated now without swapping, within the limits of the container if there is one."""
+    limits = [_free_of_machine(), *_free_of_containers()]
     return max(min(limits), 0)
 
 
@@ -46,7 +48,7 @@ def _free_of_machine() -> int:
 
 @functools.cache
 def _container_files() -> tuple[tuple[Path, Path], ...]:
-    """(limit, usage) files of the control groups this process is in, of both generations."""
+    """Files (limit, usage) of the control groups of this process, cgroup v1 and v2."""
     pairs = []
     try:
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -64,18 +66,18 @@ def _container_files() -> tuple[tuple[Path, Path], ...]:
     return tuple(pair for pair in pairs if pair[0].exists())
 
 
-def _left_in_containers() -> list[int]:
-    left = []
+def _free_of_containers() -> list[int]:
+    free = []
     for limit, usage in _container_files():
         try:
-            left.append(int(limit.read_text()) - int(usage.read_text()))
+            free.append(int(limit.read_text()) - int(usage.read_text()))
         except (OSError, ValueError):  # "max": no limit
             continue
-    return left
+    return free
 
 
 def in_words(size: float) -> str:
-    """Bytes as a person says them.
+    """Format a number of bytes.
 
     >>> in_words(3e6), in_words(2 * 2**30)
     ('2.9 MiB', '2.0 GiB')
@@ -83,8 +85,8 @@ def in_words(size: float) -> str:
     return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"
 
 
-def require_memory(needed: float, what: str, instead: str):
-    """Refuse work that will not fit, before it begins: ``what`` it is, and what to do ``instead``."""
-    there = available_memory()
-    if needed > there:
-        raise NotEnoughMemoryError(f"{what} needs {in_words(needed)}; {in_words(there)} are available. {instead}")
+def require_memory(needed: float, what: str, instead: str) -> None:
+    """Refuse work (``what``) that will not fit, before it begins, and say what to do ``instead``."""
+    available = available_memory()
+    if needed > available:
+        raise NotEnoughMemoryError(f"{what} needs {in_words(needed)}; {in_words(available)} are available. {instead}")

@@ -2,7 +2,10 @@
 
 A `Parametrized` object is an immutable pytree. A field annotated `Positive`, `NonNegative` or `Real` is a
 parameter: it is converted to float64 and checked when the object is built, it is a leaf of the pytree, and it
-appears in `parameters` under a readable, unique name. The map between the two scales belongs to the constraint.
+appears in `parameters` under a readable, unique name. The constraint defines the map between the two scales.
+
+What other rooms do with such trees are functions here (`slots_of`, `nodes_of`, `evolve`), not methods: a user's kernel
+may then have fields of any name.
 """
 
 import dataclasses
@@ -11,8 +14,9 @@ import functools
 import re
 import reprlib
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -20,28 +24,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import InvalidKernelError, ParameterError
-from mercer.core.precision import as_float, is_traced
+from mercer.core.precision import Array, as_float, is_traced
 from mercer.core.text import number, table
+
+Path = tuple[tuple[str, int | None], ...]  # from a node down to another: fields, with an index where one is a tuple
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """Where a parameter may lie, and the map to and from the whole real line."""
+    """Range of a parameter, and the map to and from the whole real line."""
 
     name: str
-    holds: Callable[[np.ndarray], Any]
+    holds: Callable[[Array], Any]
     logarithmic: bool
     per_input: bool = False  # whether a vector is allowed where a number is
 
-    def to_free(self, value, xp=jnp):
-        """To the whole real line, in NumPy or JAX."""
+    def to_free(self, value: Any, xp: ModuleType = jnp) -> Any:
+        """Map to the whole real line, in NumPy or JAX."""
         return xp.log(value) if self.logarithmic else value
 
-    def from_free(self, free, xp=jnp):
-        """And back."""
+    def from_free(self, free: Any, xp: ModuleType = jnp) -> Any:
+        """Inverse of `to_free`."""
         return xp.exp(free) if self.logarithmic else free
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
 
@@ -51,6 +57,7 @@ positive_per_input = dataclasses.replace(positive, per_input=True)
 non_negative_list = dataclasses.replace(non_negative, per_input=True)
 real = Constraint("real", lambda v: v == v, logarithmic=False)
 
+# Any: what a user gives becomes a NumPy float64 number or vector; inside jit and grad it is a tracer.
 Positive = Annotated[Any, positive]
 PositivePerInput = Annotated[Any, positive_per_input]  # one number, or one per input
 NonNegative = Annotated[Any, non_negative]  # exactly zero switches a term off: such a value is never learned
@@ -60,7 +67,7 @@ Real = Annotated[Any, real]
 
 @functools.cache
 def constraints(cls: Any) -> dict[str, Constraint]:
-    """The parameter fields of a class, in order."""
+    """Parameter fields of a class, in order, with their constraints."""
     hints = typing.get_type_hints(cls, include_extras=True)
     found = {}
     for field in dataclasses.fields(cls):
@@ -72,16 +79,16 @@ def constraints(cls: Any) -> dict[str, Constraint]:
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """One parameter of a tree: its public name, where it sits, and its constraint."""
+    """One parameter of a tree: its public name, its position, and its constraint."""
 
     name: str
-    path: tuple
+    path: Path
     field: str
     node: "Parametrized"
     constraint: Constraint
 
     @property
-    def value(self):
+    def value(self) -> Any:
         return getattr(self.node, self.field)
 
     @property
@@ -89,12 +96,13 @@ class Slot:
         return self.field in self.node.fixed
 
     @property
-    def prior(self):
+    def prior(self) -> Any:
+        """Its prior (`mercer.priors.Prior`), or None."""
         return dict(self.node.priors).get(self.field)
 
     @property
     def moving(self) -> np.ndarray:
-        """Which entries learning may move: none if fixed, and no non-negative term switched off by an exact zero."""
+        """Mask of the entries that learning may change: none if fixed, and no non-negative one that is exactly zero."""
         if self.fixed:
             return np.zeros(np.shape(self.value), bool)
         if self.constraint.name == non_negative.name and not is_traced(self.value):
@@ -103,25 +111,26 @@ class Slot:
 
     @property
     def free(self) -> bool:
+        """Whether learning may change any of its entries."""
         return bool(np.any(self.moving))
 
 
-class Parameters(Mapping):
-    """Names to values on the natural scale; prints as a table."""
+class Parameters(Mapping[str, Any]):
+    """Mapping from names to values on the natural scale; prints as a table."""
 
-    def __init__(self, slots: list[Slot]):
+    def __init__(self, slots: list[Slot]) -> None:
         self._slots = {slot.name: slot for slot in slots}
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         return self._slots[name].value
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._slots)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._slots)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if not self._slots:
             return "(no parameters)"
         rows = [
@@ -135,24 +144,24 @@ class Parameters(Mapping):
 class Parametrized(eqx.Module):
     """An immutable tree of named parameters. Changed copies come from `replace`, `fix`, `free` and `with_priors`."""
 
-    # Nodes that wrap one other and take its name in the names of parameters.
+    # Whether parameters are named after the node inside rather than this one, as for a variance that multiplies it.
     _transparent: ClassVar[bool] = False
-    # Parameters whose range is part of a construction rule: field to rule.
+    # Parameters whose range belongs to a construction rule: field to rule.
     _rules: ClassVar[dict[str, str]] = {}
 
     name: str | None = eqx.field(default=None, static=True, kw_only=True)
-    fixed: frozenset = eqx.field(default=frozenset(), static=True, kw_only=True, repr=False)
-    priors: tuple = eqx.field(default=(), static=True, kw_only=True, repr=False)
+    fixed: frozenset[str] = eqx.field(default=frozenset(), static=True, kw_only=True, repr=False)
+    priors: tuple[tuple[str, Any], ...] = eqx.field(default=(), static=True, kw_only=True, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.name is not None and not (isinstance(self.name, str) and self.name.isidentifier()):
             raise ParameterError(
-                f"name must be a word usable as a Python identifier, for it begins keyword names; got {self.name!r}."
+                f"name must be a valid Python identifier, because names of parameters begin with it; got {self.name!r}."
             )
         for field, constraint in constraints(type(self)).items():
             object.__setattr__(self, field, self._checked(field, constraint, getattr(self, field)))
 
-    def _checked(self, field, constraint, value):
+    def _checked(self, field: str, constraint: Constraint, value: Any) -> Array:
         where = f"{type(self).__name__}.{field}"
         try:
             value = as_float(value)
@@ -172,178 +181,59 @@ class Parametrized(eqx.Module):
             raise ParameterError(message)
         return value
 
-    # -- the tree ------------------------------------------------------------------------------------------------
-
-    def _children(self) -> Iterator[tuple[tuple, "Parametrized"]]:
-        """Sub-trees that hold parameters, each with its place: (field, None) or (field, index)."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Parametrized):
-                yield (field.name, None), value
-            elif isinstance(value, tuple):
-                yield from (((field.name, i), v) for i, v in enumerate(value) if isinstance(v, Parametrized))
-
-    def _evolve(self, **changes):
-        """A copy with some fields changed, as they are: no conversion, no checks."""
-        new = object.__new__(type(self))
-        for field in dataclasses.fields(self):
-            object.__setattr__(new, field.name, changes.get(field.name, getattr(self, field.name)))
-        return new
-
-    def _evolve_at(self, path, **changes):
-        if not path:
-            return self._evolve(**changes)
-        (field, index), *rest = path
-        value = getattr(self, field)
-        if index is None:
-            return self._evolve(**{field: value._evolve_at(rest, **changes)})
-        child = value[index]._evolve_at(rest, **changes)
-        return self._evolve(**{field: (*value[:index], child, *value[index + 1 :])})
-
-    def _bare(self):
-        """The same tree without names, fixing and priors, so that compiled code is shared between such copies."""
-        new = self._evolve(name=None, fixed=frozenset(), priors=())
-        for (field, index), child in self._children():
-            new = new._evolve_at([(field, index)], **vars(child._bare()))
-        return new
-
-    # -- names ---------------------------------------------------------------------------------------------------
-
     @property
-    def _label(self) -> str:
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
-
-    def _slots(self) -> list[Slot]:
-        """Every parameter with its unique name.
-
-        A leaf and the single-child nodes above it (a variance, say) form a group, named after the leaf's class or
-        the name the user gave; a group's name prefixes its parameters unless it is the only, unnamed one.
-        """
-        entries: list[tuple[str, tuple, tuple, Parametrized]] = []  # (label, group, path, node)
-
-        holding: dict[int, bool] = {}  # whether there are parameters in the tree below a node
-
-        def holds(node: Parametrized) -> bool:
-            below = [holds(child) for _, child in node._children()]
-            holding[id(node)] = node._has_parameters() or any(below)
-            return holding[id(node)]
-
-        def visit(node: Parametrized, path, outer, given, label, pending):
-            given = [*given, node.name] if node.name else given
-            label = label or (None if node._transparent else node._label)
-            children = list(node._children())
-            if len(children) > 1:
-                children = [(place, child) for place, child in children if holding[id(child)]]
-            pending = [*pending, (path, node)]
-            if len(children) == 1:
-                place, child = children[0]
-                return visit(child, (*path, place), outer, given, label, pending)
-            full = "_".join([*outer, *(given or [label or node._label])])
-            entries.extend((full, path, p, n) for p, n in pending if n._has_parameters())
-            for place, child in children:
-                visit(child, (*path, place), [*outer, *given], [], None, [])
-            return None
-
-        holds(self)
-        visit(self, (), [], [], None, [])
-        groups = {e[1] for e in entries}
-        bare = len(groups) == 1 and not any(node.name for node in self._nodes())
-        labels: dict[tuple, str] = {}
-        slots: list[Slot] = []
-        taken: set[str] = set()
-        for label, group, path, node in entries:
-            if group not in labels:
-                labels[group] = _unique(label, set(labels.values()))
-            for field, constraint in constraints(type(node)).items():
-                wanted = field if bare else f"{labels[group]}_{field}"
-                name = _unique(wanted, taken)
-                taken.add(name)
-                slots.append(Slot(name, path, field, node, constraint))
-        return slots
-
-    @property
-    def _runs_user_code(self) -> bool:
-        """Whether a formula or function from outside the package takes part in it, in this node itself."""
+    def runs_user_code(self) -> bool:
+        """Whether this node itself, apart from its children, evaluates a formula from outside the package."""
         return not type(self).__module__.startswith("mercer.")
-
-    @classmethod
-    def _has_parameters(cls) -> bool:
-        return bool(constraints(cls))
-
-    def _nodes(self) -> Iterator["Parametrized"]:
-        yield self
-        for _, child in self._children():
-            yield from child._nodes()
-
-    def _changed(self, names, change):
-        """A copy in which ``change(slot, node)`` gives new fields for the node of each named parameter."""
-        slots = {slot.name: slot for slot in self._slots()}
-        new = self
-        for name in names:
-            if name not in slots:
-                close = difflib.get_close_matches(str(name), slots, n=1)
-                raise ParameterError(
-                    f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}."
-                    + (f" Did you mean {close[0]!r}?" if close else "")
-                )
-            path, node = slots[name].path, new
-            for field, index in path:
-                node = getattr(node, field) if index is None else getattr(node, field)[index]
-            new = new._evolve_at(path, **change(slots[name], node))
-        return new
-
-    # -- what people call ----------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> Parameters:
         """Readable, unique names to values on the natural scale. Prints as a table."""
-        return Parameters(self._slots())
+        return Parameters(slots_of(self))
 
-    def replace(self, **values):
+    def replace(self, **values: Any) -> Self:
         """A copy with other parameter values, by the names in `parameters`."""
-        return self._changed(
-            values, lambda slot, node: {slot.field: node._checked(slot.field, slot.constraint, values[slot.name])}
+        return _changed(
+            self, values, lambda slot, node: {slot.field: node._checked(slot.field, slot.constraint, values[slot.name])}
         )
 
-    def fix(self, *names: str):
-        """A copy in which learning leaves these parameters alone (all of them if none is named)."""
-        return self._changed(names or self.parameters, lambda slot, node: {"fixed": node.fixed | {slot.field}})
+    def fix(self, *names: str) -> Self:
+        """A copy in which learning does not change these parameters (all of them if none is named)."""
+        return _changed(self, names or self.parameters, lambda slot, node: {"fixed": node.fixed | {slot.field}})
 
-    def free(self, *names: str):
-        """A copy in which learning may move these parameters again (all of them if none is named)."""
-        return self._changed(names or self.parameters, lambda slot, node: {"fixed": node.fixed - {slot.field}})
+    def free(self, *names: str) -> Self:
+        """A copy in which learning may change these parameters again (all of them if none is named)."""
+        return _changed(self, names or self.parameters, lambda slot, node: {"fixed": node.fixed - {slot.field}})
 
-    def with_priors(self, **priors):
+    def with_priors(self, **priors: Any) -> Self:
         """A copy with a prior (from `mercer.priors`) on each named parameter; None removes one."""
         for name, prior in priors.items():
             if prior is not None and not callable(getattr(prior, "log_density", None)):
                 raise ParameterError(f"the prior of {name!r} must come from mercer.priors; got {prior!r}.")
 
-        def change(slot, node):
+        def change(slot: Slot, node: Parametrized) -> dict[str, Any]:
             kept = {**dict(node.priors), slot.field: priors[slot.name]}
             return {"priors": tuple((field, prior) for field, prior in sorted(kept.items()) if prior is not None)}
 
-        return self._changed(priors, change)
+        return _changed(self, priors, change)
 
-    def named(self, name: str):
-        """A copy that carries a name, which prefixes the names of its parameters."""
-        new = self._evolve(name=name)
+    def named(self, name: str) -> Self:
+        """A copy with a name, which prefixes the names of its parameters."""
+        new = evolve(self, name=name)
         Parametrized.__post_init__(new)
         return new
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():  # arrays come out of a pickle writable
             object.__setattr__(self, name, as_float(value) if isinstance(value, np.ndarray) else value)
 
-    def __repr__(self):
-        return f"{type(self).__name__}({', '.join(self._arguments())})"
-
-    def _arguments(self) -> list[str]:
+    def __repr__(self) -> str:
         fields = [field.name for field in dataclasses.fields(self) if field.name not in ("fixed", "priors")]
         fields.sort(key=lambda name: name == "name")  # the keyword comes last
-        return [f"{name}={show(getattr(self, name))}" for name in fields if getattr(self, name) is not None]
+        shown = [f"{name}={show(getattr(self, name))}" for name in fields if getattr(self, name) is not None]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> Any:
         if type(self) is not type(other):
             return NotImplemented
         mine, theirs = jax.tree.leaves(self), jax.tree.leaves(other)
@@ -351,22 +241,137 @@ class Parametrized(eqx.Module):
         other_shape: Any = jax.tree.structure(other)
         return bool(shape == other_shape) and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(jax.tree.structure(self))
 
 
-def plain(value):
-    """A NumPy number as Python's own, for settings that are not parameters."""
-    return value.item() if isinstance(value, np.number) else value
+Tree = TypeVar("Tree", bound=Parametrized)
 
 
-def show(value) -> str:
-    """A field as `repr` writes it."""
-    if is_traced(value):
-        return "<traced>"
-    if isinstance(value, float | np.floating | np.ndarray | jax.Array):
-        return number(value)
-    return repr(value)
+# -- the tree ------------------------------------------------------------------------------------------------------
+
+
+def children_of(tree: Parametrized) -> Iterator[tuple[Path, Parametrized]]:
+    """Subtrees of a node, each with its path of one step."""
+    for field in dataclasses.fields(tree):
+        value = getattr(tree, field.name)
+        if isinstance(value, Parametrized):
+            yield ((field.name, None),), value
+        elif isinstance(value, tuple):
+            yield from ((((field.name, i),), v) for i, v in enumerate(value) if isinstance(v, Parametrized))
+
+
+def nodes_of(tree: Parametrized) -> Iterator[Parametrized]:
+    """All nodes of a tree, its root first."""
+    yield tree
+    for _, child in children_of(tree):
+        yield from nodes_of(child)
+
+
+def node_at(tree: Parametrized, path: Path) -> Any:
+    """The node that a path leads to."""
+    node: Any = tree
+    for field, index in path:
+        node = getattr(node, field) if index is None else getattr(node, field)[index]
+    return node
+
+
+def evolve(tree: Tree, /, **fields: Any) -> Tree:
+    """A copy with some fields replaced, without conversion or checks."""
+    new = object.__new__(type(tree))
+    for field in dataclasses.fields(tree):
+        object.__setattr__(new, field.name, fields.get(field.name, getattr(tree, field.name)))
+    return new
+
+
+def evolve_at(tree: Tree, path: Path, /, **fields: Any) -> Tree:
+    """A copy with some fields of the node at ``path`` replaced, without conversion or checks."""
+    if not path:
+        return evolve(tree, **fields)
+    (field, index), *rest = path
+    value = getattr(tree, field)
+    if index is None:
+        return evolve(tree, **{field: evolve_at(value, tuple(rest), **fields)})
+    child = evolve_at(value[index], tuple(rest), **fields)
+    return evolve(tree, **{field: (*value[:index], child, *value[index + 1 :])})
+
+
+def map_children(change: Callable[[Any], Parametrized], tree: Tree) -> Tree:
+    """A copy with ``change`` applied to every child, which must return one of the same class."""
+    for path, child in children_of(tree):
+        tree = evolve_at(tree, path, **vars(change(child)))
+    return tree
+
+
+def bare(tree: Tree) -> Tree:
+    """The same tree without names, fixing and priors, so that such copies share compiled code."""
+    return map_children(bare, evolve(tree, name=None, fixed=frozenset(), priors=()))
+
+
+def _changed(tree: Tree, names: Iterable[str], change: Callable[[Slot, Parametrized], dict[str, Any]]) -> Tree:
+    """A copy in which ``change(slot, node)`` gives new fields for the node of each named parameter."""
+    slots = {slot.name: slot for slot in slots_of(tree)}
+    for name in names:
+        if name not in slots:
+            close = difflib.get_close_matches(str(name), slots, n=1)
+            raise ParameterError(
+                f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}."
+                + (f" Did you mean {close[0]!r}?" if close else "")
+            )
+        path = slots[name].path
+        tree = evolve_at(tree, path, **change(slots[name], node_at(tree, path)))
+    return tree
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+
+def slots_of(tree: Parametrized) -> list[Slot]:
+    """Every parameter of a tree, with its unique name.
+
+    A leaf and the single-child nodes above it (a variance, say) form a group, named after the leaf's class or the name
+    the user gave; a group's name prefixes its parameters unless it is the only, unnamed one.
+    """
+    entries: list[tuple[str, Path, Path, Parametrized]] = []  # (label, group, path, node)
+
+    def visit(
+        node: Parametrized, path: Path, outer: list[str], given: list[str], label: str | None,
+        pending: list[tuple[Path, Parametrized]],
+    ) -> None:  # fmt: skip
+        given = [*given, node.name] if node.name else given
+        label = label or (None if node._transparent else _label(node))
+        children = list(children_of(node))
+        if len(children) > 1:
+            children = [(step, child) for step, child in children if any(constraints(type(n)) for n in nodes_of(child))]
+        pending = [*pending, (path, node)]
+        if len(children) == 1:
+            step, child = children[0]
+            return visit(child, (*path, *step), outer, given, label, pending)
+        full = "_".join([*outer, *(given or [label or _label(node)])])
+        entries.extend((full, path, p, n) for p, n in pending if constraints(type(n)))
+        for step, child in children:
+            visit(child, (*path, *step), [*outer, *given], [], None, [])
+        return None
+
+    visit(tree, (), [], [], None, [])
+    groups = {group for _, group, _, _ in entries}
+    unprefixed = len(groups) == 1 and not any(node.name for node in nodes_of(tree))
+    labels: dict[Path, str] = {}
+    slots: list[Slot] = []
+    taken: set[str] = set()
+    for label, group, path, node in entries:
+        if group not in labels:
+            labels[group] = _unique(label, set(labels.values()))
+        for field, constraint in constraints(type(node)).items():
+            name = _unique(field if unprefixed else f"{labels[group]}_{field}", taken)
+            taken.add(name)
+            slots.append(Slot(name, path, field, node, constraint))
+    return slots
+
+
+def _label(node: Parametrized) -> str:
+    """Name of its class in lower case, with underscores between words."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(node).__name__).lower()
 
 
 def _unique(wanted: str, taken: set[str]) -> str:
@@ -375,3 +380,20 @@ def _unique(wanted: str, taken: set[str]) -> str:
         count += 1
         name = f"{wanted}_{count}"
     return name
+
+
+# -- fields --------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A NumPy number as a Python number, for settings that are not parameters."""
+    return value.item() if isinstance(value, np.number) else value
+
+
+def show(value: Any) -> str:
+    """A field as `repr` writes it."""
+    if is_traced(value):
+        return "<traced>"
+    if isinstance(value, float | np.floating | np.ndarray | jax.Array):
+        return number(value)
+    return repr(value)

@@ -1,4 +1,6 @@
-"""Seeds at the edge, JAX keys inside."""
+"""Random seeds: ``random_state`` at the edge, JAX keys inside."""
+
+from typing import Any
 
 import jax
 import numpy as np
@@ -7,8 +9,8 @@ from mercer.core.errors import ParameterError
 from mercer.core.precision import concretely
 
 
-def as_key(seed):
-    """A JAX key from an int, a NumPy generator, a JAX key, or None (fresh entropy).
+def as_key(seed: Any) -> jax.Array:
+    """Make a JAX key from an int, a NumPy generator, a JAX key, or None (fresh entropy).
 
     The same int always gives the same key; a generator advances by one draw.
 
@@ -37,8 +39,8 @@ def as_key(seed):
     return jax.random.fold_in(key, np.uint32(high)) if high else key
 
 
-def entropy(random_state) -> int | None:
-    """What seeds a NumPy generator, from what scikit-learn calls a random state; None stays None (fresh entropy)."""
+def entropy(random_state: Any) -> int | None:
+    """Seed for a NumPy generator from scikit-learn's ``random_state``; None stays None (fresh entropy)."""
     if random_state is None:
         return None
     if isinstance(random_state, np.random.Generator):
@@ -53,18 +55,18 @@ def entropy(random_state) -> int | None:
     return int(random_state)
 
 
-def seed_of(random_state) -> int:
-    """An integer seed, drawn once from a generator, to be used in several places. None is 0: the same data, the same
-    model."""
+def seed_of(random_state: Any) -> int:
+    """Integer seed to use in several places, drawn once if ``random_state`` is a generator. None is 0, so that the same
+    data give the same model."""
     return entropy(random_state) or 0
 
 
-def generator(random_state) -> np.random.Generator:
-    """For fits: the same data, the same model, so None is 0."""
+def generator(random_state: Any) -> np.random.Generator:
+    """NumPy generator for a fit. None is 0, so that the same data give the same model."""
     return np.random.default_rng(seed_of(random_state))
 
 
-def normal(seed, shape) -> np.ndarray:
-    """Standard normal numbers, float64."""
+def normal(seed: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Standard normal draws, float64."""
     with concretely():
         return np.asarray(jax.random.normal(as_key(seed), shape))

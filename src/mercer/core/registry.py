@@ -1,5 +1,4 @@
-"""Registry of user-defined kernels and estimators that saved models may contain. `mercer.load` makes only these,
-registered solvers and the parts of solvers and inference methods, and mercer's own classes."""
+"""Registry of classes that saved models may contain, beside mercer's own: `mercer.load` makes objects of no others."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -12,17 +11,17 @@ C = TypeVar("C", bound=type)
 
 
 def storable(family: str) -> Callable[[C], C]:
-    """Class decorator: files may hold objects of the class, under the name ``family.Class``."""
+    """Class decorator: saved files may contain objects of the class, under the name ``family.Class``."""
 
-    def known(cls: C) -> C:
+    def add(cls: C) -> C:
         STORABLE[f"{family}.{cls.__name__}"] = cls
         return cls
 
-    return known
+    return add
 
 
 def check_free(registry: Mapping[str, type], name: str, cls: type) -> None:
-    """Refuse a name that one of mercer's own classes has; a class defined again takes its own place."""
-    there = registry.get(name)
-    if there is not None and there is not cls and there.__module__.startswith("mercer."):
-        raise ParameterError(f"{name!r} is the name of {there.__qualname__}; choose another for {cls.__qualname__}.")
+    """Refuse the name of one of mercer's own classes. A user's class may be redefined."""
+    holder = registry.get(name)
+    if holder is not None and holder is not cls and holder.__module__.startswith("mercer."):
+        raise ParameterError(f"{name!r} is the name of {holder.__qualname__}; choose another for {cls.__qualname__}.")

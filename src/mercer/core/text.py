@@ -1,12 +1,16 @@
 """Plain-text layout shared by everything that prints."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+Node = TypeVar("Node")
 
 
-def number(value) -> str:
-    """A number or a short vector, as a person would write it.
+def number(value: ArrayLike) -> str:
+    """Format a number or a vector as a person would write it.
 
     >>> number(0.1), number([1.0, 2.5]), number(np.arange(20.0))
     ('0.1', '[1.0, 2.5]', '[0.0, 1.0, 2.0, ..., 18.0, 19.0] (20)')
@@ -22,8 +26,8 @@ def number(value) -> str:
     return repr(array.tolist())
 
 
-def rounded(value, digits: int = 4):
-    """Numbers as a person would quote them: to so many significant digits.
+def rounded(value: ArrayLike, digits: int = 4) -> Any:
+    """Round numbers to significant digits, for display.
 
     >>> rounded(0.123456), rounded([1234.56, 2.0]).tolist()
     (np.float64(0.1235), [1235.0, 2.0])
@@ -32,17 +36,17 @@ def rounded(value, digits: int = 4):
     return np.array([float(f"{v:.{digits}g}") for v in array.ravel()]).reshape(array.shape)[()]
 
 
-def listed(names: Sequence[str], most: int = 12) -> str:
-    """The first of some names, and how many more there are.
+def listed(names: Sequence[str], limit: int = 12) -> str:
+    """Format the first names, and how many more there are.
 
-    >>> listed(["a", "b", "c"], most=2)
+    >>> listed(["a", "b", "c"], limit=2)
     'a, b and 1 more'
     """
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Left-aligned columns under a header.
+    """Format a table: left-aligned columns under a header.
 
     >>> print(table(["name", "value"], [["lengthscale", "1.0"]]))
     name         value
@@ -55,8 +59,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def tree(root, label, children, indent: str = "") -> str:
-    """A tree drawn with branches; ``label(node)`` is its line, ``children(node)`` its branches."""
+def tree(root: Node, label: Callable[[Node], str], children: Callable[[Node], Iterable[Node]]) -> str:
+    """Draw a tree; ``label(node)`` is the line of a node."""
     lines = [label(root)]
     branches = list(children(root))
     for i, branch in enumerate(branches):
@@ -64,4 +68,4 @@ def tree(root, label, children, indent: str = "") -> str:
         head, *rest = tree(branch, label, children).splitlines()
         lines.append(("└─ " if last else "├─ ") + head)
         lines += [("   " if last else "│  ") + line for line in rest]
-    return "\n".join(indent + line for line in lines)
+    return "\n".join(lines)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import InvalidKernelError
-from mercer.core.parameters import NonNegativeList, Positive, plain, positive, show
+from mercer.core.parameters import NonNegativeList, Positive, evolve, nodes_of, plain, positive, show
 from mercer.core.precision import is_traced, is_zero
 from mercer.kernels import convert
 from mercer.kernels.base import Kernel
@@ -61,7 +61,7 @@ class Nary(Kernel):
     def _premises(self) -> tuple[bool, list[Validity]]:
         """Whether some part looks at some of the inputs, and what is known of each part over what it looks at."""
         premises = [part.inner.validity if isinstance(part, On) else part.validity for part in self.parts]
-        return any(isinstance(node, On) for part in self.parts for node in part._nodes()), premises
+        return any(isinstance(node, On) for part in self.parts for node in nodes_of(part)), premises
 
     def __repr__(self):
         # A variance inside a product keeps its place only in brackets.
@@ -137,7 +137,7 @@ class Product(Nary):
 
     def _beside_noise(self, fact):
         # White noise is zero almost everywhere, which hides what the others are.
-        return None if fact is False and any(isinstance(node, White) for node in self._nodes()) else fact
+        return None if fact is False and any(isinstance(node, White) for node in nodes_of(self)) else fact
 
     def block(self, X, Z):
         return functools.reduce(operator.mul, self._each("block", X, Z))
@@ -378,7 +378,7 @@ def _scaled(c, kernel):
         raise InvalidKernelError(f"rule 6.13 needs c k(x, x') with a finite c > 0; got c = {c!r}.")
     # A number times something that has a variance already changes that variance: two would not be told apart.
     if isinstance(kernel, Scale | Constant | White) and "variance" not in kernel.fixed and not kernel.priors:
-        return kernel._evolve(variance=kernel._checked("variance", positive, c * kernel.variance))
+        return evolve(kernel, variance=kernel._checked("variance", positive, c * kernel.variance))
     return Scale(kernel, c)
 
 
@@ -424,12 +424,12 @@ def split_white(kernel) -> tuple[Kernel | None, float]:
     if isinstance(kernel, Scale | On):
         inner, variance = split_white(kernel.inner)
         factor = float(kernel.variance) if isinstance(kernel, Scale) else 1.0
-        return None if inner is None else kernel._evolve(inner=inner), factor * variance
+        return None if inner is None else evolve(kernel, inner=inner), factor * variance
     if isinstance(kernel, Sum):
         parts, variances = zip(*(split_white(part) for part in kernel.parts), strict=True)
         kept = [part for part in parts if part is not None]
         if len(kept) == len(parts) and not any(variances):
             return kernel, 0.0
-        latent = None if not kept else kept[0] if len(kept) == 1 else kernel._evolve(parts=tuple(kept))
+        latent = None if not kept else kept[0] if len(kept) == 1 else evolve(kernel, parts=tuple(kept))
         return latent, float(sum(variances))
     return kernel, 0.0

@@ -11,7 +11,7 @@ import jax
 
 from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.inputs import Kind, as_matrix
-from mercer.core.parameters import Parametrized
+from mercer.core.parameters import Parametrized, children_of
 from mercer.core.registry import storable
 from mercer.kernels import evaluate
 from mercer.kernels.geometry import Geometry, not_negative
@@ -39,7 +39,7 @@ class Kernel(Parametrized):
     @property
     def reads(self) -> Kind:
         """Which kind of rows it takes: vectors, unless it says otherwise or is made of kernels that do."""
-        kinds = {child.reads for _, child in self._children() if isinstance(child, Kernel)}
+        kinds = {child.reads for _, child in children_of(self) if isinstance(child, Kernel)}
         for kind in ("columns", "objects", "vectors", "anything"):
             if kind in kinds:
                 return kind
@@ -98,18 +98,18 @@ class Kernel(Parametrized):
     @property
     def symmetric(self) -> bool:
         """Whether k(x, x') = k(x', x) by construction."""
-        return all(child.symmetric for _, child in self._children() if isinstance(child, Kernel))
+        return all(child.symmetric for _, child in children_of(self) if isinstance(child, Kernel))
 
     @property
     def needs_all_columns(self) -> bool:
         """Whether what it says depends on every column of a frame, and not on some that it asks for by name."""
-        kernels = [child for _, child in self._children() if isinstance(child, Kernel)]
+        kernels = [child for _, child in children_of(self) if isinstance(child, Kernel)]
         return any(child.needs_all_columns for child in kernels) if kernels else True
 
     @property
     def reads_values(self) -> bool:
         """Whether it looks at what is in a row, and not only at which row it is."""
-        kernels = [child for _, child in self._children() if isinstance(child, Kernel)]
+        kernels = [child for _, child in children_of(self) if isinstance(child, Kernel)]
         return any(child.reads_values for child in kernels) if kernels else True
 
     @property

@@ -74,7 +74,7 @@ class Custom(Kernel):
            [0., 0., 3.]])
     """
 
-    _runs_user_code = True
+    runs_user_code = True
 
     f: PairFunction
     kind: Kind | None = eqx.field(default=None, static=True, kw_only=True)

@@ -16,6 +16,7 @@ import numpy as np
 from mercer.core.errors import DataError
 from mercer.core.inputs import align_columns, count_rows
 from mercer.core.machine import available_memory, cores, in_words
+from mercer.core.parameters import bare, nodes_of
 from mercer.core.precision import concretely, is_traced
 from mercer.kernels.distance import optimistically
 
@@ -86,7 +87,7 @@ def rowwise(kernel, method: str, X, compiled: bool = True):
     if n == 0:
         raise DataError("X has no rows; at least one is needed.")
     host = on_host(rows) or not compiled
-    kernel = kernel._bare()
+    kernel = bare(kernel)
     with concretely():
         size = tile_size(n)
         strips = []
@@ -134,7 +135,7 @@ def fill(out, kernel, rows, columns, mirrored: bool = False):
     n, m = out.shape
     host = on_host((rows, columns))
     hopeful = may_hope(kernel)
-    kernel = kernel._bare()
+    kernel = bare(kernel)
     height, width = tile_size(n), tile_size(m)
     leaves, structure = jax.tree.flatten(kernel)
     with concretely():
@@ -214,7 +215,7 @@ def on_host(tree) -> bool:
 def may_hope(kernel) -> bool:
     """Whether tiles may be tried in the hope that NaN shows where digits were lost: a formula from outside the package
     may turn NaN into a number."""
-    return not any(node._runs_user_code for node in kernel._nodes())
+    return not any(node.runs_user_code for node in nodes_of(kernel))
 
 
 def _check_widths(rows, columns):

@@ -45,7 +45,7 @@ class RowFunction(Parametrized):
         return RowFunction(None, hashable(f))
 
     @property
-    def _runs_user_code(self) -> bool:
+    def runs_user_code(self) -> bool:
         return self.function is not None
 
     @property

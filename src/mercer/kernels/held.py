@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from mercer.core.parameters import evolve, nodes_of, slots_of
 from mercer.kernels.algebra import Nary
 from mercer.kernels.base import Kernel
 
@@ -33,16 +34,16 @@ def hold(kernel: Kernel, rows: Any, index: np.ndarray) -> tuple[Kernel, Any, lis
     parts: list[tuple[Kernel, Any]] = []
 
     def visit(node: Kernel, rows: Any) -> tuple[Kernel, Any]:
-        if node.reads_values and not any(slot.free for slot in node._slots()):
+        if node.reads_values and not any(slot.free for slot in slots_of(node)):
             parts.append((node, rows))
             return Held(number=len(parts) - 1), index
         if isinstance(node, Nary):
             pairs = [visit(part, part_rows) for part, part_rows in zip(node.parts, rows, strict=True)]
             held, below = zip(*pairs, strict=True)
-            return node._evolve(parts=held), below
+            return evolve(node, parts=held), below
         if node.elementwise:
             inner, below = visit(node.inner, rows)  # type: ignore[attr-defined]
-            return node._evolve(inner=inner), below
+            return evolve(node, inner=inner), below
         return node, rows
 
     return *visit(kernel, rows), parts
@@ -51,4 +52,4 @@ def hold(kernel: Kernel, rows: Any, index: np.ndarray) -> tuple[Kernel, Any, lis
 def held_leaves(structure: Any) -> dict[int, int]:
     """Which leaf of the tree has the values of each part held."""
     numbered = jax.tree.unflatten(structure, range(structure.num_leaves))
-    return {node.number: node.values for node in numbered._nodes() if isinstance(node, Held)}
+    return {node.number: node.values for node in nodes_of(numbered) if isinstance(node, Held)}

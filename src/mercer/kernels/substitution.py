@@ -14,7 +14,7 @@ import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import select_columns
-from mercer.core.parameters import Positive, show
+from mercer.core.parameters import Positive, evolve, map_children, show
 from mercer.core.precision import concretely, is_traced
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
@@ -139,7 +139,7 @@ class On(Unary):
         object.__setattr__(self, "columns", _checked_columns(self.columns))
 
     @property
-    def _selection(self):
+    def selection(self):
         return slice(*self.columns) if isinstance(self.columns, Span) else self.columns
 
     @property
@@ -149,7 +149,7 @@ class On(Unary):
     reads = "columns"
 
     def prepare(self, X, index):
-        return self.inner.prepare(select_columns(X, self._selection), index)
+        return self.inner.prepare(select_columns(X, self.selection), index)
 
     def block(self, X, Z):
         return self.inner.block(X, Z)
@@ -179,7 +179,7 @@ class On(Unary):
     @property
     def null_space(self):
         parts = self.inner.null_space and self.inner.null_space.parts
-        return NullSpace(tuple((degree, (self._selection, *inner)) for degree, inner in parts)) if parts else None
+        return NullSpace(tuple((degree, (self.selection, *inner)) for degree, inner in parts)) if parts else None
 
     @property
     def validity(self) -> Validity:
@@ -188,7 +188,7 @@ class On(Unary):
 
     def __repr__(self):
         if isinstance(self.columns, Span):
-            shown = repr(self._selection)
+            shown = repr(self.selection)
         else:
             shown = repr(self.columns[0]) if len(self.columns) == 1 else repr(list(self.columns))
         return self._method(f"on({shown})")
@@ -203,15 +203,14 @@ def by_position(kernel, names):
     """
     if isinstance(kernel, On):
         if kernel.needs_all_columns:
-            chosen = [names[i] for i in _indices(kernel._selection, len(names))]
+            chosen = [names[i] for i in _indices(kernel.selection, len(names))]
         else:
             chosen = list(kernel.columns)
-            kernel = kernel._evolve(columns=tuple(list(names).index(name) for name in chosen))
-        return kernel._evolve(inner=by_position(kernel.inner, chosen))
-    for (field, index), child in kernel._children():
-        if isinstance(child, Kernel) and not isinstance(kernel, Warp):
-            kernel = kernel._evolve_at([(field, index)], **vars(by_position(child, names)))
-    return kernel
+            kernel = evolve(kernel, columns=tuple(list(names).index(name) for name in chosen))
+        return evolve(kernel, inner=by_position(kernel.inner, chosen))
+    if isinstance(kernel, Warp):  # its part sees the values of a function, not the columns
+        return kernel
+    return map_children(lambda child: by_position(child, names) if isinstance(child, Kernel) else child, kernel)
 
 
 def _indices(selection, d):

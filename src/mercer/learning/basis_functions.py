@@ -13,6 +13,7 @@ from mercer.core.coordinates import Layout, free_names, from_free, to_free
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows, take_rows
 from mercer.core.machine import one_thread
+from mercer.core.parameters import bare
 from mercer.core.precision import double
 from mercer.kernels import evaluate
 from mercer.kernels.base import Kernel
@@ -145,7 +146,7 @@ def _arguments(kernel: Kernel, X: Inputs, T: np.ndarray, centers: Inputs, fixed:
     rest = T - F @ (F.T @ T)
     padded = lambda A: np.concatenate([A, np.zeros((tall - n, A.shape[1]))])
     return (
-        jax.tree.leaves(kernel._bare()), evaluate.take(rows, 0, n, tall), evaluate.take(columns, 0, m, wide),
+        jax.tree.leaves(bare(kernel)), evaluate.take(rows, 0, n, tall), evaluate.take(columns, 0, m, wide),
         padded(rest), padded(F), np.einsum("ij,ij->j", T, rest), n, m,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from mercer.core.parameters import evolve
 from mercer.core.random import generator
 from mercer.core.text import table
 from mercer.kernels.base import Kernel
@@ -236,7 +237,7 @@ class MemberObjective(RegressionObjective):
     input, moved in the member's directions. ``chosen`` is the result of the comparison."""
 
     def __init__(self, objective: RegressionObjective, chosen: Tried, drawn: Sequence[Start]) -> None:
-        kernel = objective.kernel._evolve(nu=np.float64(chosen.member.nu))
+        kernel = evolve(objective.kernel, nu=np.float64(chosen.member.nu))
         super().__init__(
             kernel, objective.X, objective.target, objective.noise, objective.solver, objective.unknown,
             objective.use_priors,
@@ -307,10 +308,10 @@ def _simplified(objective: MemberObjective) -> tuple[Kernel, np.ndarray]:
     kept = np.ones(coordinates.size, bool)
     if not member.each:
         kept[coordinates.lengths[1:]] = False
-        kernel = kernel._evolve(theta1=kernel.theta1[0])
+        kernel = evolve(kernel, theta1=kernel.theta1[0])
     if not member.linear and coordinates.linear is not None:
         kept[coordinates.linear] = False
-        kernel = kernel._evolve(theta3=np.float64(0.0))
+        kernel = evolve(kernel, theta3=np.float64(0.0))
     return kernel, kept
 
 
@@ -361,7 +362,7 @@ class Comparison:
 
     def _evidence_and_surface(self, nu: float) -> tuple[Evidence, Surface]:
         if nu not in self._surfaces:
-            objective = self.objective.with_kernel(self.objective.kernel._evolve(nu=np.float64(nu)))
+            objective = self.objective.with_kernel(evolve(self.objective.kernel, nu=np.float64(nu)))
             evidence = self._stack.enter_context(objective.criterion(self.rows))
             log = self._journal.log(f"nu {nu}, {rows_name(self.m, self.rows)}")
             surface = Surface(evidence, self._box, self._profiled, self.prior, self._watch, log)

@@ -9,6 +9,7 @@ from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
 from mercer.core.inputs import Inputs, as_matrix, count_rows, select_columns, take_rows
+from mercer.core.parameters import children_of, evolve, evolve_at
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Linear, Polynomial, Standard, White
 from mercer.kernels.algebra import Power, Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
@@ -84,24 +85,24 @@ def _with_lengthscales(kernel: Kernel, X: Inputs, factor: float) -> Kernel:
     """A copy whose lengthscales left at 1 are ``factor`` times the spread of the inputs, and sqrt(d) for d of them."""
     if isinstance(kernel, On):
         try:
-            X = select_columns(X, kernel._selection)
+            X = select_columns(X, kernel.selection)
         except DataError:
             return kernel
     if isinstance(kernel, Warp):
         return kernel  # what its inner kernel sees is not X
     if isinstance(kernel, Standard) and "theta1" not in kernel.fixed:
         if kernel.shift is not None:  # made by `standard_kernel`: its inputs have unit spread
-            return kernel._evolve(theta1=kernel.theta1 / factor**2)
+            return evolve(kernel, theta1=kernel.theta1 / factor**2)
         if np.all(np.asarray(kernel.theta1) == 1.0):
             lengths = _lengthscales(X, np.shape(kernel.theta1), factor)
-            return kernel if lengths is None else kernel._evolve(theta1=1 / lengths**2)
+            return kernel if lengths is None else evolve(kernel, theta1=1 / lengths**2)
     movable = "lengthscale" not in kernel.fixed
     if isinstance(kernel, Isotropic) and movable and np.all(np.asarray(kernel.lengthscale) == 1.0):
         lengths = _lengthscales(X, np.shape(kernel.lengthscale), factor)
-        return kernel if lengths is None else kernel._evolve(lengthscale=lengths)
-    for (field, index), child in kernel._children():
+        return kernel if lengths is None else evolve(kernel, lengthscale=lengths)
+    for path, child in children_of(kernel):
         if isinstance(child, Kernel):
-            kernel = kernel._evolve_at([(field, index)], **vars(_with_lengthscales(child, X, factor)))
+            kernel = evolve_at(kernel, path, **vars(_with_lengthscales(child, X, factor)))
     return kernel
 
 
@@ -136,14 +137,14 @@ def scaled_to_variance(kernel: Kernel, X: Inputs, variance: float, centred: bool
         if not np.isfinite(size) or size <= 0:
             return kernel
         if isinstance(part, FeatureMap) and inverse:
-            part = part._evolve(alpha=part.alpha * size)
+            part = evolve(part, alpha=part.alpha * size)
         for path, field in places or ():
             node: Any = part
             for name, index in path:
                 node = getattr(node, name) if index is None else getattr(node, name)[index]
-            part = part._evolve_at(path, **{field: getattr(node, field) / size})
+            part = evolve_at(part, path, **{field: getattr(node, field) / size})
         found.append(part)
-    return kernel._evolve(parts=tuple(found)) if isinstance(kernel, Sum) else found[0]
+    return evolve(kernel, parts=tuple(found)) if isinstance(kernel, Sum) else found[0]
 
 
 def _variation(kernel: Kernel, X: Inputs) -> float:
@@ -160,13 +161,13 @@ def _variation(kernel: Kernel, X: Inputs) -> float:
 def terms_scaled_to_variance(kernel: Kernel, X: Inputs, variance: float) -> Kernel:
     """As `scaled_to_variance`, with the terms of a `Standard` kernel one by one."""
     if isinstance(kernel, Sum):
-        return kernel._evolve(parts=tuple(terms_scaled_to_variance(part, X, variance) for part in kernel.parts))
+        return evolve(kernel, parts=tuple(terms_scaled_to_variance(part, X, variance) for part in kernel.parts))
     if not isinstance(kernel, Standard):
         return scaled_to_variance(kernel, X, variance)
     alone = {"theta0": (1.0, 0.0, 0.0), "theta2": (0.0, 1.0, 0.0), "theta3": (0.0, 0.0, 1.0)}
-    terms = {name: kernel._evolve(theta0=a, theta2=b, theta3=c) for name, (a, b, c) in alone.items()}
+    terms = {name: evolve(kernel, theta0=a, theta2=b, theta3=c) for name, (a, b, c) in alone.items()}
     sizes = {name: float(np.mean(gram.diagonal(term, X))) for name, term in terms.items() if name not in kernel.fixed}
-    return kernel._evolve(**{name: variance / size for name, size in sizes.items() if size > 0})
+    return evolve(kernel, **{name: variance / size for name, size in sizes.items() if size > 0})
 
 
 # -- lines through zero --------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ def through_zero(kernel: Kernel, X: Inputs, unknown: bool) -> list[Kernel]:
         return through_zero(kernel.inner, X, False)
     try:
         if isinstance(kernel, On):
-            return through_zero(kernel.inner, select_columns(X, kernel._selection), unknown)
+            return through_zero(kernel.inner, select_columns(X, kernel.selection), unknown)
         straight = isinstance(kernel, Linear) or (
             isinstance(kernel, Standard) and kernel.shift is None and kernel.theta2 == 0 and kernel.theta3 != 0
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.inputs import Inputs, take_rows
-from mercer.core.parameters import Slot
+from mercer.core.parameters import Slot, slots_of
 from mercer.inference.base import Inference
 from mercer.inference.methods import Laplace
 from mercer.inference.sites import LatentCovariance
@@ -235,4 +235,4 @@ class LabelObjective(Objective):
 
     @functools.cached_property
     def _slots(self) -> list[list[Slot]]:
-        return [kernel._slots() for kernel in self.kernels]
+        return [slots_of(kernel) for kernel in self.kernels]

@@ -10,7 +10,7 @@ from mercer import gram
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import Inputs, take_rows
-from mercer.core.parameters import Slot
+from mercer.core.parameters import Slot, slots_of
 from mercer.core.random import generator
 from mercer.gp.noise import as_noise
 from mercer.kernels.base import Kernel
@@ -165,7 +165,7 @@ class RegressionObjective(Objective):
 
     @functools.cached_property
     def _slots(self) -> list[Slot]:
-        return self.kernel._slots()
+        return slots_of(self.kernel)
 
     @functools.cached_property
     def _prior(self) -> LogDensity:

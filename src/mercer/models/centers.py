@@ -8,6 +8,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.parameters import slots_of
 from mercer.kernels import RationalQuadratic
 from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import Isotropic
@@ -220,7 +221,7 @@ def _given(centers, X):
 
 
 def lengthscales_of(kernel: Kernel) -> list:
-    return [slot for slot in kernel._slots() if slot.field == "lengthscale"]
+    return [slot for slot in slots_of(kernel) if slot.field == "lengthscale"]
 
 
 def stretched(kernel: Kernel, factor: float) -> Kernel:

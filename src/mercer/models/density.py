@@ -8,6 +8,7 @@ from scipy.special import gammaln, kve
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
+from mercer.core.parameters import evolve
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator
 from mercer.core.text import number, rounded, table
@@ -92,7 +93,7 @@ class ParzenDensity(Estimator):
             raise DataError(f"these inputs ask for a width of {size:.2g}, beyond what can be squared. Use other units.")
         self.covariance_ = axes * widths**2 @ axes.T
         self.width_ = np.sqrt(np.diag(self.covariance_))
-        self.kernel_ = shape._evolve(lengthscale=as_float(self.width_))
+        self.kernel_ = evolve(shape, lengthscale=as_float(self.width_))
         return self
 
     def _axes(self, X, w):
@@ -147,7 +148,7 @@ class ParzenDensity(Estimator):
         U, d = U[kept], U.shape[1]
         if len(U) < 2:
             return start
-        kernel = shape._evolve(lengthscale=np.ones(d), fixed=shape.fixed | {"alpha"})
+        kernel = evolve(shape, lengthscale=np.ones(d), fixed=shape.fixed | {"alpha"})
         settings, rng = Settings(progress=bool(self.progress)), generator(self.random_state)
         widths, learned = learn_density_widths(kernel, U, c, settings, rng, self.learning_rows)
         self.n_evaluations_ = learned.evaluations

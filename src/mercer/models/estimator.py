@@ -31,8 +31,8 @@ from mercer.core.inputs import (
     as_objects,
     as_rows,
     as_vector,
+    container_types,
     count_rows,
-    foreign_kind,
     holds_numbers,
 )
 from mercer.core.registry import storable
@@ -335,7 +335,7 @@ def _warn_of_column(stacklevel: int):
 
 def _plain(X):
     try:
-        return X if hasattr(X, "shape") else np.asarray(X if foreign_kind(X) is None else as_objects(X))
+        return X if hasattr(X, "shape") else np.asarray(X if container_types(X) is None else as_objects(X))
     except ValueError:  # ragged
         return [0]
 

@@ -9,6 +9,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import InvalidKernelError, NumericalWarning, ParameterError
 from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.parameters import evolve_at
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.inference.mixtures import Mixtures
@@ -253,7 +254,7 @@ def _without_amplitude(kernel):
     node = kernel
     for name, index in path:
         node = getattr(node, name) if index is None else getattr(node, name)[index]
-    return kernel._evolve_at(path, fixed=node.fixed | {field})
+    return evolve_at(kernel, path, fixed=node.fixed | {field})
 
 
 def _refuse_negative(kernel, K):

@@ -9,6 +9,7 @@ from mercer import gram
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import align_columns, count_rows, take_rows
 from mercer.core.machine import require_memory
+from mercer.core.parameters import evolve_at, slots_of
 from mercer.core.random import generator
 from mercer.core.text import number, rounded
 from mercer.kernels.convert import as_kernel
@@ -259,8 +260,8 @@ class RBFNetwork(Regressor):
         chosen = self.centers if isinstance(self.centers, str) else "given"
         error = np.sqrt(np.mean(np.square(self.loo_residual_), axis=0))
         kernel = self.kernel_
-        for slot in kernel._slots():
-            kernel = kernel._evolve_at(slot.path, **{slot.field: rounded(slot.value)})
+        for slot in slots_of(kernel):
+            kernel = evolve_at(kernel, slot.path, **{slot.field: rounded(slot.value)})
         beside = ["a constant"] * bool(self.fit_intercept) + ["linear terms"] * (self.linear_coef_ is not None)
         return "\n".join(
             [

@@ -5,6 +5,7 @@ import warnings
 from typing import Any, NamedTuple
 
 from mercer.core.errors import InterruptedFitWarning, ModelWarning
+from mercer.core.parameters import evolve, evolve_at, slots_of
 from mercer.core.text import rounded
 from mercer.learning import heuristics
 
@@ -29,16 +30,16 @@ class Found(NamedTuple):
 
 def quoted(kernel):
     """The kernel with its numbers rounded, to be printed."""
-    for slot in kernel._slots():
-        kernel = kernel._evolve_at(slot.path, **{slot.field: rounded(slot.value)})
+    for slot in slots_of(kernel):
+        kernel = evolve_at(kernel, slot.path, **{slot.field: rounded(slot.value)})
     if getattr(kernel, "shift", None) is not None:
-        kernel = kernel._evolve(shift=rounded(kernel.shift), scale=rounded(kernel.scale))
+        kernel = evolve(kernel, shift=rounded(kernel.shift), scale=rounded(kernel.scale))
     return kernel
 
 
 def warn_of_model(model, kernels, X, unknown_mean: bool, noise_prior: bool = False):
     """Warn of what is allowed but hardly meant: priors left unused, lines through a far-away origin."""
-    carried = any(slot.prior is not None for kernel in kernels for slot in kernel._slots())
+    carried = any(slot.prior is not None for kernel in kernels for slot in slots_of(kernel))
     if model.learning == "mle" and (carried or noise_prior):
         who = "the kernel carries priors" if carried else "the noise has a prior"
         warnings.warn(

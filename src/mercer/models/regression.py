@@ -16,6 +16,7 @@ from mercer.core.errors import (
     ParameterError,
 )
 from mercer.core.inputs import as_vector, count_rows, take_rows
+from mercer.core.parameters import evolve, nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
 from mercer.core.text import number, rounded, table
@@ -249,7 +250,7 @@ class GaussianProcessRegressor(Regressor):
     def _kernel_for(self, X):
         if self.kernel is None:
             kernel = heuristics.standard_kernel(self._check_vectors(X), constant=not self.normalize)
-            return kernel if self.learning is None else kernel._evolve(nu=np.float64(family.FIRST_SMOOTHNESS))
+            return kernel if self.learning is None else evolve(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid)
 
     def _asks_for_noise(self) -> bool:
@@ -367,7 +368,7 @@ class GaussianProcessRegressor(Regressor):
         X = self._check_inputs(X, reset=False)
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for part, mean, variance in self.posterior_.terms(X):
-            label = part.name or " * ".join(node.name for node in part._nodes() if node.name) or repr(quoted(part))
+            label = part.name or " * ".join(node.name for node in nodes_of(part) if node.name) or repr(quoted(part))
             while label in out:
                 label += "'"
             out[label] = mean * self.scale_, np.sqrt(variance) * self.scale_

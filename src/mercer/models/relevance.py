@@ -7,6 +7,7 @@ import numpy as np
 
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_frame, as_matrix, column_names, count_rows, holds_numbers, is_numeric, take_rows
+from mercer.core.parameters import children_of
 from mercer.core.text import table
 from mercer.kernels import Kernel, Standard
 from mercer.kernels.stationary import Isotropic
@@ -166,7 +167,7 @@ def _exchanged(X, rows, donors, columns):
     pairs = zip(columns.tolist(), sources, strict=True)
     if frame is not None:  # a column of any type stays what it is
         series = [frame[:, column][source.ravel().tolist()] for column, source in pairs]
-        return as_frame(take_rows(X, base)).with_columns(*series).to_native()
+        return frame[base.tolist()].with_columns(*series).to_native()
     matrix = as_matrix(X)
     Z = matrix[base]
     for column, source in pairs:
@@ -178,7 +179,7 @@ def _seeing_all(kernel: Kernel):
     """The nodes whose inputs are the columns of X themselves, in their order: not those behind a selection or a map."""
     yield kernel
     if not isinstance(kernel, On | Warp):
-        for _, child in kernel._children():
+        for _, child in children_of(kernel):
             if isinstance(child, Kernel):
                 yield from _seeing_all(child)
 

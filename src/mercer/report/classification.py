@@ -4,6 +4,7 @@ import numpy as np
 
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix
+from mercer.core.parameters import slots_of
 from mercer.core.text import listed, number, rounded, table
 from mercer.report import diagnostics, probabilities
 from mercer.report.page import (
@@ -175,7 +176,7 @@ def _suggestions(model, held, confusion, relevance) -> list[str]:
             "the inputs add little to the class frequencies: try another kernel, n_restarts=5, or other inputs."
         )
     found += [*about_inputs(relevance), *about_learning(model)]
-    carried = any(slot.prior is not None for kernel in _kernels(model).values() for slot in kernel._slots())
+    carried = any(slot.prior is not None for kernel in _kernels(model).values() for slot in slots_of(kernel))
     if model.learning == "mle" and carried:
         found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if not model.numerics_.get("converged", True):
@@ -202,7 +203,7 @@ def _about_classes(classes, counts, confusion) -> list[str]:
         )
     never = ~few & (confusion.sum(axis=0) == 0)
     if never.any():
-        found.append(f"no left-out row is predicted to be {listed(names[never], most=3)}.")
+        found.append(f"no left-out row is predicted to be {listed(names[never], limit=3)}.")
     return found
 
 

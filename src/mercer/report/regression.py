@@ -6,6 +6,7 @@ from mercer import gram
 from mercer.core.errors import DataError, MercerError
 from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric, take_rows
 from mercer.core.machine import in_words
+from mercer.core.parameters import slots_of
 from mercer.core.text import number, rounded, table
 from mercer.distributions import Normal
 from mercer.report import diagnostics
@@ -182,7 +183,7 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
     found += about_learning(model)
     if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
         found.append("the model explains little of y: try n_restarts=5, another kernel, or inputs on similar scales.")
-    if model.learning == "mle" and any(slot.prior is not None for slot in model.kernel_._slots()):
+    if model.learning == "mle" and any(slot.prior is not None for slot in slots_of(model.kernel_)):
         found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if model.numerics_["jitter"] > 0:
         found.append("the covariance was numerically singular, so jitter was added: give noise, or drop duplicates.")

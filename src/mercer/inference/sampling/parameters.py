@@ -13,6 +13,7 @@ from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterError
 from mercer.core.inputs import Inputs, count_rows
+from mercer.core.parameters import slots_of
 from mercer.core.precision import double
 from mercer.inference.sampling.draws import Draws, Progress, Recorder
 from mercer.inference.sampling.latents import factor_with_jitter, threads_for
@@ -37,7 +38,7 @@ class ThetaPrior:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        slots = [slot for slot in kernel._slots() if slot.free]
+        slots = [slot for slot in slots_of(kernel) if slot.free]
         counts = [int(np.sum(slot.moving)) for slot in slots]
         self.centre = np.asarray(to_free(kernel), dtype=float)
         logarithmic = np.repeat([slot.constraint.logarithmic for slot in slots], counts).astype(bool)
