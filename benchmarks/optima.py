@@ -17,9 +17,9 @@ from scipy.optimize import minimize
 from tables import regression
 
 import mercer as mc
-from mercer.learning.regression import Problem
+from mercer.learning.regression import RegressionObjective
 from mercer.learning.resolution import resolution
-from mercer.models.regression import LEAST_NOISE
+from mercer.models.regression import MIN_NOISE_SHARE
 from mercer.solvers import Dense
 
 SIZES = (60, 100, 150, 200, 300, 450)
@@ -27,29 +27,29 @@ CLIMBS = 20
 CLOSE = 0.5  # nats
 
 
-def problem_of(model, X, y):
+def objective_of(model, X, y):
     """The evidence that the default climbed, of the kernel it chose."""
     rows = np.unique(model.copy_of_, return_index=True)[1]
     target = (y[rows] - model.center_) / model.scale_
-    return Problem(model.kernel_, X[rows], target, None, Dense(), True)
+    return RegressionObjective(model.kernel_, X[rows], target, None, Dense(), True)
 
 
 def best_of_random(model, X, y, rng):
     """The highest of twenty climbs."""
-    problem = problem_of(model, X, y)
-    names, found = problem.names(), []
+    objective = objective_of(model, X, y)
+    names, found = objective.names(), []
     lengths = [i for i, name in enumerate(names) if name.startswith("theta1")]
     d = X.shape[1]
-    floor = np.log(max(resolution(y) ** 2 / 12 / model.scale_**2, LEAST_NOISE))  # as the default's
+    floor = np.log(max(resolution(y) ** 2 / 12 / model.scale_**2, MIN_NOISE_SHARE))  # as the default's
     bounds = [(-30.0, 30.0)] * (len(names) - 1) + [(floor, 5.0)]
-    with problem(None) as evidence:
+    with objective.criterion() as evidence:
 
         def down(theta):
             answer = evidence(theta)
             return (1e10, np.zeros(len(theta))) if answer is None else (-answer.value, -answer.gradient)
 
         for _ in range(CLIMBS):
-            theta = problem.start(np.exp(rng.uniform(np.log(1e-4), 0.0)))
+            theta = objective.start(np.exp(rng.uniform(np.log(1e-4), 0.0)))
             theta[lengths] = -2 * (rng.uniform(np.log(0.1), np.log(10.0), len(lengths)) + 0.5 * np.log(d))
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")

@@ -4,11 +4,13 @@ import gc
 import weakref
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import mercer as mc
 from mercer import gram
 from mercer import kernels as k
+from mercer.core.coordinates import from_free, to_free
 
 rng = np.random.default_rng(0)
 X, Z = rng.normal(size=(30, 2)), rng.normal(size=(7, 2))
@@ -72,7 +74,7 @@ def test_kept_rows_give_the_same_matrix_and_go_with_their_owner():
     assert gram.kept(owner, kernel, X) is seen
     assert np.array_equal(gram.between(kernel, Z, seen), kernel(Z, X))
     assert np.array_equal(gram.between(kernel, X, seen), kernel(X, X.copy()))  # other measurements: no white noise
-    assert gram.product(kernel, Z, seen, y) == pytest.approx(kernel(Z, X) @ y)
+    assert seen.across(Z, y) == pytest.approx(kernel(Z, X) @ y)
     other = gram.kept(owner, kernel, X.copy())
     assert other is not seen
     gone = weakref.ref(seen), weakref.ref(other)
@@ -95,3 +97,85 @@ def test_terms_are_not_kept_and_threads_have_their_own():
         with ThreadPoolExecutor(8) as pool:
             for found in pool.map(lambda _, model=fresh: model.predict(Z), range(16)):
                 assert np.array_equal(found, expected)
+
+
+# -- the operator ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("n", [1, 7, 1100])
+def test_the_operator_is_the_matrix(n, kept, monkeypatch):
+    if not kept:
+        monkeypatch.setattr(gram, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(gram, "PIECE", 1)  # 504 rows at a time
+    rng = np.random.default_rng(n)
+    data, A, kernel = rng.normal(size=(n, 2)), rng.normal(size=(n, 3)), 0.7 * k.RBF(1.3) + k.White(0.4)
+    K, operator = kernel(data), gram.Gram(kernel, data)
+    which = rng.permutation(n)[: max(1, n // 3)]
+    for _ in range(2):  # strips may be kept
+        np.testing.assert_allclose(operator.times(A), K @ A, atol=1e-11)
+    np.testing.assert_allclose(operator.times(A[:, 0]), K @ A[:, 0], atol=1e-11)
+    np.testing.assert_allclose(operator.matrix(), K, atol=1e-14)
+    np.testing.assert_allclose(operator.some(which), K[which], atol=1e-14)
+    np.testing.assert_allclose(operator.diagonal(), np.diag(K), atol=1e-14)
+    np.testing.assert_allclose(operator[which].matrix(), K[np.ix_(which, which)], atol=1e-14)
+    new = rng.normal(size=(700, 2))
+    np.testing.assert_allclose(operator.across(new, A), kernel(new, data) @ A, atol=1e-11)
+    blocks = [(part, block.copy()) for part, block in operator.blocks(new)]
+    assert [part for part, _ in blocks] == [slice(0, 504), slice(504, 700)]
+    np.testing.assert_allclose(np.concatenate([block for _, block in blocks]), kernel(new, data), atol=1e-14)
+
+
+class Counted:
+    """A function of two words that counts its calls."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, a, b):
+        self.calls += 1
+        return float(len(set(a) & set(b)))
+
+
+def words_and_numbers(n, seed=0):
+    rng = np.random.default_rng(seed)
+    words = ["".join(rng.choice(list("abcdef"), 5)) for _ in range(n)]
+    X = pd.DataFrame({"s": words, "w": rng.normal(size=n)})
+    return X, np.array([word.count("a") for word in words]) + np.sin(X["w"].to_numpy()) + 0.1 * rng.normal(size=n)
+
+
+def test_parts_without_free_parameters_are_computed_once():
+    n, f = 30, Counted()
+    X, y = words_and_numbers(n)
+    kernel = 2.0 * k.Custom(f).on("s") + k.RBF().on("w") + (k.RBF().fix() * k.Matern(0.5, nu=1.5)).on("w")
+    expected, theta = kernel(X), np.asarray(to_free(kernel))
+    f.calls, operator, K = 0, gram.Gram(kernel, X), np.zeros((n, n))
+    with gram.triangle(kernel, operator) as triangle:
+        assert not triangle._host  # what is left compiles
+        for shift in (0.4, 0.0):
+            triangle.fill(theta + shift, K)
+        slope = triangle.contract(theta, np.eye(n), y)
+    assert f.calls == n * (n + 1) // 2
+    np.testing.assert_allclose(np.triu(K), np.triu(expected), atol=1e-13)
+    weights = np.outer(y, y) - np.eye(n)
+    for i, step in enumerate(1e-5 * np.eye(len(theta))):
+        up, down = (np.sum(weights * from_free(kernel, theta + s * step)(X)) for s in (1, -1))
+        assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-6)
+    f.calls, half = 0, np.arange(0, n, 2)
+    np.testing.assert_allclose(operator[half].matrix(), expected[np.ix_(half, half)], atol=1e-13)
+    with gram.triangle(kernel, operator[half]) as triangle:
+        part = np.zeros((len(half), len(half)))
+        triangle.fill(theta, part)
+    np.testing.assert_allclose(np.triu(part), np.triu(expected[np.ix_(half, half)]), atol=1e-13)
+    assert f.calls == 0
+
+
+def test_without_memory_nothing_is_held(monkeypatch):
+    X, _ = words_and_numbers(20)
+    kernel = 2.0 * k.Custom(Counted()).on("s") + k.RBF().on("w")
+    monkeypatch.setattr(gram, "available_memory", lambda: 1000)
+    with gram.triangle(kernel, X) as triangle:
+        assert triangle._host
+        out = np.zeros((20, 20))
+        triangle.fill(np.asarray(to_free(kernel)), out)
+    np.testing.assert_allclose(np.triu(out), np.triu(kernel(X)), atol=1e-13)

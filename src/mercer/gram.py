@@ -19,6 +19,7 @@ from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
 from mercer.core.precision import concretely, double
 from mercer.kernels import evaluate, standard
+from mercer.kernels.algebra import Sum
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.distance import fast_distances
@@ -45,6 +46,13 @@ def kept(owner, kernel, X) -> "Gram":
     return found
 
 
+def keep(owner, kernel, X, prepared: "Gram") -> None:
+    """Let `kept` find what was prepared before: X is a copy of the same rows, and ``kernel`` has the same structure."""
+    own = copy.copy(prepared)
+    own.kernel, own.X = kernel, X
+    _KEPT[owner] = (own,)
+
+
 def raw(X):
     """Inputs as they came, prepared or not."""
     return X.X if isinstance(X, Gram) else X
@@ -68,12 +76,12 @@ def pieces(s: int, n: int) -> list[slice]:
 
 def within(kernel, X) -> np.ndarray:
     """k(x_i, x_j), a fresh matrix that may be overwritten. X may be prepared: a `Gram`."""
-    return X.matrix(kernel) if isinstance(X, Gram) else evaluate.gram(kernel, X)
+    return X.of(kernel).matrix(kernel) if isinstance(X, Gram) else evaluate.gram(kernel, X)
 
 
 def diagonal(kernel, X) -> np.ndarray:
-    """k(x_i, x_i)."""
-    return evaluate.rowwise(kernel, "block_diag", X)
+    """k(x_i, x_i). X may be prepared: a `Gram`."""
+    return X.of(kernel).diagonal(kernel) if isinstance(X, Gram) else evaluate.rowwise(kernel, "block_diag", X)
 
 
 def distances(kernel, X, Z) -> np.ndarray:
@@ -114,11 +122,31 @@ class Gram(evaluate.Prepared):
         part._whole, part._constants = (self, np.arange(self.n)[which]), {}
         return part
 
+    def of(self, kernel: Kernel) -> "Gram":
+        """The operator of this kernel on the same rows, which are not prepared again if it differs by the values of
+        parameters, or is a term of the sum."""
+        wanted: Any = jax.tree.structure(bare(kernel))
+        if wanted == jax.tree.structure(bare(self.kernel)):
+            return self
+        for part, rows in zip(self.kernel.parts, self.rows, strict=True) if isinstance(self.kernel, Sum) else ():
+            if wanted == jax.tree.structure(bare(part)):
+                term = copy.copy(self)
+                term.kernel, term.rows = part, rows
+                if self._whole is not None:
+                    term._whole = self._whole[0].of(part), self._whole[1]
+                return term
+        return Gram(kernel, self.X)
+
+    @property
+    def _calls_python(self) -> bool:
+        """Whether some of its parts are evaluated pair by pair, or were computed before."""
+        return bool(self._constants) or evaluate.on_host(self.rows)
+
     def matrix(self, kernel: Kernel | None = None) -> np.ndarray:
         """K, a fresh matrix, for this kernel or one with other parameter values."""
         kernel = self.kernel if kernel is None else kernel
         out = evaluate.allocate(self.n, self.n)
-        if self._constants:  # some parts are known
+        if self._calls_python and self.held(kernel)[2]:
             with Triangle(kernel, self) as K:
                 K.fill(np.asarray(to_free(kernel)), out, accurate=True)
             for i in range(1, self.n):
@@ -127,8 +155,12 @@ class Gram(evaluate.Prepared):
             evaluate.fill(out, kernel, self.rows, self.rows, mirrored=kernel.symmetric)
         return out
 
-    def diagonal(self) -> np.ndarray:
-        return evaluate.rowwise(self.kernel, "block_diag", self)
+    def diagonal(self, kernel: Kernel | None = None) -> np.ndarray:
+        """k(x_i, x_i), for this kernel or one with other parameter values."""
+        kernel = self.kernel if kernel is None else kernel
+        if self._calls_python and self.held(kernel)[2]:
+            return np.diag(self.matrix(kernel)).copy()
+        return evaluate.rowwise(kernel, "block_diag", self)
 
     def some(self, which, out=None) -> np.ndarray:
         """Rows of K: (m, n)."""

@@ -235,6 +235,8 @@ class _Writer:
         return {"is": "array", "tensor": name, "dtype": value.dtype.str, "order": order}
 
     def _other(self, value, where):
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
         kernel = as_kernel(value, or_none=True)
         if kernel is not None and kernel is not value:  # one of scikit-learn's: ours with the same Gram matrices
             return self.write(kernel, where)

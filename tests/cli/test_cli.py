@@ -159,7 +159,7 @@ def test_an_interrupted_fit_is_written_all_the_same(folder, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mercer.learning.optimise.let_go", interrupt)
+    monkeypatch.setattr("mercer.learning.optimise.release", interrupt)
     result = call("fit", folder / "data.csv", "--target", "y", "--output", folder / "interrupted")
     assert "the fit was interrupted" in result.stderr
     assert "the fit was interrupted" in (folder / "interrupted" / "report.txt").read_text()

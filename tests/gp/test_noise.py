@@ -7,7 +7,7 @@ import mercer as mc
 from mercer import kernels as k
 from mercer import priors
 from mercer.gp.noise import CommonNoise, LearnedNoise, RowNoise, as_noise
-from mercer.learning.regression import Problem
+from mercer.learning.regression import RegressionObjective
 from mercer.solvers import Dense
 
 rng = np.random.default_rng(0)
@@ -73,10 +73,11 @@ def test_priors_of_the_noise_where_they_cannot_be_used():
         mc.GaussianProcessRegressor(k.RBF() + k.White(), noise=prior, learning="map").fit(X, y)
 
 
-def test_the_prior_of_a_problem_has_the_slope_it_says():
+def test_the_prior_of_an_objective_has_the_slope_it_says():
     kernel = (2.0 * k.RBF(0.7)).with_priors(lengthscale=priors.Gamma(2.0, 3.0))
-    problem = Problem(kernel, X, y / 50, LearnedNoise(prior=priors.HalfNormal(0.3)), Dense())
-    prior, theta = problem.prior(), np.array([0.2, -0.4, -1.0])
+    noise = LearnedNoise(prior=priors.HalfNormal(0.3))
+    objective = RegressionObjective(kernel, X, y / 50, noise, Dense(), use_priors=True)
+    prior, theta = objective.prior(), np.array([0.2, -0.4, -1.0])
     slope = prior(theta)[1]
     for i, step in enumerate(1e-6 * np.eye(3)):
         assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-5)

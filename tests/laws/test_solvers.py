@@ -6,10 +6,13 @@ import pytest
 import mercer as mc
 from design import example
 from mercer import kernels as k
+from mercer.core.coordinates import from_free, to_free
 from mercer.gp.noise import RowNoise
+from mercer.inference.base import INFERENCES, named
 from mercer.solvers.base import SOLVERS
 
 example("solver")
+example("inference")
 rng = np.random.default_rng(0)
 N = 24
 X, Z = rng.uniform(-2, 2, size=(N, 2)), rng.uniform(-3, 3, size=(7, 2))
@@ -224,3 +227,51 @@ def test_a_solver_that_is_not_registered_may_be_used_and_printed():
 
     model = mc.GaussianProcessRegressor(KERNEL, solver=Unknown(), progress=False).fit(X, y)
     assert "unknown" in str(model.plan_)
+
+
+@pytest.mark.parametrize("name", [name for name, cls in INFERENCES.items() if not cls.samples])
+@pytest.mark.parametrize("classes", [2, 3])
+@solvers
+def test_every_inference_runs_on_it(solver, classes, name):
+    inference = named(name, classes=classes)
+    if inference.refusal() is not None:
+        pytest.skip("not for this number of classes")
+    codes, kernel = np.digitize(X[:, 0], [0.0] if classes == 2 else [-0.7, 0.7]), KERNEL + 0.3
+    theta = np.asarray(to_free(kernel))
+
+    def answer(solver, theta=theta):
+        """The evidence, its slope, and the probabilities of new rows."""
+        kernels = [from_free(kernel, theta)]
+        with solver.latent(kernel, X) as space:
+            K = space.at(theta)
+            assert K.times(y) == pytest.approx(kernels[0](X) @ y)
+            found = inference([K], codes)
+            slope = found.slope([space.contraction(theta)]) if classes == 2 else None
+            final = inference([space.at(theta)], codes, None, gradient=False)
+            posterior, _ = inference.posterior(final, kernels, X)
+        return found.log_evidence, slope, posterior.class_probabilities(Z, inference.likelihood)
+
+    own, dense = answer(solver), answer(DENSE)
+    for one, other in zip(own, dense, strict=True):
+        if one is not None:
+            assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
+    if classes == 2:
+        step = 1e-4 * np.eye(len(theta))[0]
+        rise = (answer(solver, theta + step)[0] - answer(solver, theta - step)[0]) / 2e-4
+        assert own[1][0] == pytest.approx(rise, rel=1e-3, abs=1e-4)
+
+
+@solvers
+def test_gaussian_sites_are_measurements(solver):
+    S, nu = rng.uniform(0.2, 3.0, size=N), rng.normal(size=N)
+    S[3] = nu[3] = 0.0  # a row that says nothing
+    told = S > 0
+    exact = DENSE.posterior(KERNEL, X[told], nu[told] / S[told], 1 / S[told])
+    with solver.latent(KERNEL, X) as space:
+        K = space.at(np.asarray(to_free(KERNEL)))
+        factor = K.factor(S)
+        mean, variance = exact.moments(X)
+        assert K.times(factor.weights(nu)) == pytest.approx(mean, rel=1e-7, abs=1e-9)
+        assert factor.variance() == pytest.approx(variance, rel=1e-7, abs=1e-9)
+        C = np.eye(N) + np.sqrt(S)[:, None] * KERNEL(X) * np.sqrt(S)
+        assert K.factor(S).log_det == pytest.approx(np.linalg.slogdet(C)[1], rel=1e-9)

@@ -1,6 +1,5 @@
 """Learning: it finds optima, never falls over, and can be stopped."""
 
-import io
 import itertools
 import signal
 import threading
@@ -11,10 +10,9 @@ import pytest
 
 import mercer as mc
 from mercer import kernels as k
-from mercer.core.parameters import evolve_at
-from mercer.learning import heuristics
-from mercer.learning.optimise import stages
-from mercer.learning.progress import Progress
+from mercer.learning.climb import Optimum
+from mercer.learning.objective import stages
+from mercer.learning.optimise import _ties_ordered
 
 rng = np.random.default_rng(1)
 X = rng.uniform(0, 10, size=(90, 2))
@@ -111,40 +109,6 @@ def test_nothing_to_learn_is_no_trouble():
     assert model.theta_.size == 0
     assert model.history_ == []
     assert model.kernel_ == (1.0 * k.RBF(1.0)).fix()
-
-
-def test_starts_are_scaled_to_the_data():
-    A = np.column_stack([X[:, 0] * 1e6, X[:, 1] * 1e-6])
-    scaled = heuristics.starts(k.RBF([1.0, 1.0]) + k.Matern(7.0), A)[1]
-    lengths = scaled.parameters["rbf_lengthscale"]
-    assert lengths[0] / lengths[1] == pytest.approx(A[:, 0].std() / A[:, 1].std())
-    assert scaled.parameters["matern_lengthscale"] == 7.0  # chosen by a person
-    by_columns = heuristics.starts(k.RBF().on(1), A)[1]
-    assert by_columns.parameters["lengthscale"] == pytest.approx(A[:, 1].std())
-    far = fit(None, A, y)
-    near = fit(None, X, y)
-    assert far.log_marginal_likelihood_ == pytest.approx(near.log_marginal_likelihood_, abs=0.02)
-
-
-def test_amplitudes_reach_the_whole_kernel_or_nothing():
-    def multiplied(kernel, c):
-        places = heuristics.amplitudes(kernel)
-        if places is None:
-            return None
-        for path, field in places:
-            node = kernel
-            for name, index in path:
-                node = getattr(node, name) if index is None else getattr(node, name)[index]
-            kernel = evolve_at(kernel, path, **{field: getattr(node, field) * c})
-        return kernel(X[:5])
-
-    for kernel in (
-        2.0 * k.RBF(), 2.0 * k.RBF() + k.White(0.1) + k.Constant(1.0), k.Standard(), (2.0 * k.RBF()) * k.Linear(),
-        (2.0 * k.RBF() + 3.0 * k.Linear()).on([0, 1]), 1.5 * (k.RBF() + k.Linear()),
-    ):  # fmt: skip
-        np.testing.assert_allclose(multiplied(kernel, 3.0), 3.0 * kernel(X[:5]))
-    for kernel in (k.RBF(), 2.0 * k.RBF() + k.Linear(), (2.0 * k.RBF()).fix("variance"), (2.0 * k.RBF()) ** 2):
-        assert heuristics.amplitudes(kernel) is None
 
 
 def test_a_failed_factorisation_is_a_rejected_step(monkeypatch):
@@ -252,19 +216,6 @@ def test_a_real_signal_interrupts():
     assert not caught or "interrupted" in str(caught[0].message)
 
 
-def test_progress_appears_late_and_can_be_turned_off():
-    stream = io.StringIO()
-    early = Progress(patience=100.0, stream=stream)
-    early("nothing yet")
-    assert stream.getvalue() == ""
-    late = Progress(patience=0.0, stream=stream)
-    late("fitting 10 rows")
-    assert stream.getvalue().startswith("mercer: fitting 10 rows")
-    silent = io.StringIO()
-    Progress(shown=False, patience=0.0, stream=silent)("nothing")
-    assert silent.getvalue() == ""
-
-
 def test_unknown_settings_are_refused_by_name():
     for settings, word in (
         ({"optimizer": "adam"}, "optimizer"), ({"learning": "nuts"}, "learning"), ({"solver": "magic"}, "solver"),
@@ -273,3 +224,12 @@ def test_unknown_settings_are_refused_by_name():
     ):  # fmt: skip
         with pytest.raises(mc.MercerError, match=word):
             fit(k.RBF(), **settings)
+
+
+def test_ties_are_decided_by_rows_left_out_not_by_order():
+    low, high, far = (Optimum(value, np.array([value]), "", True) for value in (1.7, 2.0, 1.2))
+    for found in ([high, low, far], [high, far, low]):
+        found = sorted(found, key=lambda o: -o.value)
+        assert [o.value for o in _ties_ordered(found, lambda theta: -theta[0])] == [1.7, 2.0, 1.2]
+        assert [o.value for o in _ties_ordered(found, lambda theta: theta[0])] == [2.0, 1.7, 1.2]
+        assert [o.value for o in _ties_ordered(found, lambda theta: None)] == [2.0, 1.7, 1.2]

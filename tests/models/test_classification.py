@@ -24,7 +24,7 @@ import mercer as mc
 from mercer import kernels as k
 from mercer import priors
 from mercer.inference.sites import Covariance
-from mercer.learning import labels
+from mercer.learning import classification
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2))
@@ -327,7 +327,7 @@ def test_variances_of_many_classes_are_multiplied_to_predict_held_out_labels():
     assert model.inference_ == "variational"
     optimum, learned = model.optima_[0].parameters, model.kernel_.parameters
     assert learned["lengthscale"] == pytest.approx(optimum["lengthscale"])
-    power = np.log(learned["variance"] / optimum["variance"]) / np.log(labels.RAISED)
+    power = np.log(learned["variance"] / optimum["variance"]) / np.log(classification.VARIANCE_STEP)
     assert power == pytest.approx(round(power), abs=1e-6)
     losses = {}
     for factor in (1 / 27, 1 / 9, 1 / 3, 3.0, 9.0, 27.0):
@@ -344,7 +344,7 @@ def test_variances_of_many_classes_are_multiplied_to_predict_held_out_labels():
 
 
 def test_many_rows_of_many_classes_are_learned_from_some(monkeypatch):
-    monkeypatch.setattr(labels, "DECIDED_ON", 30)
+    monkeypatch.setattr(classification, "MAX_DECISION_ROWS", 30)
     model = fitted(THREE, learning="mle")
     assert model.history_[-1].rows == int(30 * (2 / 3) ** (1 / 3))
     assert len(model.codes_) == 40
@@ -387,15 +387,15 @@ def test_laplace_of_many_classes_stays_where_it_holds():
     make = lambda *setting: mc.GaussianProcessClassifier(*setting, progress=False).fit(X, apart)
     held = make(1.0 * k.RBF(), "laplace")
     variance = held.kernel_.parameters["variance"]
-    assert min(abs(variance / ceiling - 1) for ceiling in labels.CEILINGS) < 1e-9
+    assert min(abs(variance / ceiling - 1) for ceiling in classification.VARIANCE_LIMITS) < 1e-9
     assert held.log_marginal_likelihood(held.theta_ + [1.0, 0.0]) > held.log_marginal_likelihood_
     # Labels left out choose the ceiling: the neighbouring ones, learned anew, predict them worse.
     for ceiling in (variance * 3, variance / 3):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(labels, "CEILINGS", (ceiling,))
+            patch.setattr(classification, "VARIANCE_LIMITS", (ceiling,))
             assert make(1.0 * k.RBF(), "laplace").loo().log_score.sum() < held.loo().log_score.sum()
     standard = make(None, "laplace").kernel_
-    assert standard.theta0 <= labels.CEILINGS[0] * (1 + 1e-9)
+    assert standard.theta0 <= classification.VARIANCE_LIMITS[0] * (1 + 1e-9)
     free = make(1.0 * k.RBF(), "variational")
     assert free.kernel_.parameters["variance"] > 1.1 * variance
 
@@ -684,3 +684,16 @@ def test_scores_take_labels_as_fits_do():
     with pytest.raises(mc.DataError, match="not one of the classes"):
         model.log_predictive_density(X[:1], [None])
     assert mc.GaussianProcessClassifier(KERNEL, learning=None).fit(X, TWO, sample_weight=None).score(X, TWO) > 0.7
+
+
+def test_solvers_agree_and_few_features_take_their_own():
+    kernel = 1.0 * k.Polynomial(2, 1.0) + 0.5
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    found = {s: mc.GaussianProcessClassifier(kernel, solver=s, progress=False).fit(X, y) for s in ("dense", "auto")}
+    assert [type(model.solver_).__name__ for model in found.values()] == ["Dense", "Weights"]
+    own, dense = found["auto"], found["dense"]
+    assert own.log_marginal_likelihood_ == pytest.approx(dense.log_marginal_likelihood_, abs=1e-4)
+    assert own.predict_proba(X) == pytest.approx(dense.predict_proba(X), abs=1e-3)
+    assert own.loo().probability == pytest.approx(dense.loo().probability, abs=1e-3)
+    with pytest.raises(mc.ParameterError, match="finitely many features"):
+        mc.GaussianProcessClassifier(1.0 * k.RBF(), solver="weights").fit(X, y)

@@ -13,11 +13,8 @@ import mercer as mc
 from mercer import kernels as k
 from mercer.distributions import Normal
 from mercer.learning import family
-from mercer.learning.climb import Optimum
-from mercer.learning.heuristics import standard_kernel, through_zero
-from mercer.learning.optimise import _judged
-from mercer.learning.regression import Problem
-from mercer.learning.resolution import originals, resolution
+from mercer.learning.heuristics import through_zero
+from mercer.learning.regression import RegressionObjective
 from mercer.solvers import Dense, Evidence
 
 DATA = Path(os.environ.get("MERCER_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -76,17 +73,17 @@ def test_the_optimum_is_the_best_of_random_climbs(seed, d, f):
     found = model(X, y)
     theta = before_calibration(found)
     value = found.log_marginal_likelihood(theta)
-    problem = Problem(found.kernel_, X, (y - found.center_) / found.scale_, None, Dense(), True)
+    objective = RegressionObjective(found.kernel_, X, (y - found.center_) / found.scale_, None, Dense(), True)
     rng, lengths = np.random.default_rng(0), [name.startswith("theta1") for name in found.parameter_names_]
     best = -np.inf
-    with problem(None) as evidence:
+    with objective.criterion() as evidence:
 
         def down(theta):
             answer = evidence(theta)
             return (1e10, np.zeros(len(theta))) if answer is None else (-answer.value, -answer.gradient)
 
         for _ in range(8):
-            start = problem.start(np.exp(rng.uniform(np.log(1e-4), 0)))
+            start = objective.start(np.exp(rng.uniform(np.log(1e-4), 0)))
             start[lengths] = -2 * (rng.uniform(np.log(0.1), np.log(10), sum(lengths)) + 0.5 * np.log(d))
             best = max(best, -minimize(down, start, jac=True, bounds=[(-25, 15)] * len(start)).fun)
     assert value > best - 0.5
@@ -100,45 +97,7 @@ def test_the_optimum_is_the_best_of_random_climbs(seed, d, f):
     assert np.sum(0.5 * along**2 / np.maximum(np.abs(curvatures), 0.05)) < 0.01
 
 
-def test_ties_are_decided_by_rows_left_out_not_by_order():
-    low, high, far = (Optimum(value, np.array([value]), "", True) for value in (1.7, 2.0, 1.2))
-    for found in ([high, low, far], [high, far, low]):
-        found = sorted(found, key=lambda o: -o.value)
-        assert [o.value for o in _judged(found, judge=lambda theta: -theta[0])] == [1.7, 2.0, 1.2]
-        assert [o.value for o in _judged(found, judge=lambda theta: theta[0])] == [2.0, 1.7, 1.2]
-        assert [o.value for o in _judged(found, judge=None)] == [2.0, 1.7, 1.2]
-
-
 # -- noise ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_lattice_of_a_target_is_seen():
-    rng = np.random.default_rng(0)
-    assert resolution(rng.integers(1, 6, 50)) == 1.0
-    assert resolution(rng.integers(1, 11, 50) / 2) == 0.5
-    assert resolution(np.round(rng.normal(size=200), 2)) == pytest.approx(0.01)
-    assert resolution(rng.integers(10, 90, 300) * 1000.0) == 1000.0
-    assert resolution(rng.normal(size=200)) == 0.0
-    assert resolution(np.arange(20.0)) == 0.0  # nothing repeats: nothing tells
-    assert resolution(np.full(5, 3.0)) == 0.0
-    counts = rng.poisson(4, 200)
-    assert 0 < resolution(np.log1p(counts)) <= 0.5
-
-
-def test_copies_are_told_from_repeated_measurements():
-    rng = np.random.default_rng(1)
-    X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
-    sample = rng.integers(0, 40, 40)
-    kept, of = originals(X[sample], y[sample])
-    assert len(kept) == len(np.unique(sample))
-    np.testing.assert_array_equal(y[sample][kept][of], y[sample])
-    # Measured twice, with different results: nothing is a copy.
-    assert len(originals(np.r_[X, X], np.r_[y, y + 0.1 * rng.normal(size=40)])[0]) == 80
-    # On a lattice some agree by themselves.
-    rated = np.r_[np.round(y), np.round(y + 0.5 * rng.normal(size=40))]
-    assert len(originals(np.r_[X, X], rated)[0]) == 80
-    assert len(originals(np.r_[X, X[:10]], np.r_[np.round(y), np.round(y[:10])])[0]) == 40
-    assert len(originals(np.r_[X, X * (1 + 1e-12)], np.r_[y, y])[0]) == 40
 
 
 @pytest.mark.parametrize("kernel", [None, 1.0 * k.RBF(np.ones(3))])
@@ -244,20 +203,6 @@ def test_more_rows_than_the_first_decide_between_the_best():
     assert "far behind on fewer rows" in alone.margin()  # scores of other rows cannot be compared
 
 
-@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
-def test_the_kernel_is_chosen_on_the_rows_where_learning_begins(kind, monkeypatch):
-    X, y = draw(24, 510, 1, lambda X: np.sin(2 * X[:, 0]), 0.3)
-    seen, part = [], Problem.__call__
-
-    def looked(self, rows=None):
-        seen.append(None if rows is None else tuple(rows))
-        return part(self, rows)
-
-    monkeypatch.setattr(Problem, "__call__", looked)
-    model(X, y, random_state=kind(3))
-    assert len({rows for rows in seen if rows is not None}) == 1
-
-
 def test_a_model_that_chose_is_stored_and_given_back(tmp_path):
     X, y = draw(14, 60, 2, lambda X: np.sin(2 * X[:, 0]), 0.1)
     found = model(np.r_[X, X[:5]], np.r_[y, y[:5]])
@@ -280,18 +225,6 @@ def test_few_rows_stay_sane():
             assert mean.min() > y.min() - 1.0 * spread, (n, seed)
             assert mean.max() < y.max() + 1.0 * spread, (n, seed)
             assert (deviation > 0.02 * spread).all()
-
-
-def test_the_weak_prior_is_gone_with_many_rows_and_has_the_right_gradient():
-    X, y = draw(16, 30, 3, lambda X: X[:, 0], 0.1)
-    few = Problem(standard_kernel(X, constant=False), X, y, None, Dense(), True)
-    prior = family.WeakPrior.of(few)
-    theta = few.start(0.3) + np.random.default_rng(0).normal(size=few.size)
-    slope = prior(theta)[1]
-    for i, step in enumerate(1e-6 * np.eye(few.size)):
-        assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-6)
-    A, t = draw(17, 100, 3, lambda X: X[:, 0], 0.1)
-    assert family.WeakPrior.of(Problem(standard_kernel(A, constant=False), A, t, None, Dense(), True)) is None
 
 
 def test_crps_is_the_integral_of_its_definition():

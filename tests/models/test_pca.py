@@ -87,7 +87,7 @@ def test_iterative_is_dense_for_many_rows(stored, monkeypatch):
     many = rng.normal(size=(1300, 3)) * [1.0, 0.6, 0.3]  # three strips
     dense = KernelPCA(7, k.Matern(1.0), "dense").fit(many)
     if not stored:
-        monkeypatch.setattr(pca, "available_memory", lambda: 1 << 20)
+        monkeypatch.setattr("mercer.gram.available_memory", lambda: 1 << 20)
     monkeypatch.setattr(mc.gram, "PIECE", 8 * 504 * 1300)
     found = KernelPCA(7, k.Matern(1.0)).fit(many)
     assert found.solver_ == "iterative"

@@ -622,3 +622,22 @@ def test_relevance_keeps_columns_apart_that_the_kernel_puts_in_another_order():
         table = model(kernel, data).relevance()
         assert not table.irrelevant[0]
         assert np.isnan(table.lengthscale).all()  # it cannot be told which is whose
+
+
+def test_a_function_of_pairs_is_called_once_for_each_pair():
+    calls = []
+
+    def shared(a, b):
+        calls.append((a, b))
+        return float(len(set(a) & set(b)))
+
+    n = 40
+    words = ["".join(np.random.default_rng(i).choice(list("abcdef"), 5)) for i in range(n)]
+    table = pd.DataFrame({"s": words, "w": np.linspace(0, 3, n)})
+    y = np.array([word.count("a") for word in words]) + np.sin(table["w"].to_numpy())
+    kernel = 2.0 * k.Custom(shared).on("s") + k.RBF().on("w")
+    model = mc.GaussianProcessRegressor(kernel, progress=False).fit(table, y)
+    assert model.n_evaluations_ > 10
+    assert len(calls) == n * (n + 1) // 2
+    assert model.numerics_["residual"] < 1e-10
+    assert model.score(table, y) > 0.6

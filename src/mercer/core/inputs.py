@@ -278,6 +278,8 @@ def stack_rows(A: Inputs, B: Inputs, all_needed: bool = True) -> Inputs:
                 f"these two frames cannot be joined: {error}. Give frames of one library, with the same type in "
                 "columns of the same name."
             ) from None
+    if isinstance(A, np.ndarray) and A.dtype == object and A.ndim == 1:
+        return np.concatenate([A, as_objects(B)])
     if not (holds_numbers(A) and holds_numbers(B)):
         return [*A, *B]
     A, B = np.asarray(A), np.asarray(B)

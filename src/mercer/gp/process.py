@@ -17,6 +17,7 @@ from mercer.core.inputs import (
     Inputs,
     align_columns,
     as_matrix,
+    as_rows,
     as_vector,
     column_names,
     count_rows,
@@ -31,7 +32,7 @@ from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
 from mercer.kernels.substitution import by_position
-from mercer.linalg.cholesky import Cholesky, random_root, root
+from mercer.linalg.cholesky import Cholesky, clear_upper, factor, random_root, root
 from mercer.linalg.trend import Trend
 
 MAX_DENSE_SAMPLES = 4000  # inputs up to which samples come from one dense covariance matrix
@@ -53,6 +54,7 @@ class Observed:
     factor: Cholesky
     a: np.ndarray
     trend: Trend | None = None
+    residual: float | None = None  # relative, of the linear system solved for a, if it was computed
 
     def consistent(self) -> bool:
         """Whether the shapes agree, for `mercer.load`."""
@@ -62,14 +64,23 @@ class Observed:
         return vectors and self.factor.lower.shape == (n, n) and trend
 
     @classmethod
-    def of(cls, X: Inputs, y: np.ndarray, noise: np.ndarray, factor: Cholesky, prior_mean: MeanFunction) -> "Observed":
+    def of(
+        cls, X: Inputs, y: np.ndarray, noise: np.ndarray, factor: Cholesky, prior_mean: MeanFunction,
+        diagonal: np.ndarray | None = None,
+    ) -> "Observed":  # fmt: skip
+        """``diagonal``: that of C, if the rest of C is still above the diagonal of the factor: then the residual comes
+        from it, and it is cleared."""
         target = y - prior_mean(X)
-        a = factor.solve(target)
-        if not prior_mean.unknown:
-            return cls(X, y, noise, factor, a)
-        H = prior_mean.columns(X)
-        trend = Trend.of(H, factor.solve(H))
-        return cls(X, y, noise, factor, trend.contrasted(a, target), trend)
+        a, trend, residual = factor.solve(target), None, None
+        if prior_mean.unknown:
+            H = prior_mean.columns(X)
+            trend = Trend.of(H, factor.solve(H))
+            a = trend.contrasted(a, target)
+            target = target - H @ trend.coefficients(target)
+        if diagonal is not None:
+            residual = factor.residual(diagonal, a, target)
+            clear_upper(factor.lower)
+        return cls(X, y, noise, factor, a, trend, residual)
 
 
 class GP:
@@ -281,19 +292,30 @@ class GP:
         Conditioning twice equals conditioning once on both data sets: the factor is extended, not recomputed.
         """
         X, n = self._aligned(X, y, noise), count_rows(X)
+        if self.kernel.reads == "objects" and not isinstance(X, gram.Gram):
+            X = as_rows(X, "objects")
         y, noise = as_vector(y, n), as_variances(noise, n)
         if n == 0:
             return self
-        return self._with(X, y, noise, self._extend(X, n, noise))
+        if self.observed is not None:
+            return self._with(gram.raw(X), y, noise, self._extend(X, n, noise))
+        C = gram.covariance(self.kernel, X, noise)
+        diagonal = np.diag(C).copy()
+        new = self._with(gram.raw(X), y, noise, self._warned(factor(C, clear=False), n), diagonal)
+        if isinstance(X, gram.Gram) and new.observed is not None:
+            gram.keep(new.observed, self.kernel, new.observed.X, X)
+        return new
 
-    def _with(self, X: Inputs, y: np.ndarray, noise: np.ndarray, L: Cholesky) -> "GP":
-        """Posterior with further observations, from the factor ``L`` of all of them."""
+    def _with(
+        self, X: Inputs, y: np.ndarray, noise: np.ndarray, L: Cholesky, diagonal: np.ndarray | None = None
+    ) -> "GP":
+        """Posterior with further observations, from the factor of all of them; ``diagonal`` as in `Observed.of`."""
         if self.observed is not None:
             X = stack_rows(self.observed.X, X, self._needs_all_columns)
             y = np.concatenate([self.observed.y, y])
             noise = np.concatenate([self.observed.noise, noise])
         # Copies, because the caller may modify the arrays later.
-        return self._replace(observed=Observed.of(copy.deepcopy(X), y.copy(), noise, L, self.prior_mean))
+        return self._replace(observed=Observed.of(copy.deepcopy(X), y.copy(), noise, L, self.prior_mean, diagonal))
 
     def _replace(self, **changes: Any) -> "GP":
         """Copy with some attributes replaced."""
@@ -309,12 +331,15 @@ class GP:
             L = self.observed.factor.extended(
                 gram.between(self.kernel, X, self._prepared()).T, gram.covariance(self.kernel, X, noise)
             )
+        return self._warned(L, n)
+
+    def _warned(self, L: Cholesky, n: int) -> Cholesky:
         if L.jitter > self.jitter:
             warnings.warn(
                 f"the covariance of these {n} observations is singular to rounding, so {L.jitter:.2g} was added to its "
                 "diagonal, and results depend on it. If the measurements are noisy, give the variance: noise=...",
                 NumericalWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return L
 
@@ -336,6 +361,8 @@ class GP:
     def residual(self) -> float:
         """Relative residual |C a - (y - m)| / |y - m| of the linear system that was solved."""
         observed = self._require_data()
+        if observed.residual is not None:
+            return observed.residual
         target = observed.y - self._mean_with_constant(observed.X)
         residual = (observed.noise + observed.factor.jitter) * observed.a - target
         residual += self._prepared().times(observed.a)
@@ -384,6 +411,7 @@ class GP:
         rescaled = Observed(
             observed.X, observed.y, observed.noise * factor, Cholesky(lower, observed.factor.jitter * factor),
             observed.a / factor, None if trend is None else Trend(trend.H, trend.half / root, trend.root / root),
+            observed.residual,
         )  # fmt: skip
         return self._replace(kernel=kernel, observed=rescaled)
 

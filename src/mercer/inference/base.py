@@ -18,7 +18,7 @@ from mercer.kernels.base import Kernel
 
 if TYPE_CHECKING:  # these modules import this one
     from mercer.inference.sampling.draws import Draws, Progress
-    from mercer.inference.sites import Covariance
+    from mercer.inference.sites import LatentCovariance
 
 # (inverse, a) -> sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, for one kernel
 Contraction = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -40,7 +40,7 @@ class LabelPosterior(abc.ABC):
 
     @abc.abstractmethod
     def left_out(
-        self, covariances: "Callable[[], list[Covariance]]", codes: np.ndarray, likelihood: Likelihood
+        self, covariances: "Callable[[], Sequence[LatentCovariance]]", codes: np.ndarray, likelihood: Likelihood
     ) -> np.ndarray:
         """Leave-one-out class probabilities of the training rows: (n, C). ``covariances()`` are those of the training
         rows, one shared or one per class, computed on demand."""
@@ -102,7 +102,7 @@ class Inference(abc.ABC):
 
     @abc.abstractmethod
     def __call__(
-        self, covariances: "list[Covariance]", codes: np.ndarray, start: Any = None, gradient: bool = True
+        self, covariances: "Sequence[LatentCovariance]", codes: np.ndarray, start: Any = None, gradient: bool = True
     ) -> Approximation | None:
         """Approximate the posterior at these covariances, one shared or one per class; None if they are not positive
         definite. ``start``: an earlier result to start from. ``gradient``: whether its slope will be needed."""

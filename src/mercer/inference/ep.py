@@ -8,7 +8,7 @@ import numpy as np
 from mercer.gp.likelihood import Likelihood
 from mercer.inference.anderson import AndersonMixing
 from mercer.inference.laplace import laplace
-from mercer.inference.sites import Covariance, SiteApproximation, SiteFactor, cavity
+from mercer.inference.sites import LatentCovariance, SiteApproximation, SiteFactor, cavity
 
 MAX_SWEEPS = 300
 MIN_STEP = 1e-3
@@ -21,7 +21,11 @@ MIN_TILTED_SHARE = 1e-12  # of a tilted variance relative to its cavity's
 
 
 def ep(
-    K: Covariance, t: np.ndarray, likelihood: Likelihood, start: SiteApproximation | None = None, gradient: bool = True
+    K: LatentCovariance,
+    t: np.ndarray,
+    likelihood: Likelihood,
+    start: SiteApproximation | None = None,
+    gradient: bool = True,
 ) -> SiteApproximation | None:
     """Sites by parallel expectation propagation, and the evidence. None if K is not positive semidefinite.
 
@@ -49,7 +53,7 @@ def ep(
 
 
 def _starts(
-    K: Covariance, t: np.ndarray, likelihood: Likelihood, start: SiteApproximation | None
+    K: LatentCovariance, t: np.ndarray, likelihood: Likelihood, start: SiteApproximation | None
 ) -> Iterator[np.ndarray]:
     """Sites (S, nu), (2, n), to start from; none after Laplace's method has failed, so that K has no factor."""
     if start is not None and start.S.shape == (K.n,):
@@ -61,7 +65,7 @@ def _starts(
 
 
 def _fixed_point(
-    K: Covariance, x: np.ndarray, t: np.ndarray, likelihood: Likelihood, tolerance: float
+    K: LatentCovariance, x: np.ndarray, t: np.ndarray, likelihood: Likelihood, tolerance: float
 ) -> "tuple[Sweep, Sweep | None, int] | None":
     """The best sweep from sites x, the last one, and their number; None if the first one fails."""
     here = best = Sweep.at(K, x[0], x[1], t, likelihood)
@@ -103,7 +107,7 @@ class Sweep:
     factor: SiteFactor
 
     @staticmethod
-    def at(K: Covariance, S: np.ndarray, nu: np.ndarray, t: np.ndarray, likelihood: Likelihood) -> "Sweep | None":
+    def at(K: LatentCovariance, S: np.ndarray, nu: np.ndarray, t: np.ndarray, likelihood: Likelihood) -> "Sweep | None":
         """One sweep from sites (S, nu); None if it has no finite value."""
         factor = K.factor(S)
         if factor is None:
@@ -129,7 +133,7 @@ class Sweep:
             return None
         return Sweep(S, nu, a, mean, v, new - np.stack([S, nu]), float(mismatch), value, factor)
 
-    def result(self, K: Covariance, sweeps: int, keep_factor: bool) -> SiteApproximation | None:
+    def result(self, K: LatentCovariance, sweeps: int, keep_factor: bool) -> SiteApproximation | None:
         """Approximation at these sites. The factor can be kept, half inverted, if no later sweep has overwritten it."""
         factor = self.factor if keep_factor else K.factor(self.S)
         if factor is None:

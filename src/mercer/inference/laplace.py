@@ -3,7 +3,7 @@
 import numpy as np
 
 from mercer.gp.likelihood import Likelihood
-from mercer.inference.sites import Covariance, SiteApproximation
+from mercer.inference.sites import LatentCovariance, SiteApproximation
 
 MAX_STEPS = 100
 MAX_HALVINGS = 40
@@ -13,7 +13,11 @@ TOLERANCE, STALLED_TOLERANCE = 1e-11, 1e-7
 
 
 def laplace(
-    K: Covariance, t: np.ndarray, likelihood: Likelihood, start: SiteApproximation | None = None, gradient: bool = True
+    K: LatentCovariance,
+    t: np.ndarray,
+    likelihood: Likelihood,
+    start: SiteApproximation | None = None,
+    gradient: bool = True,
 ) -> SiteApproximation | None:
     """Mode of Psi(f) = ln p(t | f) - f^T K^-1 f / 2 by Newton's method, and the evidence there (PRML 6.80-6.90).
 
@@ -65,6 +69,5 @@ def laplace(
     if gradient:
         # d ln Z / df at the mode, through W alone (PRML 6.91-6.94): Sigma_ii d3_i / 2.
         slope = 0.5 * factor.variance() * found.third
-        u = slope - factor.s * factor.solve(factor.s * K.times(slope))
-        result.through_mode = u, found.first
+        result.through_mode = factor.weights(slope), found.first
     return result

@@ -1,6 +1,7 @@
 """Inference methods for two-class and multiclass classification."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from mercer.inference.laplace import laplace
 from mercer.inference.sampling.draws import Draws, Progress
 from mercer.inference.sampling.labels import sample_label_latents
 from mercer.inference.sampling.posterior import SampledPosterior
-from mercer.inference.sites import Covariance, LatentPosterior
+from mercer.inference.sites import LatentCovariance, LatentPosterior
 from mercer.inference.softmax.laplace import softmax_laplace
 from mercer.inference.softmax.posterior import SoftmaxPosterior
 from mercer.inference.softmax.variational import softmax_variational
@@ -33,7 +34,7 @@ class GaussianInference(Inference):
         numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
         if self.classes > 2:
             return SoftmaxPosterior.of(found, kernels, X), numerics
-        return LatentPosterior(kernels[0], X, found.a, np.sqrt(found.S), np.tril(found.factor.lower)), numerics
+        return found.factor.posterior(kernels[0], X, found), numerics
 
 
 @register
@@ -45,10 +46,10 @@ class Laplace(GaussianInference):
     needs_small_variance = True
 
     def __call__(
-        self, covariances: list[Covariance], codes: np.ndarray, start: Any = None, gradient: bool = True
+        self, covariances: Sequence[LatentCovariance], codes: np.ndarray, start: Any = None, gradient: bool = True
     ) -> Approximation | None:
         if self.classes > 2:
-            return softmax_laplace(covariances, codes, start, gradient, classes=self.classes)
+            return softmax_laplace([K.dense() for K in covariances], codes, start, gradient, classes=self.classes)
         return laplace(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 
@@ -68,7 +69,7 @@ class ExpectationPropagation(GaussianInference):
         return super().refusal()
 
     def __call__(
-        self, covariances: list[Covariance], codes: np.ndarray, start: Any = None, gradient: bool = True
+        self, covariances: Sequence[LatentCovariance], codes: np.ndarray, start: Any = None, gradient: bool = True
     ) -> Approximation | None:
         return ep(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
@@ -91,10 +92,10 @@ class Variational(GaussianInference):
         return self if self.classes == 2 else Laplace(self.classes)
 
     def __call__(
-        self, covariances: list[Covariance], codes: np.ndarray, start: Any = None, gradient: bool = True
+        self, covariances: Sequence[LatentCovariance], codes: np.ndarray, start: Any = None, gradient: bool = True
     ) -> Approximation | None:
         if self.classes > 2:
-            return softmax_variational(covariances, codes, start, gradient, classes=self.classes)
+            return softmax_variational([K.dense() for K in covariances], codes, start, gradient, classes=self.classes)
         return BOUNDS[self.bound](covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 
@@ -113,7 +114,7 @@ class MarkovChains(Inference):
         return ExpectationPropagation(2, self.link) if self.classes == 2 else Laplace(self.classes)
 
     def __call__(
-        self, covariances: list[Covariance], codes: np.ndarray, start: Any = None, gradient: bool = True
+        self, covariances: Sequence[LatentCovariance], codes: np.ndarray, start: Any = None, gradient: bool = True
     ) -> Approximation | None:
         return self.for_learning()(covariances, codes, start, gradient)
 

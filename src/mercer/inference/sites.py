@@ -5,6 +5,7 @@ q(f) = N(m, (K^-1 + S)^-1) with m = K a. All computations go through B = I + S^1
 least one (RW06 3.26), so K is never inverted.
 """
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -24,7 +25,51 @@ MIN_LATENT_VARIANCE = 1e-300  # rows may have no prior variance
 MIN_CAVITY_SHARE = 1e-12  # of the posterior precision, that a cavity keeps
 
 
-class Covariance:
+class SiteFactor(abc.ABC):
+    """(K^-1 + S)^-1, the posterior covariance of n latent values with Gaussian sites of precisions S."""
+
+    log_det: float  # of B = I + S^1/2 K S^1/2
+
+    @abc.abstractmethod
+    def weights(self, nu: np.ndarray) -> np.ndarray:
+        """a = K^-1 m of the posterior mean m = (K^-1 + S)^-1 nu: (n,)."""
+
+    @abc.abstractmethod
+    def variance(self) -> np.ndarray:
+        """Diagonal of the posterior covariance: (n,). May overwrite what `posterior` needs."""
+
+    @abc.abstractmethod
+    def slope(
+        self, contract: Callable[..., np.ndarray], a: np.ndarray, through_mode: tuple[np.ndarray, np.ndarray] | None
+    ) -> np.ndarray:
+        """d ln Z / d theta (`SiteApproximation`). ``contract`` is that of the solver's representation of K; overwrites
+        the factor."""
+
+    @abc.abstractmethod
+    def posterior(self, kernel: Kernel, X: Inputs, approximation: "SiteApproximation") -> "SitePosterior":
+        """The approximate posterior as a distribution over functions."""
+
+
+class LatentCovariance(abc.ABC):
+    """K on n rows, as a solver represents it: what inference with Gaussian sites asks for."""
+
+    n: int
+    diagonal: np.ndarray
+
+    @abc.abstractmethod
+    def times(self, v: np.ndarray) -> np.ndarray:
+        """K v."""
+
+    @abc.abstractmethod
+    def factor(self, S: np.ndarray) -> SiteFactor | None:
+        """Posterior with sites of precisions S; None if K is not positive semidefinite."""
+
+    @abc.abstractmethod
+    def dense(self) -> "Covariance":
+        """K as a matrix, for inference that needs all of it."""
+
+
+class Covariance(LatentCovariance):
     """K on n rows, in the upper triangle of a C-ordered array (to LAPACK, the lower one), and workspace for B."""
 
     def __init__(self, K: np.ndarray) -> None:
@@ -38,7 +83,7 @@ class Covariance:
         return cls(K)
 
     @property
-    def diagonal(self) -> np.ndarray:
+    def diagonal(self) -> np.ndarray:  # type: ignore[override]
         return np.diag(self.K)
 
     @functools.cached_property
@@ -49,10 +94,13 @@ class Covariance:
         """K v. 2 n^2 flops."""
         return backend.product(self.K.T, v)
 
-    def factor(self, S: np.ndarray) -> "SiteFactor | None":
+    def dense(self) -> "Covariance":
+        return self
+
+    def factor(self, S: np.ndarray) -> "DenseSiteFactor | None":
         """Factor of B = I + S^1/2 K S^1/2; None if it has none, so that K is not positive semidefinite. n^3/3 flops."""
         s = np.sqrt(S)
-        return SiteFactor(self, s, Cholesky(self._B.T)) if factor_B(self, s, self._B, clean=True) else None
+        return DenseSiteFactor(self, s, Cholesky(self._B.T)) if factor_B(self, s, self._B, clean=True) else None
 
     def rows(self, which: Sequence[int] | np.ndarray) -> np.ndarray:
         """Whole rows of K."""
@@ -72,7 +120,7 @@ def factor_B(K: Covariance, s: np.ndarray, out: np.ndarray, clean: bool = False)
     return backend.factor(out.T, clean)
 
 
-class SiteFactor:
+class DenseSiteFactor(SiteFactor):
     """Cholesky factor of B = I + S^1/2 K S^1/2, with s = S^1/2. `variance` overwrites it with its inverse."""
 
     def __init__(self, K: Covariance, s: np.ndarray, B: Cholesky) -> None:
@@ -90,8 +138,24 @@ class SiteFactor:
         return self.B.solve(v)
 
     def weights(self, nu: np.ndarray) -> np.ndarray:
-        """a = K^-1 m with m = (K^-1 + S)^-1 nu: nu - S^1/2 B^-1 S^1/2 K nu."""
+        """nu - S^1/2 B^-1 S^1/2 K nu."""
         return nu - self.s * self.solve(self.s * self.K.times(nu))
+
+    def slope(
+        self, contract: Callable[..., np.ndarray], a: np.ndarray, through_mode: tuple[np.ndarray, np.ndarray] | None
+    ) -> np.ndarray:
+        """2/3 n^3 + O(n^2) flops."""
+        self.B.invert()
+        R = self.B.lower.T  # in the upper triangle, as K is
+        with np.errstate(all="ignore"):
+            R *= self.s[:, None]
+            R *= self.s
+        if through_mode is not None:
+            backend.subtract_products(R.T, *through_mode)
+        return 0.5 * contract(R, a)
+
+    def posterior(self, kernel: Kernel, X: Inputs, approximation: "SiteApproximation") -> "LatentPosterior":
+        return LatentPosterior(kernel, X, approximation.a, np.sqrt(approximation.S), np.tril(self.lower))
 
     def variance(self) -> np.ndarray:
         """Diagonal of (K^-1 + S)^-1 = (1 - diag B^-1) / S; for rows whose S is nearly zero, from K instead."""
@@ -134,20 +198,49 @@ class SiteApproximation:
     through_mode: tuple[np.ndarray, np.ndarray] | None = None
 
     def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
-        """d ln Z / d theta. 2/3 n^3 + O(n^2) flops."""
+        """d ln Z / d theta."""
         (contract,) = contractions
-        self.factor.B.invert()
-        R = self.factor.B.lower.T  # in the upper triangle, as K is
-        with np.errstate(all="ignore"):
-            R *= self.factor.s[:, None]
-            R *= self.factor.s
-        if self.through_mode is not None:
-            backend.subtract_products(R.T, *self.through_mode)
-        return 0.5 * contract(R, self.a)
+        return self.factor.slope(contract, self.a, self.through_mode)
+
+
+class SitePosterior(LabelPosterior):
+    """An approximate posterior with Gaussian sites as a distribution over functions. ``a`` and ``s`` = S^1/2, (n,), are
+    those of the training rows."""
+
+    a: np.ndarray
+    s: np.ndarray
+
+    @abc.abstractmethod
+    def mean(self, Z: Inputs) -> np.ndarray:
+        """Mean of f(z): (s,)."""
+
+    def cavity(self, K: LatentCovariance) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at each training row without that row's site, the other sites unchanged."""
+        S = self.s**2
+        factor = K.factor(S)
+        assert factor is not None, "this K was factorised before"
+        return cavity(K.times(self.a), factor.variance(), S, self.a)
+
+    def class_probabilities(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
+        """Probabilities of t = -1 and t = +1, by quadrature (PRML 6.76): (s, 2)."""
+        return both_classes(likelihood.probability, *self.moments(Z))
+
+    def closed_form(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
+        return both_classes(likelihood.closed_form, *self.moments(Z))
+
+    def most_probable(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
+        """By the sign of the mean, as a sigmoid exceeds one half where f is positive: (s,)."""
+        return (self.mean(Z) > 0).astype(int)
+
+    def left_out(
+        self, covariances: Callable[[], Sequence[LatentCovariance]], codes: np.ndarray, likelihood: Likelihood
+    ) -> np.ndarray:
+        """Class probabilities of each training row from its cavity: (n, 2)."""
+        return both_classes(likelihood.probability, *self.cavity(covariances()[0]))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LatentPosterior(LabelPosterior):
+class LatentPosterior(SitePosterior):
     """The approximate posterior as a distribution over functions: mean k(z, X) a, variance k - |L^-1 S^1/2 k(X, z)|^2.
 
     ``s`` is S^1/2; ``lower`` is L with zeros above the diagonal.
@@ -180,30 +273,6 @@ class LatentPosterior(LabelPosterior):
             V = backend.half_solve(self.lower, K.T, in_place=True)
             variance[part] -= np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
-
-    def cavity(self, K: Covariance) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f at each training row without that row's site, the other sites unchanged."""
-        S = self.s**2
-        factor = K.factor(S)
-        assert factor is not None, "this K was factorised before"
-        return cavity(K.times(self.a), factor.variance(), S, self.a)
-
-    def class_probabilities(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
-        """Probabilities of t = -1 and t = +1, by quadrature (PRML 6.76): (s, 2)."""
-        return both_classes(likelihood.probability, *self.moments(Z))
-
-    def closed_form(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
-        return both_classes(likelihood.closed_form, *self.moments(Z))
-
-    def most_probable(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:
-        """By the sign of the mean, as a sigmoid exceeds one half where f is positive: (s,)."""
-        return (self.mean(Z) > 0).astype(int)
-
-    def left_out(
-        self, covariances: Callable[[], list[Covariance]], codes: np.ndarray, likelihood: Likelihood
-    ) -> np.ndarray:
-        """Class probabilities of each training row from its cavity: (n, 2)."""
-        return both_classes(likelihood.probability, *self.cavity(covariances()[0]))
 
 
 def both_classes(

@@ -8,7 +8,7 @@ from scipy.special import log_expit
 
 from mercer.gp.likelihood import Expected, Likelihood
 from mercer.inference.anderson import AndersonMixing
-from mercer.inference.sites import MIN_LATENT_VARIANCE, Covariance, SiteApproximation
+from mercer.inference.sites import MIN_LATENT_VARIANCE, LatentCovariance, SiteApproximation
 
 MAX_STEPS = 500
 MIN_STEP = 1e-4
@@ -20,7 +20,11 @@ MAX_RESIDUAL = 0.01  # of the equation for the mean, relative to it
 
 
 def gaussian(
-    K: Covariance, t: np.ndarray, likelihood: Likelihood, start: SiteApproximation | None = None, gradient: bool = True
+    K: LatentCovariance,
+    t: np.ndarray,
+    likelihood: Likelihood,
+    start: SiteApproximation | None = None,
+    gradient: bool = True,
 ) -> SiteApproximation | None:
     """The Gaussian q(f) closest to the posterior in KL(q || p), and its bound E ln p(t | f) - KL(q || prior).
 
@@ -65,7 +69,7 @@ def gaussian(
     return SiteApproximation(float(here.value), here.a, here.mean, x[0], x[1], factor, iteration, bool(converged))
 
 
-def _solved(K: Covariance, S: np.ndarray, nu: np.ndarray, mean: np.ndarray) -> bool:
+def _solved(K: LatentCovariance, S: np.ndarray, nu: np.ndarray, mean: np.ndarray) -> bool:
     """Whether m = K (nu - S m) holds to a relative MAX_RESIDUAL.
 
     If K is huge, nu - S m cancels to no correct digits; the bound then changes by rounding alone, and the iteration
@@ -84,7 +88,7 @@ class _Bound(NamedTuple):
     expected: Expected
 
     @classmethod
-    def at(cls, K: Covariance, x: np.ndarray, t: np.ndarray, likelihood: Likelihood) -> "_Bound | None":
+    def at(cls, K: LatentCovariance, x: np.ndarray, t: np.ndarray, likelihood: Likelihood) -> "_Bound | None":
         S, nu = x
         factor = K.factor(S)
         if factor is None:
@@ -108,7 +112,7 @@ class _Bound(NamedTuple):
 
 
 def local(
-    K: Covariance, t: np.ndarray, likelihood: Likelihood | None = None, start: SiteApproximation | None = None,
+    K: LatentCovariance, t: np.ndarray, likelihood: Likelihood | None = None, start: SiteApproximation | None = None,
     gradient: bool = True,
 ) -> SiteApproximation | None:  # fmt: skip
     """Jaakkola and Jordan's bound on every logistic sigmoid (PRML 10.144), as used by Gibbs and MacKay (2000).
@@ -156,7 +160,7 @@ class _LocalBound(NamedTuple):
     second_moment: np.ndarray
 
     @classmethod
-    def at(cls, K: Covariance, xi: np.ndarray, nu: np.ndarray) -> "_LocalBound | None":
+    def at(cls, K: LatentCovariance, xi: np.ndarray, nu: np.ndarray) -> "_LocalBound | None":
         S = 2 * _lambda(xi)
         factor = K.factor(S)
         if factor is None:

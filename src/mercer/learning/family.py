@@ -1,42 +1,54 @@
-"""Which kernel, where none is given: a member of a small family, the one that predicts rows left out best.
+"""Choice of the default kernel: from a small family, the member that predicts left-out rows best.
 
 The family is the standard kernel (PRML 6.72) with four smoothnesses, with and without the linear term, with one
-lengthscale for all inputs or one each. All members are compared on the rows where learning begins, each at its own
+lengthscale for all inputs or one each. Members are compared on the rows of the first stage of learning, each at its own
 maximum of the evidence, by the mean CRPS of rows left out. One compiled program serves all of them: the smoothness is a
-number in it, and a shared lengthscale is coordinates that move together.
+number in it, and a shared lengthscale is a direction in which several coordinates move together.
 """
 
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from mercer.core.parameters import evolve
+from mercer.core.random import generator
 from mercer.core.text import table
-from mercer.kernels.stationary import SMOOTHNESSES
-from mercer.learning.climb import Objective, climb
-from mercer.learning.optimise import HEAT, REACH
+from mercer.kernels.base import Kernel
+from mercer.kernels.stationary import SMOOTHNESSES, Standard
+from mercer.learning.climb import Candidate, Optimum, Surface, climb
+from mercer.learning.objective import MAX_LOG_CHANGE, LogDensity, Start, product_of_priors
+from mercer.learning.optimise import SCREENING_ITERATIONS, Learned, Settings
+from mercer.learning.plan import search_stages
 from mercer.learning.progress import Progress
+from mercer.learning.regression import RegressionObjective, learn_regression
+from mercer.learning.state import Journal, rows_name
+from mercer.solvers.base import Evidence
 
-FIRST = 1.5  # the smoothness that is tried first; the others begin where it ended
-NOISE = 0.1  # of the target's variance, where climbs begin
-# Factors on lengthscales, noise, and factors on the linear term at the starts: little noise and much lead to different
-# optima. One is nearly a plane.
-STARTS = ((1.0, NOISE, 1.0), (1 / 3, 1e-3, 1.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE, 1.0))
-STEEP = 30.0  # factor on the linear term beside short lengthscales: a plane with rough residuals
-OFF = -35.0  # ln theta3 / theta0 of a linear term that is not there
-ROWS_PER_LENGTHSCALE = 9  # with fewer rows than this for each input, all inputs share one lengthscale
-FEW_ROWS = 8  # below this there is no linear term: two or three rows would make a line that goes anywhere
-MANY_ROWS, FADES = 100, 20.0  # rows from which there is no prior, and where its weight is one
-LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the prior
-ITERATIONS, ENOUGH = 100, 0.05  # of a climb at most, and nats: it ends here when less is left to gain
-APART = 20.0  # nats: smoothnesses whose evidence differs by more are at different optima
-NEARLY = 0.5  # nats: climbs that begin at the maximum on fewer rows end here
-MARGIN = 0.15  # of the best score: members that are not further behind are compared on more rows
-PRICE = 1.0  # share of the rows that a parameter costs in the score: rows left out took part in learning it
+FIRST_SMOOTHNESS = 1.5  # compared first; the others start where it ended
+NOISE_SHARE = 0.1  # of the target's variance, where climbs start
+# Starts: factor on lengthscales, share of noise, factor on the linear term. Little noise and much lead to different
+# optima. One start is nearly a plane.
+START_FACTORS = (
+    (1.0, NOISE_SHARE, 1.0), (1 / 3, 1e-3, 1.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE_SHARE, 1.0),
+)  # fmt: skip
+STEEP_LINEAR_FACTOR = 30.0  # on the linear term beside short lengthscales: a plane with rough residuals
+OFF_LOG_RATIO = -35.0  # ln theta3 / theta0 of a linear term that is switched off
+PLATEAU_FACTOR = 5.0  # lengthscales beyond this multiple of the scaled ones may be on a plateau
+MIN_PLATEAU_MOVE = 0.5  # in theta: less than this is not worth another start
+MIN_ROWS_PER_LENGTHSCALE = 9  # with fewer rows for each input, all inputs share one lengthscale
+MIN_ROWS_FOR_LINEAR = 8  # two or three rows would make a line that goes anywhere
+MAX_PRIOR_ROWS, UNIT_PRIOR_ROWS = 100, 20.0  # rows from which there is no weak prior, and at which its weight is one
+LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the weak prior
+MAX_ITERATIONS, MIN_GAIN = 100, 0.05  # of a climb that compares members, and nats that it may leave
+MIN_GAIN_AGAIN = 0.5  # nats, where a climb starts at the maximum on fewer rows
+MAX_EVIDENCE_GAP = 20.0  # nats: smoothnesses that differ by more are at different optima
+MAX_SCORE_LAG = 0.15  # share of the best score: members closer than this are compared on more rows
+PARAMETER_COST = 1.0  # rows that a parameter costs in the score, since rows left out took part in learning it
+MAX_ROWS_TO_DRAW, DRAWN_STARTS = 200, 2  # rows of the first stage up to which there are random starts, and how many
 
 
 class Member(NamedTuple):
@@ -46,14 +58,14 @@ class Member(NamedTuple):
     linear: bool
     each: bool
 
-    def __str__(self):
+    def __str__(self) -> str:
         name = "Gaussian" if math.isinf(self.nu) else f"Matern {int(2 * self.nu)}/2"
         lengths = "one lengthscale for each input" if self.each else "one lengthscale"
         return f"{name}{' + linear' if self.linear else ''}, {lengths}"
 
 
 class Tried(NamedTuple):
-    """A member at its maximum of the evidence, and on how many rows."""
+    """A member at its maximum of the evidence on a number of rows."""
 
     member: Member
     log_evidence: float
@@ -64,9 +76,9 @@ class Tried(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Choice:
-    """What was chosen, and what else was tried: best first. ``rows``: how many rows decided.
+    """Members tried, the chosen one first. ``rows``: number of rows that decided.
 
-    The score is minus the mean CRPS of rows left out, worsened by the share k / n of k parameters in n rows.
+    The score is minus the mean CRPS of rows left out, times 1 + k / n for k parameters and n rows.
     """
 
     tried: list[Tried]
@@ -79,7 +91,7 @@ class Choice:
         return self.tried[0].member
 
     def margin(self) -> str:
-        """By how much it was better than the next that was compared on as many rows."""
+        """How much better it is than the next one that was compared on as many rows."""
         best, *others = self.tried
         if not others:
             return "the only one tried"
@@ -88,7 +100,7 @@ class Choice:
             return f"the others of {len(self.tried)} kernels were far behind on fewer rows (choice_)"
         return f"the penalised CRPS of the next of {len(self.tried)} kernels tried is {behind[0]:.1%} higher (choice_)"
 
-    def __str__(self):
+    def __str__(self) -> str:
         best = self.tried[0]
         rows = [
             [
@@ -106,38 +118,38 @@ class Choice:
 
 
 class Coordinates:
-    """Which entries of theta are what, for a standard kernel with one theta1 for each of d inputs."""
+    """Entries of theta by meaning, for a standard kernel with one theta1 for each of d inputs."""
 
-    def __init__(self, names: list[str]):
+    def __init__(self, names: list[str]) -> None:
         self.size = len(names)
         self.lengths = np.array([i for i, name in enumerate(names) if name.startswith("theta1")])
         self.linear = names.index("theta3") if "theta3" in names else None
         self.noise = names.index("noise") if "noise" in names else None
 
-    def span(self, member: Member) -> np.ndarray:
-        """Directions along which the member's parameters move: (p, k)."""
+    def directions(self, member: Member) -> np.ndarray:
+        """Directions in which the member's parameters move: (p, k)."""
         axes = np.eye(self.size)
         tied = [] if member.each else [axes[self.lengths].sum(axis=0)]
-        left_out = set() if member.each else set(self.lengths.tolist())
+        skipped = set() if member.each else set(self.lengths.tolist())
         if not member.linear and self.linear is not None:
-            left_out.add(self.linear)
-        return np.stack([*tied, *(axis for i, axis in enumerate(axes) if i not in left_out)], axis=1)
+            skipped.add(self.linear)
+        return np.stack([*tied, *(axis for i, axis in enumerate(axes) if i not in skipped)], axis=1)
 
-    def stretched(self, theta, stretch: float) -> np.ndarray:
-        """``theta`` with other lengthscales: theta1 is one over their square."""
+    def stretched(self, theta: np.ndarray, factor: float) -> np.ndarray:
+        """``theta`` with all lengthscales multiplied: theta1 is one over their square."""
         theta = theta.copy()
-        theta[self.lengths] -= 2 * math.log(stretch)
+        theta[self.lengths] -= 2 * math.log(factor)
         return theta
 
-    def without_linear(self, theta) -> np.ndarray:
-        """``theta`` with a linear term too small to be felt."""
+    def without_linear(self, theta: np.ndarray) -> np.ndarray:
+        """``theta`` with a linear term too small to matter."""
         theta = theta.copy()
         if self.linear is not None:
-            theta[self.linear] = theta[0] + OFF
+            theta[self.linear] = theta[0] + OFF_LOG_RATIO
         return theta
 
-    def nearly_linear(self, theta, scaled) -> np.ndarray:
-        """``theta`` without the linear term but with its slope: lengthscales ten times those of ``scaled``, the
+    def nearly_linear(self, theta: np.ndarray, scaled: np.ndarray) -> np.ndarray:
+        """``theta`` with its linear term replaced by a long lengthscale: ten times that of ``scaled``, with the
         amplitude that makes theta0 theta1 what theta3 was, and all that was not linear in the noise."""
         long = theta.copy()
         long[self.lengths] = self.stretched(scaled, 10.0)[self.lengths]
@@ -151,10 +163,10 @@ class WeakPrior:
     """Log-normal prior on the default kernel's parameters: ln p(theta), up to a constant, and its gradient.
 
     Standard deviations of logarithms: 1 for a shared lengthscale, sqrt(d) for each of d, 2 for amplitudes and noise;
-    around ``centre``. ``weight`` multiplies all of it.
+    around ``centre``. ``weight`` multiplies the logarithm of the density.
     """
 
-    def __init__(self, names: list[str], centre, weight: float = 1.0):
+    def __init__(self, names: list[str], centre: np.ndarray, weight: float = 1.0) -> None:
         coordinates, self.centre = Coordinates(names), centre
         deviation = np.full(coordinates.size, AMPLITUDE_DEVIATION)
         deviation[coordinates.lengths] = 2 * LENGTH_DEVIATION * math.sqrt(len(coordinates.lengths))  # in ln theta1
@@ -162,136 +174,228 @@ class WeakPrior:
         self.linear = coordinates.linear
 
     @classmethod
-    def of(cls, problem) -> "WeakPrior | None":
+    def of(cls, objective: RegressionObjective) -> "WeakPrior | None":
         """For few rows of a regression: the function's variance around the target's, the linear term's and the noise's
         around a tenth of it. Without it, a handful of rows would simply be interpolated. Its weight falls with the
-        square of the number of rows, and is nothing from a hundred on."""
-        if problem.n >= MANY_ROWS:
+        square of the number of rows, and is zero from a hundred on."""
+        if objective.n >= MAX_PRIOR_ROWS:
             return None
-        return cls(problem.names(), begin(problem), (FADES / problem.n) ** 2)
+        return cls(objective.names(), scaled_start(objective), (UNIT_PRIOR_ROWS / objective.n) ** 2)
 
-    def __call__(self, theta):
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         away = theta - self.centre
-        if self.linear is not None and away[self.linear] < 0.5 * OFF:  # switched off
+        if self.linear is not None and away[self.linear] < 0.5 * OFF_LOG_RATIO:  # switched off
             away[self.linear] = 0.0
         return -0.5 * float(self.precision @ away**2), -self.precision * away
 
 
-def together(*priors: Callable | None) -> Callable | None:
-    """The product of prior densities, those that are there; None if none is."""
-    there = [prior for prior in priors if prior is not None]
-
-    def both(theta) -> tuple[float, np.ndarray]:
-        values, slopes = zip(*(prior(theta) for prior in there), strict=True)
-        return sum(values), np.sum(slopes, axis=0)
-
-    return both if len(there) > 1 else there[0] if there else None
-
-
-def begin(problem, noise: float = NOISE) -> np.ndarray:
-    """theta on the scale of the data: amplitudes and noise (a share) in units of the target's variance."""
-    theta, size = problem.start(noise), math.log(problem.variance())
-    lengths = Coordinates(problem.names()).lengths
+def scaled_start(objective: RegressionObjective, noise: float = NOISE_SHARE) -> np.ndarray:
+    """theta on the scale of the data: amplitudes, and noise as a share, in units of the target's variance."""
+    theta, size = objective.start(noise), math.log(objective.variance())
+    lengths = Coordinates(objective.names()).lengths
     return theta + np.where(np.isin(np.arange(len(theta)), lengths), 0.0, size)
 
 
-def starts(problem, steep: bool) -> list[tuple[str, np.ndarray]]:
-    """Where heats begin: lengthscales on the scale of the data and several times shorter and longer. If ``steep``, the
-    short ones come with a large linear term."""
-    coordinates, found = Coordinates(problem.names()), []
-    for stretch, noise, linear in STARTS:
-        theta = coordinates.stretched(begin(problem, noise), stretch)
+def starts(objective: RegressionObjective, steep: bool) -> list[Start]:
+    """Lengthscales on the scale of the data, and several times shorter and longer. If ``steep``, the short ones come
+    with a large linear term."""
+    coordinates, found = Coordinates(objective.names()), []
+    for factor, noise, linear in START_FACTORS:
+        theta = coordinates.stretched(scaled_start(objective, noise), factor)
         if coordinates.linear is not None:
-            theta[coordinates.linear] += math.log(STEEP if steep and stretch < 1 else linear)
-        found.append((f"lengthscales x {stretch:.2g}, noise {noise:g}", theta))
+            theta[coordinates.linear] += math.log(STEEP_LINEAR_FACTOR if steep and factor < 1 else linear)
+        found.append(Start(f"lengthscales x {factor:.2g}, noise {noise:g}", theta))
     return found
 
 
-def random_starts(problem, member: Member, count: int, rng) -> list[tuple[str, np.ndarray]]:
-    """And some drawn at random: lengthscales up to ten times shorter or longer, one by one."""
-    coordinates, found = Coordinates(problem.names()), []
+def random_starts(objective: RegressionObjective, member: Member, count: int, rng: np.random.Generator) -> list[Start]:
+    """Lengthscales up to ten times shorter or longer, drawn one by one."""
+    coordinates, found = Coordinates(objective.names()), []
     for i in range(count):
-        theta, size = begin(problem, math.exp(rng.uniform(math.log(1e-4), 0.0))), len(coordinates.lengths)
-        stretches = rng.uniform(-math.log(10), math.log(10), size if member.each else 1)
-        theta[coordinates.lengths] -= 2 * stretches
-        found.append((f"drawn {i + 1}", theta))
+        noise = math.exp(rng.uniform(math.log(1e-4), 0.0))
+        theta, size = scaled_start(objective, noise), len(coordinates.lengths)
+        log_factors = rng.uniform(-math.log(10), math.log(10), size if member.each else 1)
+        theta[coordinates.lengths] -= 2 * log_factors
+        found.append(Start(f"drawn {i + 1}", theta))
     return found
 
 
-def loosened(problem, theta) -> np.ndarray | None:
-    """``theta`` with lengthscales and noise moved back to where the evidence has a slope; None if they are there.
-
-    On few rows an input may be of no use. An infinite lengthscale is a plateau, from which more rows do not lead back.
-    """
-    lengths, scaled = Coordinates(problem.names()).lengths, begin(problem)
-    noisy = problem.loosened(theta)
-    free = theta.copy() if noisy is None else noisy
-    free[lengths] = np.maximum(free[lengths], scaled[lengths] - 2 * math.log(5.0))
-    return None if np.abs(free - theta).max() < 0.5 else free
+# -- learning the default kernel -----------------------------------------------------------------------------------
 
 
-class Contest:
-    """The members of the family on some rows (None: all) of a ``problem`` whose kernel is standard, with one theta1 for
+class LearnedDefault(NamedTuple):
+    """The objective with the kernel chosen, what was learned in its coordinates, and the choice; None if no member of
+    the family had an evidence at any start."""
+
+    objective: RegressionObjective
+    learned: Learned
+    choice: Choice | None
+
+
+class MemberObjective(RegressionObjective):
+    """Evidence of one member of the family, in the coordinates of all: a standard kernel with one theta1 for each
+    input, moved in the member's directions. ``chosen`` is the result of the comparison."""
+
+    def __init__(self, objective: RegressionObjective, chosen: Tried, drawn: Sequence[Start]) -> None:
+        kernel = evolve(objective.kernel, nu=np.float64(chosen.member.nu))
+        super().__init__(
+            kernel, objective.X, objective.target, objective.noise, objective.solver, objective.unknown,
+            objective.use_priors,
+        )  # fmt: skip
+        self.coordinates, self.chosen, self._drawn = Coordinates(self.names()), chosen, drawn
+        self.weak = WeakPrior.of(self)
+        self._both = product_of_priors(self.weak, objective.prior())
+
+    def prior(self) -> LogDensity | None:
+        return self._both
+
+    def directions(self) -> np.ndarray:
+        return self.coordinates.directions(self.chosen.member)
+
+    def starts(self) -> list[Start]:
+        found = [self._of_choice(), *starts(self, steep=True), *self._drawn]
+        if self.chosen.member.linear:
+            return found
+        return [Start(name, self.coordinates.without_linear(theta)) for name, theta in found]
+
+    def late_start(self, rows: int) -> Start | None:
+        return self._of_choice() if rows == self.chosen.rows else None
+
+    def _of_choice(self) -> Start:
+        return Start("the choice of the kernel", self.chosen.theta)
+
+    def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
+        """On few rows an input may be irrelevant: its lengthscale is infinite, and more rows do not lead back."""
+        lengths, scaled = self.coordinates.lengths, scaled_start(self)
+        noisy = super().off_plateau(theta)
+        free = theta.copy() if noisy is None else noisy
+        free[lengths] = np.maximum(free[lengths], scaled[lengths] - 2 * math.log(PLATEAU_FACTOR))
+        return None if np.abs(free - theta).max() < MIN_PLATEAU_MOVE else free
+
+
+def learn_default(
+    objective: RegressionObjective, settings: Settings, seed: int, journal: Journal | None = None
+) -> LearnedDefault:
+    """Choose a member of the family on the rows where learning starts, then learn its parameters."""
+    first, *later = search_stages(objective.n)
+    order = generator(seed).permutation(objective.n)
+    rows, *more = [None if m == objective.n else np.sort(order[:m]) for m in (first, *later[:1])]
+    journal = journal or Journal()
+    choice = choose(objective, rows, more, Progress(shown=settings.progress), journal)
+    if not choice.tried:
+        return LearnedDefault(objective, learn_regression(objective, settings, seed, journal), None)
+    chosen = choice.tried[0]
+    count = DRAWN_STARTS if first <= MAX_ROWS_TO_DRAW else 0
+    member = MemberObjective(objective, chosen, random_starts(objective, chosen.member, count, generator(seed)))
+    if choice.interrupted:
+        found = Optimum(chosen.log_evidence, chosen.theta, "interrupted", converged=False)
+        learned = Learned([found], [], choice.evaluations, interrupted=True)
+    else:
+        learned = learn_regression(member, settings, seed, journal)
+        learned = dataclasses.replace(learned, evaluations=learned.evaluations + choice.evaluations)
+    # Values are reported without the weak prior, which an interrupted choice left out already.
+    weak = None if choice.interrupted else member.weak
+    kernel, kept = _simplified(member)
+    value = lambda value, theta: value if weak is None else value - weak(theta)[0]
+    return LearnedDefault(member.with_kernel(kernel), learned.mapped(lambda theta: theta[kept], value), choice)
+
+
+def _simplified(objective: MemberObjective) -> tuple[Kernel, np.ndarray]:
+    """The member's own kernel, with one theta1 where lengthscales are one and no theta3 where there is no linear term;
+    and a mask of the coordinates that remain."""
+    coordinates, kernel, member = objective.coordinates, objective.kernel, objective.chosen.member
+    assert isinstance(kernel, Standard)
+    kept = np.ones(coordinates.size, bool)
+    if not member.each:
+        kept[coordinates.lengths[1:]] = False
+        kernel = evolve(kernel, theta1=kernel.theta1[0])
+    if not member.linear and coordinates.linear is not None:
+        kept[coordinates.linear] = False
+        kernel = evolve(kernel, theta3=np.float64(0.0))
+    return kernel, kept
+
+
+# -- comparing members ---------------------------------------------------------------------------------------------
+
+
+class Comparison:
+    """Members of the family on some rows (None: all) of an ``objective`` whose kernel is standard, with one theta1 for
     each input."""
 
-    def __init__(self, problem, rows, progress: Progress | None = None, prior: Callable | None = None):
-        self.problem, self.rows = problem, rows
-        self.coordinates = Coordinates(problem.names())
-        self.m = problem.n if rows is None else len(rows)
+    def __init__(
+        self,
+        objective: RegressionObjective,
+        rows: np.ndarray | None,
+        progress: Progress | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.objective, self.rows = objective, rows
+        self.coordinates = Coordinates(objective.names())
+        self.m = objective.n if rows is None else len(rows)
         self.tried: dict[Member, Tried] = {}
-        self.prior = together(WeakPrior.of(problem), prior)
+        self.prior = product_of_priors(WeakPrior.of(objective), objective.prior())
+        self.thetas = np.stack([theta for _, theta in starts(objective, steep=False)])
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
-        self._objectives: dict[float, Objective] = {}
-        self.thetas = np.stack([theta for _, theta in starts(problem, steep=False)])
-        self._box = self.thetas.min(axis=0) - REACH, self.thetas.max(axis=0) + REACH
+        self._journal = journal or Journal()
+        self._surfaces: dict[float, tuple[Evidence, Surface]] = {}
+        self._box = self.thetas.min(axis=0) - MAX_LOG_CHANGE, self.thetas.max(axis=0) + MAX_LOG_CHANGE
         if self.coordinates.linear is not None:
-            self._box[0][self.coordinates.linear] += OFF
-        self._amplitude = problem.profiled() if self.prior is None else None
-        if self._amplitude is None:
-            self._box = np.maximum(self._box[0], problem.floor()), self._box[1]
+            self._box[0][self.coordinates.linear] += OFF_LOG_RATIO
+        self._profiled = objective.profiled() if self.prior is None else None
+        if self._profiled is None:
+            self._box = np.maximum(self._box[0], objective.floor()), self._box[1]
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._stack.callback(self._progress.close)
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
+        self._journal.flush()
 
     @property
     def evaluations(self) -> int:
-        return sum(objective.evaluations for objective in self._objectives.values())
+        return sum(surface.evaluations for _, surface in self._surfaces.values())
 
-    def objective(self, nu: float) -> Objective:
-        if nu not in self._objectives:
-            problem = self.problem.replaced(evolve(self.problem.kernel, nu=np.float64(nu)))
-            evidence = self._stack.enter_context(problem(self.rows))
-            self._objectives[nu] = Objective(evidence, self._box, self._amplitude, self.prior, self._watch)
-        return self._objectives[nu]
+    def surface(self, nu: float) -> Surface:
+        return self._evidence_and_surface(nu)[1]
 
-    def _watch(self, objective):
-        done = f"{self.m:,} of {self.problem.n:,} rows, {len(self.tried)} done"
+    def _evidence_and_surface(self, nu: float) -> tuple[Evidence, Surface]:
+        if nu not in self._surfaces:
+            objective = self.objective.with_kernel(evolve(self.objective.kernel, nu=np.float64(nu)))
+            evidence = self._stack.enter_context(objective.criterion(self.rows))
+            log = self._journal.log(f"nu {nu}, {rows_name(self.m, self.rows)}")
+            surface = Surface(evidence, self._box, self._profiled, self.prior, self._watch, log)
+            self._surfaces[nu] = evidence, surface
+        return self._surfaces[nu]
+
+    def _watch(self, surface: Surface) -> None:
+        done = f"{self.m:,} of {self.objective.n:,} rows, {len(self.tried)} done"
         self._progress(f"choosing the kernel on {done}")
 
-    def settle(self, member: Member, origins, keep: int = 1, enough: float = ENOUGH) -> Tried | None:
-        """At the highest maximum reached from the best of these places after a few iterations."""
-        objective, span = self.objective(member.nu), self.coordinates.span(member)
-        origins = [theta if member.linear else self.coordinates.without_linear(theta) for theta in origins]
-        origins = [theta for theta in origins if objective.at(theta) is not None]
-        if not origins:
+    def maximise(
+        self, member: Member, thetas: Iterable[np.ndarray], keep: int = 1, min_gain: float = MIN_GAIN
+    ) -> Tried | None:
+        """The member at the highest maximum reached from the best of these places after a few iterations."""
+        (evidence, surface), directions = self._evidence_and_surface(member.nu), self.coordinates.directions(member)
+        thetas = [theta if member.linear else self.coordinates.without_linear(theta) for theta in thetas]
+        candidates = [Candidate("", theta) for theta in thetas if surface.at(theta) is not None]
+        if not candidates:
             return None
-        if len(origins) > keep:
-            run = [climb(objective, theta, "", "lbfgs", span, None, HEAT, ENOUGH) for theta in origins]
-            origins = [o.theta for o in sorted(run, key=lambda optimum: -optimum.value)[:keep]]
-        climbs = [climb(objective, theta, "", "lbfgs", span, None, ITERATIONS, enough) for theta in origins]
-        found = max(climbs, key=lambda optimum: optimum.value)
-        score = objective.evidence.score(np.clip(found.theta, *objective.box))
-        evidence = found.value - (0.0 if self.prior is None else self.prior(found.theta)[0])
-        penalised = score * (1 + PRICE * span.shape[1] / self.m)
-        self.tried[member] = Tried(member, evidence, penalised, found.theta, self.m)
+        if len(candidates) > keep:
+            screened = [climb(surface, each, directions, SCREENING_ITERATIONS, MIN_GAIN) for each in candidates]
+            screened.sort(key=lambda optimum: -optimum.value)
+            candidates = [Candidate("", optimum.theta) for optimum in screened[:keep]]
+        climbs = [climb(surface, each, directions, MAX_ITERATIONS, min_gain) for each in candidates]
+        best = max(climbs, key=lambda optimum: optimum.value)
+        score = evidence.score(np.clip(best.theta, *surface.box))
+        log_evidence = best.value - (0.0 if self.prior is None else self.prior(best.theta)[0])
+        penalised = score * (1 + PARAMETER_COST * directions.shape[1] / self.m)
+        self.tried[member] = Tried(member, log_evidence, penalised, best.theta, self.m)
         return self.tried[member]
 
-    def follow(self, own: Tried):
-        """Settle once more, from where the member with the highest evidence ended: if that is higher than where this
+    def maximise_from_leader(self, own: Tried) -> None:
+        """Maximise once more, from where the member with the highest evidence ended: if that is higher than where this
         one ended, or if its own evidence is so much lower that the smoothness cannot be the reason."""
         here = self.tried.get(own.member)
         if here is None:
@@ -303,18 +407,18 @@ class Contest:
             theta[self.coordinates.linear] = own.theta[self.coordinates.linear]
         elif not own.member.linear:
             theta = self.coordinates.without_linear(theta)
-        there = self.objective(own.member.nu).at(theta, gradient=False)
+        there = self.surface(own.member.nu).at(theta, gradient=False)
         if leader is here or there is None:
             return
-        if there[0] > here.log_evidence or leader.log_evidence > here.log_evidence + APART:
-            again = self.settle(own.member, [theta], enough=NEARLY)
+        if there.value > here.log_evidence or leader.log_evidence > here.log_evidence + MAX_EVIDENCE_GAP:
+            again = self.maximise(own.member, [theta], min_gain=MIN_GAIN_AGAIN)
             if again is None or again.log_evidence < here.log_evidence:
                 self.tried[own.member] = here
 
-    def by_evidence(self, member: Member, thetas) -> list[np.ndarray]:
+    def by_evidence(self, member: Member, thetas: Sequence[np.ndarray] | np.ndarray) -> list[np.ndarray]:
         """Those where the member has the highest evidence first."""
-        values = [self.objective(member.nu).at(theta, gradient=False) for theta in thetas]
-        order = np.argsort([math.inf if value is None else -value[0] for value in values])
+        points = [self.surface(member.nu).at(theta, gradient=False) for theta in thetas]
+        order = np.argsort([math.inf if point is None else -point.value for point in points])
         return [thetas[i] for i in order]
 
     def ranked(self) -> list[Tried]:
@@ -322,60 +426,66 @@ class Contest:
         return sorted(self.tried.values(), key=lambda tried: -tried.score)
 
 
-def choose(problem, rows, later=(), progress: Progress | None = None, prior: Callable | None = None) -> Choice:
-    """The member of the family for a ``problem``, by these rows (None: all).
+def choose(
+    objective: RegressionObjective,
+    rows: np.ndarray | None,
+    later: Iterable[np.ndarray | None] = (),
+    progress: Progress | None = None,
+    journal: Journal | None = None,
+) -> Choice:
+    """The member of the family for an ``objective``, by these rows (None: all).
 
     One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term and once
     more the lengthscales, at the best of these. Some 40 to 120 evaluations. The best few are then compared again on
-    each set of rows in ``later`` (None stands for all rows). ``prior(theta)`` is that of the model.
+    each set of rows in ``later`` (None: all rows).
     """
     interrupted, evaluations = False, 0
-    with Contest(problem, rows, progress, prior) as contest:
-        lengths, tried = contest.coordinates.lengths, contest.tried
-        linear = contest.coordinates.linear is not None and contest.m >= FEW_ROWS
-        one, each = Member(FIRST, linear, False), Member(FIRST, linear, True)
+    with Comparison(objective, rows, progress, journal) as comparison:
+        lengths, tried = comparison.coordinates.lengths, comparison.tried
+        linear = comparison.coordinates.linear is not None and comparison.m >= MIN_ROWS_FOR_LINEAR
+        one, each = Member(FIRST_SMOOTHNESS, linear, False), Member(FIRST_SMOOTHNESS, linear, True)
         try:
-            many = len(lengths) > 1 and problem.n >= ROWS_PER_LENGTHSCALE * len(lengths)
-            contest.settle(one, contest.by_evidence(one, contest.thetas)[: 1 if many else 2], keep=2)
+            many = len(lengths) > 1 and objective.n >= MIN_ROWS_PER_LENGTHSCALE * len(lengths)
+            comparison.maximise(one, comparison.by_evidence(one, comparison.thetas)[: 1 if many else 2], keep=2)
             if many:
-                contest.settle(each, [*contest.thetas[:3], *(t.theta for t in tried.values())])
+                comparison.maximise(each, [*comparison.thetas[:3], *(t.theta for t in tried.values())])
             if not tried:
-                return Choice([], contest.m, contest.evaluations)
-            first = contest.ranked()[0]
+                return Choice([], comparison.m, comparison.evaluations)
+            first = comparison.ranked()[0]
             for nu in SMOOTHNESSES:
-                if nu != FIRST:
-                    contest.settle(first.member._replace(nu=nu), [first.theta])
-            ranked = [found for found in contest.ranked() if found.member.each == first.member.each]
-            best, rival = ranked[0], one if first.member.each else each
+                if nu != FIRST_SMOOTHNESS:
+                    comparison.maximise(first.member._replace(nu=nu), [first.theta])
+            ranked = [found for found in comparison.ranked() if found.member.each == first.member.each]
+            best, other_kind = ranked[0], one if first.member.each else each
             if linear:
                 plain = best.member._replace(linear=False)
-                origins = [contest.coordinates.without_linear(best.theta),
-                           contest.coordinates.nearly_linear(best.theta, contest.thetas[0])]  # fmt: skip
-                contest.settle(plain, contest.by_evidence(plain, origins)[:1])
+                thetas = [comparison.coordinates.without_linear(best.theta),
+                          comparison.coordinates.nearly_linear(best.theta, comparison.thetas[0])]  # fmt: skip
+                comparison.maximise(plain, comparison.by_evidence(plain, thetas)[:1])
             other = best.member._replace(each=not best.member.each)
-            if other not in tried and rival in tried:
-                contest.settle(other, [tried[rival].theta])
+            if other not in tried and other_kind in tried:
+                comparison.maximise(other, [tried[other_kind].theta])
         except KeyboardInterrupt:  # what was tried until then
             if not tried:
                 raise
             interrupted = True
-        ranked, m, evaluations = contest.ranked(), contest.m, contest.evaluations
+        ranked, m, evaluations = comparison.ranked(), comparison.m, comparison.evaluations
     for rows in later:
         if interrupted:
             break
-        with Contest(problem, rows, progress, prior) as contest:
+        with Comparison(objective, rows, progress, journal) as comparison:
             try:
                 finalists = _finalists(ranked)
                 for found in finalists:
-                    contest.settle(found.member, [found.theta], enough=NEARLY)
+                    comparison.maximise(found.member, [found.theta], min_gain=MIN_GAIN_AGAIN)
                 for found in finalists:  # more rows may have led one of them to another optimum
-                    contest.follow(found)
+                    comparison.maximise_from_leader(found)
             except KeyboardInterrupt:
                 interrupted = True
             else:
-                others = [found for found in ranked if found.member not in contest.tried]
-                ranked, m = contest.ranked() + others, contest.m
-            evaluations += contest.evaluations
+                others = [found for found in ranked if found.member not in comparison.tried]
+                ranked, m = comparison.ranked() + others, comparison.m
+            evaluations += comparison.evaluations
     return Choice(ranked, m, evaluations, interrupted)
 
 
@@ -384,26 +494,9 @@ def _finalists(ranked: list[Tried]) -> list[Tried]:
     functions, and afford a lengthscale for each input. None that is far behind."""
     best = ranked[0]
     smoothnesses: dict[float, Tried] = {}  # the best with each
-    near = [found for found in ranked if found.score > best.score * (1 + MARGIN)]
+    near = [found for found in ranked if found.score > best.score * (1 + MAX_SCORE_LAG)]
     for found in near:
         if found.member.each == best.member.each:
             smoothnesses.setdefault(found.member.nu, found)
     others = [found for found in near if found.member.each != best.member.each]
     return [*smoothnesses.values(), *others[:1]]
-
-
-def simplified(problem, member: Member, learned):
-    """The problem with the member's own kernel, one theta1 where lengthscales are one and no theta3 where there is no
-    linear term, and what was learned in its coordinates."""
-    coordinates, kernel = Coordinates(problem.names()), problem.kernel
-    kept = np.ones(coordinates.size, bool)
-    if not member.each:
-        kept[coordinates.lengths[1:]] = False
-        kernel = evolve(kernel, theta1=kernel.theta1[0])
-    if not member.linear and coordinates.linear is not None:
-        kept[coordinates.linear] = False
-        kernel = evolve(kernel, theta3=np.float64(0.0))
-    for optimum in learned.optima:
-        optimum.theta = optimum.theta[kept]
-    learned.history = [step._replace(theta=step.theta[kept]) for step in learned.history]
-    return problem.replaced(kernel), learned

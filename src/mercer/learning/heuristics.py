@@ -1,25 +1,34 @@
-"""Where learning begins: parameters on the scale of the data, and what is known of a kernel's amplitude."""
+"""Kernels to start learning from, on the scale of the data, and what is known about a kernel's amplitude."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
-from mercer.core.inputs import as_matrix, count_rows, select_columns, take_rows
+from mercer.core.inputs import Inputs, as_matrix, count_rows, select_columns, take_rows
 from mercer.core.parameters import children_of, evolve, evolve_at
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Linear, Polynomial, Standard, White
 from mercer.kernels.algebra import Power, Product, Scale, Sum
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import Modulate, On, Warp
 
-NOISES = (0.1, 0.003)  # shares of the variance of y where the noise may begin
-CANCELLING = (1e4, 1e8, 1e12)
-STRETCHES = (1.0, 1 / 3, 3.0, 0.1)  # of the lengthscales
-FAR = 5.0  # spreads of an input from zero, beyond which a line through zero is hardly a line
-ENOUGH_ROWS = 200  # to tell how much a function varies
+NOISE_SHARES = (0.1, 0.003)  # of the variance of y, where the noise starts
+CANCELLATION_FACTORS = (1e4, 1e8, 1e12)  # on the variance of terms that cancel each other
+LENGTH_FACTORS = (1.0, 1 / 3, 3.0, 0.1)  # on the lengthscales
+MAX_SPREADS_FROM_ZERO = 5.0  # of an input: beyond it a line through zero is hardly a line
+MAX_VARIATION_ROWS = 200  # enough to tell how much a function varies
+CONSTANT_SPREAD = 1e-14  # of the size of a column: below it the column is constant to rounding
+
+Place = tuple[tuple[Any, ...], str]  # of a parameter in a kernel: path and field
 
 
-def standard_kernel(X, one_each: bool = True, constant: bool = True) -> Standard:
+# -- kernels on the scale of the data ------------------------------------------------------------------------------
+
+
+def standard_kernel(X: Inputs, one_each: bool = True, constant: bool = True) -> Standard:
     """The standard kernel (PRML 6.72) on inputs centred and scaled to unit spread, so that its thetas compare; with one
     lengthscale for each input (ARD), or one for all; with its constant, or without."""
     X = as_matrix(X)
@@ -29,78 +38,94 @@ def standard_kernel(X, one_each: bool = True, constant: bool = True) -> Standard
     return Standard(1.0, theta1, 0.1 if constant else 0.0, 0.1 / d, shift=shift, scale=scale)
 
 
-def radial_kernel(X, stretch: float = 1.0, weights=None) -> RBF:
-    """A Gaussian with lengthscales ``stretch`` sqrt(d) times the spread of each input: typical rows are one apart."""
+def radial_kernel(X: Inputs, factor: float = 1.0, weights: np.ndarray | None = None) -> RBF:
+    """Gaussian kernel with lengthscales ``factor`` sqrt(d) times the spread of each input: typical rows are one
+    apart."""
     X = as_matrix(X)
-    return RBF(stretch * np.sqrt(X.shape[1]) * centre_and_spread(X, weights)[1])
+    return RBF(factor * np.sqrt(X.shape[1]) * centre_and_spread(X, weights)[1])
 
 
-def centre_and_spread(X, weights=None):
-    """Mean and standard deviation of each column; one where a column is constant to rounding."""
+def centre_and_spread(X: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column, the latter one where a column is constant to rounding."""
     size = np.maximum(np.abs(X).max(axis=0), np.finfo(float).tiny)  # squares of large values would overflow
     shift = np.average(X / size, axis=0, weights=weights) * size
     spread = np.sqrt(np.average((X / size - shift / size) ** 2, axis=0, weights=weights)) * size
-    constant = spread <= 1e-14 * np.maximum(size, np.abs(shift))
+    constant = spread <= CONSTANT_SPREAD * np.maximum(size, np.abs(shift))
     return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
 
 
-def middle_spread(X, spread) -> np.ndarray:
-    """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few wild
-    values do not tell the scale of the others."""
+def middle_spread(X: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few outliers
+    do not tell the scale of the others."""
     quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
-    middle = (three_quarters - quarter) / 1.349  # of a Gaussian, its standard deviation
+    middle = (three_quarters - quarter) / 1.349  # the standard deviation of a Gaussian
     return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)
 
 
-def starts(kernel: Kernel, X, variance: float = 1.0, centred: bool = False) -> list[Kernel]:
-    """Kernels to begin from: as it came, and with lengthscales left at their default, or amplitudes, brought to the
-    scale of the data; ``variance`` is the target's. ``centred``: whether the mean is unknown, so that of every term
-    only what varies over the rows counts."""
-    stretched = [_scaled(kernel, X, stretch) for stretch in STRETCHES]
-    unique: list[Kernel] = []
-    in_size = [
-        sized(candidate, X, variance, centred) for candidate in (kernel, *(stretched if centred else stretched[:1]))
+def starting_kernels(kernel: Kernel, X: Inputs, variance: float = 1.0, centred: bool = False) -> list[Kernel]:
+    """The kernel as given, and with default lengthscales, or amplitudes, brought to the scale of the data; ``variance``
+    is the target's. ``centred``: whether the mean is unknown, so that of every term only what varies over the rows
+    counts. X may be prepared: a `Gram`."""
+    stretched = [_with_lengthscales(kernel, gram.raw(X), factor) for factor in LENGTH_FACTORS]
+    rescaled = [
+        scaled_to_variance(candidate, X, variance, centred)
+        for candidate in (kernel, *(stretched if centred else stretched[:1]))
     ]
     if not kernel.stationary and getattr(kernel, "shift", None) is None and not centred:
         # Terms that grow with the inputs cancel each other far from zero: y = w0 + w1 x with x in the thousands.
-        in_size += [sized(kernel, X, variance * factor) for factor in CANCELLING]
-    for candidate in [kernel, *stretched, *in_size]:
+        rescaled += [scaled_to_variance(kernel, X, variance * factor) for factor in CANCELLATION_FACTORS]
+    unique: list[Kernel] = []
+    for candidate in [kernel, *stretched, *rescaled]:
         if candidate not in unique:
             unique.append(candidate)
     return unique
 
 
-def _scaled(node, X, stretch):
-    """A copy whose lengthscales left at 1 are ``stretch`` times the spread of the inputs, and sqrt(d) for d of them."""
-    if isinstance(node, On):
+def _with_lengthscales(kernel: Kernel, X: Inputs, factor: float) -> Kernel:
+    """A copy whose lengthscales left at 1 are ``factor`` times the spread of the inputs, and sqrt(d) for d of them."""
+    if isinstance(kernel, On):
         try:
-            X = select_columns(X, node.selection)
+            X = select_columns(X, kernel.selection)
         except DataError:
-            return node
-    if isinstance(node, Warp):
-        return node  # what its inner kernel sees is not X
-    if isinstance(node, Standard) and "theta1" not in node.fixed:
-        if node.shift is not None:  # made by `standard_kernel`: its inputs have unit spread
-            return evolve(node, theta1=node.theta1 / stretch**2)
-        if np.all(np.asarray(node.theta1) == 1.0):
-            lengths = _lengths(X, np.shape(node.theta1), stretch)
-            return node if lengths is None else evolve(node, theta1=1 / lengths**2)
-    if isinstance(node, Isotropic) and "lengthscale" not in node.fixed and np.all(np.asarray(node.lengthscale) == 1.0):
-        lengths = _lengths(X, np.shape(node.lengthscale), stretch)
-        return node if lengths is None else evolve(node, lengthscale=lengths)
-    for path, child in children_of(node):
+            return kernel
+    if isinstance(kernel, Warp):
+        return kernel  # what its inner kernel sees is not X
+    if isinstance(kernel, Standard) and "theta1" not in kernel.fixed:
+        if kernel.shift is not None:  # made by `standard_kernel`: its inputs have unit spread
+            return evolve(kernel, theta1=kernel.theta1 / factor**2)
+        if np.all(np.asarray(kernel.theta1) == 1.0):
+            lengths = _lengthscales(X, np.shape(kernel.theta1), factor)
+            return kernel if lengths is None else evolve(kernel, theta1=1 / lengths**2)
+    movable = "lengthscale" not in kernel.fixed
+    if isinstance(kernel, Isotropic) and movable and np.all(np.asarray(kernel.lengthscale) == 1.0):
+        lengths = _lengthscales(X, np.shape(kernel.lengthscale), factor)
+        return kernel if lengths is None else evolve(kernel, lengthscale=lengths)
+    for path, child in children_of(kernel):
         if isinstance(child, Kernel):
-            node = evolve_at(node, path, **vars(_scaled(child, X, stretch)))
-    return node
+            kernel = evolve_at(kernel, path, **vars(_with_lengthscales(child, X, factor)))
+    return kernel
 
 
-def sized(kernel, X, variance, centred: bool = False):
-    """A copy in which every term of a sum has the target's variance, as far as its amplitude may move; ``centred``, the
+def _lengthscales(X: Inputs, shape: tuple[int, ...], factor: float) -> np.ndarray | np.float64 | None:
+    """Of this shape, on the scale of the inputs; None where these are no matrix, or of another number of columns."""
+    try:
+        X = as_matrix(X)
+    except DataError:
+        return None
+    d = X.shape[1]
+    spread = centre_and_spread(X)[1] * np.sqrt(d) * factor
+    if shape == ():
+        return np.float64(np.sqrt(np.mean((spread / spread.max()) ** 2)) * spread.max())
+    return spread if shape == (d,) else None
+
+
+def scaled_to_variance(kernel: Kernel, X: Inputs, variance: float, centred: bool = False) -> Kernel:
+    """A copy in which every term of a sum has this ``variance``, as far as its amplitude may move; if ``centred``, the
     variance around its mean over the rows."""
-    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
+    parts: Sequence[Kernel] = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     found = []
     for part in parts:
-        places = amplitudes(part)
+        places = amplitude_places(part)
         inverse = isinstance(part, FeatureMap) and "alpha" not in part.fixed
         if not places and not inverse:
             found.append(part)
@@ -111,10 +136,10 @@ def sized(kernel, X, variance, centred: bool = False):
             return kernel
         if not np.isfinite(size) or size <= 0:
             return kernel
-        if inverse:
+        if isinstance(part, FeatureMap) and inverse:
             part = evolve(part, alpha=part.alpha * size)
         for path, field in places or ():
-            node = part
+            node: Any = part
             for name, index in path:
                 node = getattr(node, name) if index is None else getattr(node, name)[index]
             part = evolve_at(part, path, **{field: getattr(node, field) / size})
@@ -122,50 +147,41 @@ def sized(kernel, X, variance, centred: bool = False):
     return evolve(kernel, parts=tuple(found)) if isinstance(kernel, Sum) else found[0]
 
 
-def _variation(kernel, X) -> float:
-    """The expected variance, over the rows, of a function drawn from the process: (tr K - 1^T K 1 / n) / n. On some of
-    the rows, if there are many; a constant, which does not vary, counts by its size."""
+def _variation(kernel: Kernel, X: Inputs) -> float:
+    """Expected variance over the rows of a function drawn from the process: (tr K - 1^T K 1 / n) / n. On some of the
+    rows, if there are many; a constant, which does not vary, counts by its size."""
     n = count_rows(X)
-    X = X if n <= ENOUGH_ROWS else take_rows(X, np.linspace(0, n - 1, ENOUGH_ROWS).astype(int))
-    K = gram.within(kernel, X)
+    few = n <= MAX_VARIATION_ROWS
+    K = gram.within(kernel, X if few else take_rows(X, np.linspace(0, n - 1, MAX_VARIATION_ROWS).astype(int)))
     size = float(np.mean(np.diag(K)))
     varies = size - float(K.mean())
     return varies if varies > 1e-9 * size else size
 
 
-def largest(kernel, X, variance):
-    """A copy in which every term has this ``variance``; those of a `Standard` kernel one by one."""
+def terms_scaled_to_variance(kernel: Kernel, X: Inputs, variance: float) -> Kernel:
+    """As `scaled_to_variance`, with the terms of a `Standard` kernel one by one."""
     if isinstance(kernel, Sum):
-        return evolve(kernel, parts=tuple(largest(part, X, variance) for part in kernel.parts))
+        return evolve(kernel, parts=tuple(terms_scaled_to_variance(part, X, variance) for part in kernel.parts))
     if not isinstance(kernel, Standard):
-        return sized(kernel, X, variance)
+        return scaled_to_variance(kernel, X, variance)
     alone = {"theta0": (1.0, 0.0, 0.0), "theta2": (0.0, 1.0, 0.0), "theta3": (0.0, 0.0, 1.0)}
     terms = {name: evolve(kernel, theta0=a, theta2=b, theta3=c) for name, (a, b, c) in alone.items()}
     sizes = {name: float(np.mean(gram.diagonal(term, X))) for name, term in terms.items() if name not in kernel.fixed}
     return evolve(kernel, **{name: variance / size for name, size in sizes.items() if size > 0})
 
 
-def _lengths(X, shape, stretch):
-    try:
-        X = as_matrix(X)
-    except DataError:
-        return None
-    d = X.shape[1]
-    spread = centre_and_spread(X)[1] * np.sqrt(d) * stretch
-    if shape == ():
-        return np.float64(np.sqrt(np.mean((spread / spread.max()) ** 2)) * spread.max())
-    return spread if shape == (d,) else None
+# -- lines through zero --------------------------------------------------------------------------------------------
 
 
-def through_zero(kernel: Kernel, X, unknown: bool) -> list[Kernel]:
-    """Dot products without a constant beside them, on inputs many spreads from zero: lines through a far away x = 0.
+def through_zero(kernel: Kernel, X: Inputs, unknown: bool) -> list[Kernel]:
+    """Dot products without a constant beside them, on inputs many spreads from zero: lines through a far-away x = 0.
 
     ``unknown``: whether the mean of the target is unknown, which is a constant beside every term.
     """
     if isinstance(kernel, Sum):
         unknown = unknown or any(isinstance(_unscaled(part), Constant) for part in kernel.parts)
         return [found for part in kernel.parts for found in through_zero(part, X, unknown)]
-    if isinstance(kernel, Product):  # what multiplies it takes no constant along
+    if isinstance(kernel, Product):  # its factors take no constant along
         return [found for part in kernel.parts for found in through_zero(part, X, False)]
     if isinstance(kernel, Scale):
         return through_zero(kernel.inner, X, unknown)
@@ -181,7 +197,7 @@ def through_zero(kernel: Kernel, X, unknown: bool) -> list[Kernel]:
             X = as_matrix(X)
             shift, spread = centre_and_spread(X)
             varies = np.ptp(X, axis=0) > 0
-            return [kernel] if np.any(varies & (np.abs(shift) > FAR * spread)) else []
+            return [kernel] if np.any(varies & (np.abs(shift) > MAX_SPREADS_FROM_ZERO * spread)) else []
     except DataError:
         pass
     return []
@@ -191,19 +207,23 @@ def _unscaled(kernel: Kernel) -> Kernel:
     return _unscaled(kernel.inner) if isinstance(kernel, Scale) else kernel
 
 
-def amplitude(kernel: Kernel, layout: Layout) -> np.ndarray | None:
-    """Which coordinates, moved together, multiply the kernel; None if they do not reach all of it, or may not move."""
-    places, moving = amplitudes(kernel), {(p.path, p.field) for p in layout.places}
+# -- amplitudes ----------------------------------------------------------------------------------------------------
+
+
+def amplitude_mask(kernel: Kernel, layout: Layout) -> np.ndarray | None:
+    """Mask of the coordinates that, shifted together, multiply the kernel; None if they do not reach all of it, or may
+    not move."""
+    places, moving = amplitude_places(kernel), {(p.path, p.field) for p in layout.places}
     if places is None or not places <= moving:
         return None
     mask = [np.full(len(p.entries), (p.path, p.field) in places) for p in layout.places]
     return np.concatenate([np.zeros(0, bool), *mask])
 
 
-def amplitudes(kernel: Kernel) -> set[tuple] | None:
-    """Places (path, field) of parameters that, all multiplied by c, multiply the kernel by c; None if there are none.
+def amplitude_places(kernel: Kernel) -> set[Place] | None:
+    """Parameters that, all multiplied by c, multiply the kernel by c; None if there are none, or one of them is fixed.
 
-    All of them must be free to move. Along this common direction the evidence has its maximum in closed form.
+    Along this common direction the evidence has its maximum in closed form.
     """
     if isinstance(kernel, Scale | Constant | White) and "variance" not in kernel.fixed:
         return {((), "variance")}
@@ -211,15 +231,15 @@ def amplitudes(kernel: Kernel) -> set[tuple] | None:
         active = {f for f in ("theta0", "theta2", "theta3") if np.asarray(getattr(kernel, f)) != 0}
         return None if active & kernel.fixed else {((), field) for field in active}
     if isinstance(kernel, Sum):
-        found = [amplitudes(part) for part in kernel.parts]
+        found = [amplitude_places(part) for part in kernel.parts]
         if any(part is None for part in found):
             return None
         return {((("parts", i), *path), field) for i, part in enumerate(found) for path, field in part or ()}
     if isinstance(kernel, Product):
         for i, part in enumerate(kernel.parts):
-            if (found_in := amplitudes(part)) is not None:
+            if (found_in := amplitude_places(part)) is not None:
                 return {((("parts", i), *path), field) for path, field in found_in}
     if isinstance(kernel, On | Scale | Modulate | Warp):
-        found_in = amplitudes(kernel.inner)
+        found_in = amplitude_places(kernel.inner)
         return found_in and {((("inner", None), *path), field) for path, field in found_in}
     return None

@@ -1,334 +1,407 @@
-"""Maximising the evidence: several climbs, on few rows first, and the best optimum of those found.
+"""Maximisation of an objective: several climbs, on few rows first, and the best of the optima found.
 
-Fewer evaluations on all n rows come from three things. A common amplitude is never searched for: it has a closed form
-(`Evidence`, profiled). Most of the climb is on a random subset of the rows, where an evaluation costs little: several
-starts are compared there after a few iterations (a heat), and the best go on. And the curvature there, times the ratio
-of rows, tells the next stage how to step.
+Three things save evaluations on all n rows. A common amplitude is not searched for: it has a closed form (profiled
+evidence). Most of the search is on a random subset of the rows, where an evaluation costs little: there starts are
+screened by a few iterations each, and the best are continued. And the curvature on the subset, times the ratio of rows,
+tells the next stage how to step.
 """
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-import jax
 import numpy as np
 
-from mercer.core.coordinates import Layout, log_prior
 from mercer.core.errors import ParameterError
-from mercer.core.precision import double
-from mercer.learning.climb import LEFT, METHODS, Objective, Optimum, Step, climb, curvature, let_go
+from mercer.core.random import generator
+from mercer.learning.climb import (
+    CONVERGED_GAIN,
+    METHODS,
+    Candidate,
+    Optimum,
+    Step,
+    Surface,
+    climb,
+    newton_metric,
+    release,
+)
+from mercer.learning.objective import Criterion, Objective, Start
 from mercer.learning.progress import Progress
+from mercer.learning.state import Journal, State, rows_name
 from mercer.linalg.cholesky import LARGEST_JITTER, jitters
 
-REACH = 14.0  # how far a logarithm may move from where it began: a factor of a million either way
-HEAT = 6  # iterations after which starts are compared
-RIVALS = 2  # optima of a subset that are climbed on more rows
-AHEAD, MANY_AHEAD = 3, 5  # climbs that go on after a heat; more where evaluations are cheap, or climbs short
-FEW_ROWS, FEW_PARAMETERS = 200, 4
-RISE = 10.0  # times what its last two steps gained: a climb further behind the best is given up
-COARSE = 0.05  # nats: rivals are compared where less is left to gain
-CLOSE = 0.2  # nats: a coarse climb that ended this close to the best may lead above it
-SAME = 0.02  # logarithms closer than this are one place
-BEHIND = 4.0  # nats on the subset: optima further behind the best are dropped
-CURVED = 4.0  # ratio of the quadratic's fall to the true one, above which a point belongs to another optimum
-TIE = 0.5  # nats: evidence this close does not tell two optima apart
-TOLD = 0.01  # share of a score on rows left out: a smaller difference does not either
+SCREENING_ITERATIONS = 6  # after which starts are compared
+SCREENED_CLIMBS, MANY_SCREENED_CLIMBS = 3, 5  # climbs continued after screening; more where they cost little
+MAX_CHEAP_ROWS, MAX_CHEAP_PARAMETERS = 200, 4  # up to which they cost little
+CONTINUED_OPTIMA = 2  # of a subset, climbed on more rows
+RESTART_DEVIATION = 1.5  # of logarithms, around the best start
+MIN_GAIN_ON_SUBSET, MIN_GAIN_AT_LAST, MIN_GAIN_AT_ONCE = 2e-2, 1e-3, 1e-4  # nats a climb may leave: on few rows, on
+# all rows after fewer, on all rows from the beginning
+COARSE_GAIN = 0.05  # nats that the climbs behind the best one may leave
+CLOSE_NATS = 0.2  # a coarse climb that ended this close to the best may lead above it
+MAX_LAG_NATS = 4.0  # optima of a subset further behind the best are dropped
+LAG_GAIN_RATIO = 10.0  # times the gain of its last two steps: a climb further behind the best is given up
+TIE_NATS = 0.5  # values this close do not tell two optima apart
+TIE_SCORE_MARGIN = 0.01  # share of a tie score: a smaller difference does not either
+SAME_VALUE_NATS = 0.02  # optima this close in value are counted as one
+SAME_THETA = 0.02  # parameters this close are one place
+MAX_DEPTH_RATIO = 4.0  # of the fall a quadratic predicts to the true one: beyond it a point belongs to another optimum
 
 
-class Prior:
-    """ln p(theta) of the priors a kernel carries, on the natural scale, and its gradient in the optimiser's vector."""
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to search. ``n_restarts`` climbs start at random places; ``max_iterations`` limits each climb."""
 
-    def __init__(self, kernel):
-        layout = Layout.of(kernel)
-        self._program = jax.jit(jax.value_and_grad(lambda theta: log_prior(layout.placed(kernel, theta), kernel)))
+    method: str = "lbfgs"
+    n_restarts: int = 0
+    max_iterations: int = 200
+    progress: bool = False
 
-    def __call__(self, theta) -> tuple[float, np.ndarray]:
-        with double():
-            value, gradient = self._program(np.asarray(theta))
-        return float(value), np.asarray(gradient)
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {self.method!r}.")
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
 class Learned:
-    """What learning found: every optimum, the best first; every iteration; and how it went."""
+    """Result of learning: optima, the best first; iterations; evaluations made; jitter of the covariance; whether it
+    was interrupted; what `Objective.outcome` kept; and the state from which another search can go on."""
 
     optima: list[Optimum]
-    history: list[Step]
+    history: Sequence[Step]
     evaluations: int
-    jitter: float
-    interrupted: bool
+    jitter: float = 0.0
+    interrupted: bool = False
+    outcome: object = None
+    state: State | None = None
 
+    @property
+    def theta(self) -> np.ndarray:
+        """The best parameters."""
+        return self.optima[0].theta
 
-def stages(n: int) -> list[int]:
-    """Numbers of rows to climb on, one after the other: the first has at most 800, each later one four times as many.
-
-    >>> stages(300), stages(2000), stages(20000)
-    ([300], [500, 2000], [312, 1250, 5000, 20000])
-    """
-    sizes = [n]
-    while sizes[0] > 800:
-        sizes.insert(0, sizes[0] // 4)
-    return sizes
+    def mapped(
+        self, theta: Callable[[np.ndarray], np.ndarray], value: Callable[[float, np.ndarray], float]
+    ) -> "Learned":
+        """With other coordinates, and values from a value and its (former) theta."""
+        return dataclasses.replace(
+            self,
+            optima=[dataclasses.replace(o, value=value(o.value, o.theta), theta=theta(o.theta)) for o in self.optima],
+            history=[s._replace(value=value(s.value, s.theta), theta=theta(s.theta)) for s in self.history],
+        )
 
 
 def learn(
-    problem: Callable, n: int, candidates: list[tuple[str, np.ndarray]], *, amplitude=None, prior=None,
-    logarithmic=None, method: str = "lbfgs", n_restarts: int = 0, max_iterations: int = 200, rng=None,
-    progress: Progress | None = None, what: str = "evidence", grown: Callable = lambda theta, ratio: theta,
-    also: Sequence[tuple[str, np.ndarray]] = (), tolerance: float = 1.0, reach: float = REACH,
-    ceiling: np.ndarray | float = np.inf, floor: np.ndarray | float = -np.inf, sizes: Sequence[int] | None = None,
-    heats: bool = False, span=None, judge: Callable | None = None, loosened: Callable | None = None,
-    later: Mapping[int, tuple[str, np.ndarray]] | None = None,
-) -> Learned:  # fmt: skip
-    """Maximise the evidence (and prior). ``problem(rows)`` gives the `Evidence` on some rows (None: all of them).
+    objective: Objective, settings: Settings, rng: np.random.Generator | None = None, journal: Journal | None = None
+) -> Learned:
+    """Maximise an objective. Ctrl-C ends it with the best parameters found so far, if there are any.
 
-    It begins at the best of the candidates, (name, theta), at ``n_restarts`` places drawn around it, and at those in
-    ``also``; with ``heats``, at all candidates, of which the best after a few iterations go on. The next stage has
-    ``ratio`` times the rows (``sizes`` of all stages) and begins at ``grown(theta, ratio)``. ``what`` names the
-    objective in the progress line; ``tolerance`` multiplies the gain that is not worth another step. Logarithms go
-    ``reach`` far at most, and no theta above its ``ceiling`` or below its ``floor``. Parameters move along the columns
-    of ``span`` (p, k). Optima whose values tie are ordered by ``judge(theta)``, the higher the better.
-    ``loosened(theta)`` moves parameters off plateaus that few rows led to; None if none is on one. ``later`` has a
-    start for stages with so many rows.
+    ``rng`` draws the rows of each stage and the restarts. No optima: the objective has no value at any start, nor with
+    the largest jitter.
+
+    ``journal`` keeps the evaluations. ``Journal(earlier.state)`` goes on from an earlier result of the same objective,
+    settings and ``rng``, interrupted or not.
     """
-    if method not in METHODS:
-        raise ParameterError(f"optimizer must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
-    rng = np.random.default_rng(rng)
-    progress = progress or Progress(shown=False)
-    order = rng.permutation(n)
-    centre = candidates[0][1]
-    span = np.eye(len(centre)) if span is None else span
-    logarithmic = np.ones(len(centre), bool) if logarithmic is None else logarithmic
-    spread = np.where(logarithmic, reach, np.inf)
-    floor = np.broadcast_to(np.asarray(floor, dtype=float), centre.shape)
-    objectives: list[Objective] = []
-    interrupted, jitter = False, 0.0
-    best: list[Optimum] = []
+    return _Search(objective, settings, generator(None) if rng is None else rng, journal or Journal()).run()
 
-    def watch(objective):
-        value = objective.best[0]
-        steps = sum(o.evaluations for o in objectives)
-        progress(f"fitting {objective.evidence.n:,} of {n:,} rows, {what} {value:.2f}, evaluation {steps}")
 
-    sizes = list(sizes or stages(n))
-    reached: list[tuple[str, np.ndarray]] = candidates
-    metrics: list[np.ndarray | None] = []
-    counts: list[int] = []  # of climbs that came this way
-    paths: list[list[Step]] = []
-    objective = None
-    try:
-        for size in sizes:
-            first, final = size == sizes[0], size == n
-            rows = None if final else np.sort(order[:size])
-            with problem(rows) as evidence:
-                evidence.jitter = jitter
-                lowest = np.min([theta for _, theta in reached], axis=0) - spread
-                highest = np.minimum(np.max([theta for _, theta in reached], axis=0) + spread, ceiling)
-                lowest = lowest if amplitude is not None else np.maximum(lowest, floor)
-                objective = Objective(evidence, (lowest, highest), amplitude, prior, watch)
-                objectives.append(objective)
-                enough = (2e-2 if not final else 1e-3 if len(sizes) > 1 else 1e-4) * tolerance
-                enough = min(enough, LEFT) if final else enough
-                if first:
-                    there = _with_values(objective, reached, gradient=heats or len(reached) == 1)
-                    jitter, amplitude = evidence.jitter, objective.amplitude
-                    if not there:
-                        break
-                    leader = max(there, key=lambda found: found[1])
-                    reached = [(start, theta) for start, _, theta in (there if heats else [leader])]
-                    for i in range(n_restarts):
-                        away = np.where(logarithmic, rng.normal(0, 1.5, len(centre)), 0.0)
-                        reached.append((f"restart {i + 1}", leader[2] + span @ (np.linalg.pinv(span) @ away)))
-                    reached += also
-                    metrics, counts, paths = [None] * len(reached), [1] * len(reached), [[] for _ in reached]
-                queue = list(zip(reached, metrics, counts, paths, strict=True))
-                queue = [item for item in queue if objective.at(item[0][1]) is not None]
-                if len(queue) > 1 and heats and first:
-                    few = size <= FEW_ROWS or span.shape[1] <= FEW_PARAMETERS
-                    keep = (MANY_AHEAD if few else AHEAD) + n_restarts
-                    queue = _after_a_heat(objective, queue, method, span, enough, keep)
-                found: list[Optimum] = []
-                for (start, theta), metric, count, path in queue:
-                    if heats and not first and found:
-                        here = climb(objective, theta, start, method, span, metric, HEAT, enough, path)
-                        towards = _towards(here, found, span)
-                        if towards is not None:
-                            towards.times_found += count
-                        if towards is not None or _hopeless(here, found):
-                            continue
-                        theta, path, metric = here.theta, here.path, here.metric
-                    # Rivals of the first are climbed coarsely; who asks for restarts wants to see every optimum.
-                    until = max(enough, COARSE * tolerance) if found and not n_restarts else enough
-                    optimum = climb(objective, theta, start, method, span, metric, max_iterations, until, path)
-                    found.append(dataclasses.replace(optimum, times_found=count, coarse=until > enough))
-                best = _distinct(found) or best
-                if final:
-                    finish = functools.partial(
-                        _finished, objective, floor=floor, method=method, span=span, max_iterations=max_iterations,
-                        enough=enough,
-                    )  # fmt: skip
-                    within = CLOSE if len(sizes) == 1 else 0.0  # where evaluations are cheap, all that may be the best
-                    ends = [finish(o) if o.value >= best[0].value - within else o for o in best]
-                    rest, best = _judged(_distinct(ends), judge), []
-                    while rest and (not best or rest[0].value > best[0].value + TIE):  # its floor may have lowered it
-                        best = sorted([*best, finish(rest.pop(0))], key=lambda optimum: -optimum.value)
-                    best = _merged(best + rest, span)
-                if not best:
-                    break
-                if not final:
-                    ratio = sizes[sizes.index(size) + 1] / size
-                    metric = curvature(objective, best[0].theta, span, ratio)
-                    if heats:
-                        if metric is not None:
-                            best[0].metric = metric * math.sqrt(ratio)
-                        best = _merged(best, span)
-                        near = [o for o in best[:RIVALS] if o.value > best[0].value - BEHIND]
-                        best = near + best[RIVALS : RIVALS + n_restarts]
-                    metrics = [metric, *(None if o.metric is None else o.metric / math.sqrt(ratio) for o in best[1:])]
-                    reached = [(optimum.start, grown(optimum.theta, ratio)) for optimum in best]
-                    counts = [optimum.times_found for optimum in best]
-                    paths = [optimum.path for optimum in best]
-                    other = None if loosened is None else loosened(reached[0][1])
-                    entering = (later or {}).get(sizes[sizes.index(size) + 1])
-                    if other is not None:
-                        reached.append((f"{best[0].start}, loosened", other))
-                    if entering is not None:
-                        reached.append(entering)
-                    for _ in reached[len(metrics) :]:
-                        metrics, counts, paths = [*metrics, None], [*counts, 1], [*paths, []]
-    except KeyboardInterrupt:
-        if objective is None or objective.best is None:
-            if not best:
+class _Search:
+    """One call of `learn`."""
+
+    def __init__(self, objective: Objective, settings: Settings, rng: np.random.Generator, journal: Journal) -> None:
+        self.objective, self.settings, self.rng, self.journal = objective, settings, rng, journal
+        self.order = rng.permutation(objective.n)
+        self.progress = Progress(shown=settings.progress)
+        self.directions, self.logarithmic = objective.directions(), objective.logarithmic()
+        self.floor, self.ceiling = objective.floor(), objective.ceiling()
+        self.profiled, self.prior = objective.profiled(), objective.prior()
+        self.stages = objective.stages()
+        self.jitter = 0.0
+        self.surfaces: list[Surface] = []
+        self.best: list[Optimum] = []
+
+    def run(self) -> Learned:
+        interrupted = False
+        try:
+            self._all_stages()
+        except KeyboardInterrupt:
+            self.best = self._best_so_far()
+            if not self.best:
                 raise
-        else:
-            path = best[0].path if best else []  # the optima of earlier stages are of fewer rows; their steps led here
-            best = [Optimum(*objective.best, start="interrupted", converged=False, path=path)]
-        interrupted = True
-    finally:
-        progress.close()
-    evaluations = sum(o.evaluations for o in objectives)
-    history = next((optimum.path for optimum in best if optimum.path), [])
-    return Learned(best, history, evaluations, jitter, interrupted)
+            interrupted = True
+        finally:
+            self.progress.close()
+            self.journal.flush()
+        history = next((optimum.path for optimum in self.best if optimum.path), [])
+        outcome = self.objective.outcome(self.surfaces[-1].criterion)
+        state = self.journal.state()
+        return Learned(self.best, history, self._evaluations(), self.jitter, interrupted, outcome, state)
+
+    def _all_stages(self) -> None:
+        starts = self.objective.starts()
+        candidates = [Candidate(*start) for start in starts]
+        for stage, size in enumerate(self.stages):
+            rows = None if size == self.objective.n else np.sort(self.order[:size])
+            with self.objective.criterion(rows) as criterion:
+                surface = self._surface(criterion, rows, [candidate.theta for candidate in candidates])
+                if not stage:
+                    candidates = self._first(surface, starts)
+                found = self._climbs(surface, candidates, stage)
+                self.best = _distinct(found) or self.best
+                if rows is None:
+                    self.best = self._finished(surface)
+                if not self.best:
+                    return
+                if rows is not None:
+                    candidates = self._next(surface, self.stages[stage + 1])
+                self.journal.flush()
+
+    def _best_so_far(self) -> list[Optimum]:
+        """After an interruption. Optima of earlier stages are about fewer rows, but their steps led here."""
+        now = self.surfaces[-1].best if self.surfaces else None
+        if now is None:
+            return self.best
+        path = self.best[0].path if self.best else []
+        return [Optimum(now.value, now.theta, "interrupted", converged=False, path=path)]
+
+    def _evaluations(self) -> int:
+        return sum(surface.evaluations for surface in self.surfaces)
+
+    def _watch(self, surface: Surface) -> None:
+        value = -math.inf if surface.best is None else surface.best.value
+        self.progress(
+            f"fitting {surface.criterion.n:,} of {self.objective.n:,} rows, {self.objective.label} {value:.2f}, "
+            f"evaluation {self._evaluations()}"
+        )
+
+    def _surface(self, criterion: Criterion, rows: np.ndarray | None, thetas: list[np.ndarray]) -> Surface:
+        criterion.jitter = self.jitter
+        reach = np.where(self.logarithmic, self.objective.max_log_change, np.inf)
+        lowest, highest = np.min(thetas, axis=0) - reach, np.minimum(np.max(thetas, axis=0) + reach, self.ceiling)
+        if self.profiled is None:  # a common amplitude moves after the bounds: the floor is seen to at the end
+            lowest = np.maximum(lowest, self.floor)
+        log = self.journal.log(f"{criterion.size} parameters, {rows_name(criterion.n, rows)}")
+        surface = Surface(criterion, (lowest, highest), self.profiled, self.prior, self._watch, log)
+        self.surfaces.append(surface)
+        return surface
+
+    def _min_gain(self, stage: int) -> float:
+        """Nats that a climb of this stage may leave."""
+        if stage < len(self.stages) - 1:
+            return MIN_GAIN_ON_SUBSET * self.objective.tolerance
+        gain = (MIN_GAIN_AT_LAST if stage else MIN_GAIN_AT_ONCE) * self.objective.tolerance
+        return min(gain, CONVERGED_GAIN)
+
+    # -- the first stage -----------------------------------------------------------------------------------------------
+
+    def _first(self, surface: Surface, starts: Sequence[Start]) -> list[Candidate]:
+        """The starts that have a value, or the best of them, restarts around that, and what is started from anyway."""
+        screens, n_restarts = self.objective.screens_starts, self.settings.n_restarts
+        valued = self._valued(surface, starts, gradient=screens or len(starts) == 1)
+        self.jitter, self.profiled = surface.criterion.jitter, surface.profiled
+        if not valued:
+            return []
+        _, leader = max(valued, key=lambda pair: pair[0])
+        chosen = [start for _, start in valued] if screens else [leader]
+        for i in range(n_restarts):
+            away = np.where(self.logarithmic, self.rng.normal(0, RESTART_DEVIATION, self.objective.size), 0.0)
+            along = self.directions @ (np.linalg.pinv(self.directions) @ away)
+            chosen.append(Start(f"restart {i + 1}", leader.theta + along))
+        return [Candidate(*start) for start in (*chosen, *self.objective.more_starts())]
+
+    def _valued(self, surface: Surface, starts: Sequence[Start], gradient: bool) -> list[tuple[float, Start]]:
+        """Starts that have a value, at their best amplitude, with that value. If none has, jitter grows until one
+        does."""
+        criterion = surface.criterion
+        for relative in (0.0, *jitters(criterion.n, last=10 * LARGEST_JITTER)):
+            if relative:
+                if not np.isfinite(criterion.diagonal):
+                    break
+                criterion.jitter = relative * criterion.diagonal
+                surface.profiled = None  # jitter does not scale with the amplitude
+            points = [(start.name, surface.at(start.theta, gradient)) for start in starts]
+            valued = [(point.value, Start(name, point.theta)) for name, point in points if point is not None]
+            if valued:
+                return valued
+        return []
+
+    # -- every stage ---------------------------------------------------------------------------------------------------
+
+    def _climbs(self, surface: Surface, candidates: list[Candidate], stage: int) -> list[Optimum]:
+        """Optima reached from the candidates, in their order."""
+        screens, n_restarts, min_gain = self.objective.screens_starts, self.settings.n_restarts, self._min_gain(stage)
+        candidates = [candidate for candidate in candidates if surface.at(candidate.theta) is not None]
+        if len(candidates) > 1 and screens and not stage:
+            cheap = surface.criterion.n <= MAX_CHEAP_ROWS or self.directions.shape[1] <= MAX_CHEAP_PARAMETERS
+            keep = (MANY_SCREENED_CLIMBS if cheap else SCREENED_CLIMBS) + n_restarts
+            candidates = self._screened(surface, candidates, min_gain, keep)
+        found: list[Optimum] = []
+        for candidate in candidates:
+            if screens and stage and found:
+                here = self._climb(surface, candidate, min_gain, SCREENING_ITERATIONS)
+                goal = _on_the_way_to(here, found, self.directions)
+                if goal is not None:
+                    found[goal] = found[goal].found_again(here.times_found)
+                if goal is not None or _hopeless(here, found):
+                    continue
+                candidate = _candidate(here)
+            # Behind the first, climbs are coarse; who asks for restarts wants to see every optimum.
+            coarse = max(min_gain, COARSE_GAIN * self.objective.tolerance)
+            until = coarse if found and not n_restarts else min_gain
+            optimum = self._climb(surface, candidate, until)
+            found.append(dataclasses.replace(optimum, coarse=until > min_gain))
+        return found
+
+    def _climb(
+        self,
+        surface: Surface,
+        candidate: Candidate,
+        min_gain: float,
+        max_iterations: int | None = None,
+        min_points: int = 2,
+    ) -> Optimum:
+        max_iterations = self.settings.max_iterations if max_iterations is None else max_iterations
+        method = self.settings.method
+        return climb(surface, candidate, self.directions, max_iterations, min_gain, method, min_points)
+
+    def _screened(
+        self, surface: Surface, candidates: Iterable[Candidate], min_gain: float, keep: int
+    ) -> list[Candidate]:
+        """The best candidates after a few iterations, at most ``keep`` of them and none twice."""
+        tried = [self._climb(surface, candidate, min_gain, SCREENING_ITERATIONS) for candidate in candidates]
+        chosen: list[Optimum] = []
+        for here in sorted(tried, key=lambda optimum: -optimum.value):
+            same = [i for i, other in enumerate(chosen) if np.abs(other.theta - here.theta).max() < SAME_THETA]
+            if same:
+                chosen[same[0]] = chosen[same[0]].found_again(here.times_found)
+            else:
+                chosen.append(here)
+        # So few steps tell too little of the curvature to take long ones by it: these lead onto plateaus.
+        return [_candidate(optimum)._replace(metric=None) for optimum in chosen[:keep]]
+
+    def _next(self, surface: Surface, rows: int) -> list[Candidate]:
+        """Candidates of the next stage, from the optima of this one."""
+        ratio = rows / surface.criterion.n
+        metric = newton_metric(surface, self.best[0].theta, self.directions, ratio)
+        if self.objective.screens_starts:
+            first, *others = self.best
+            if metric is not None:
+                first = dataclasses.replace(first, metric=metric * math.sqrt(ratio))
+            self.best = _merged([first, *others], self.directions)
+            near = [o for o in self.best[:CONTINUED_OPTIMA] if o.value > self.best[0].value - MAX_LAG_NATS]
+            self.best = near + self.best[CONTINUED_OPTIMA : CONTINUED_OPTIMA + self.settings.n_restarts]
+        metrics = [metric, *(None if o.metric is None else o.metric / math.sqrt(ratio) for o in self.best[1:])]
+        candidates = [
+            _candidate(o)._replace(theta=self.objective.for_more_rows(o.theta, ratio), metric=metric)
+            for o, metric in zip(self.best, metrics, strict=True)
+        ]
+        freed = self.objective.off_plateau(candidates[0].theta)
+        late = self.objective.late_start(rows)
+        if freed is not None:
+            candidates.append(Candidate(f"{candidates[0].start}, off its plateau", freed))
+        return candidates if late is None else [*candidates, Candidate(*late)]
+
+    # -- the last stage ------------------------------------------------------------------------------------------------
+
+    def _finished(self, surface: Surface) -> list[Optimum]:
+        """Optima on all rows, the best first and climbed to its end."""
+        if not self.best:
+            return []
+        finish = functools.partial(self._finish, surface)
+        within = CLOSE_NATS if len(self.stages) == 1 else 0.0  # where evaluations are cheap, all that may be the best
+        ends = [finish(o) if o.value >= self.best[0].value - within else o for o in self.best]
+        rest = _ties_ordered(_distinct(ends), self.objective.tie_score)
+        done: list[Optimum] = []
+        while rest and (not done or rest[0].value > done[0].value + TIE_NATS):  # the floor may have lowered the first
+            done = sorted([*done, finish(rest.pop(0))], key=lambda optimum: -optimum.value)
+        return _merged(done + rest, self.directions)
+
+    def _finish(self, surface: Surface, optimum: Optimum) -> Optimum:
+        """A coarse climb continued to its end; parameters that run off released; none below its floor."""
+        min_gain = self._min_gain(len(self.stages) - 1)
+        if optimum.coarse:
+            min_points = self.directions.shape[1] + 2  # steps that tell the curvature in every direction
+            candidate = _candidate(optimum)._replace(metric=None)
+            optimum = self._climb(surface, candidate, min_gain, min_points=min_points)
+        optimum = release(surface, optimum, self.directions)
+        if surface.profiled is not None and (optimum.theta < self.floor).any():
+            optimum = self._above_floor(surface, optimum, min_gain)
+        return optimum
+
+    def _above_floor(self, surface: Surface, optimum: Optimum, min_gain: float) -> Optimum:
+        """The optimum above the floor, from one below it, where the common amplitude had moved it."""
+        box = np.maximum(surface.box[0], self.floor), surface.box[1]
+        bounded = Surface(surface.criterion, box, None, self.prior, self._watch, surface.log)
+        theta = np.maximum(optimum.theta, self.floor)
+        if bounded.at(theta) is None:
+            return optimum
+        found = self._climb(bounded, _candidate(optimum)._replace(theta=theta, metric=None), min_gain)
+        surface.evaluations += bounded.evaluations
+        return found
 
 
-def _with_values(objective, candidates, gradient: bool):
-    """Those (name, value, theta) that have one. If none has, jitter grows until one does. With ``gradient``, where all
-    of them are climbed from."""
-    evidence = objective.evidence
-    for relative in (0.0, *jitters(evidence.n, last=10 * LARGEST_JITTER)):
-        if relative:
-            if not np.isfinite(evidence.diagonal):
-                break
-            evidence.jitter = relative * evidence.diagonal
-            objective.amplitude = None  # jitter is not multiplied along with it
-        values = [objective.at(theta, gradient) for _, theta in candidates]
-        there = [(name, v[0], v[2]) for (name, _), v in zip(candidates, values, strict=True) if v is not None]
-        if there:
-            return there
-    return []
-
-
-def _after_a_heat(objective, queue, method, span, enough, keep: int):
-    """The best of some climbs after a few iterations, at most ``keep`` of them and none twice."""
-    run: list[Optimum] = []
-    for (start, theta), metric, count, path in queue:
-        here = climb(objective, theta, start, method, span, metric, HEAT, enough, path)
-        run.append(dataclasses.replace(here, times_found=count))
-    chosen: list[Optimum] = []
-    for here in sorted(run, key=lambda optimum: -optimum.value):
-        same = [other for other in chosen if np.abs(other.theta - here.theta).max() < SAME]
-        if same:
-            same[0].times_found += here.times_found
-        else:
-            chosen.append(here)
-    # Six steps tell too little of the curvature to take long ones by it: these lead onto plateaus.
-    return [((o.start, o.theta), None, o.times_found, o.path) for o in chosen[:keep]]
+def _candidate(optimum: Optimum) -> Candidate:
+    """To climb on from an optimum."""
+    return Candidate(optimum.start, optimum.theta, optimum.times_found, optimum.path, optimum.metric)
 
 
 def _hopeless(here: Optimum, found: list[Optimum]) -> bool:
     """Whether a climb is behind the best by more than it is likely to gain."""
-    behind = max(optimum.value for optimum in found) - here.value
-    gained = here.value - here.lately().value if here.path else 0.0
-    return behind > max(BEHIND, RISE * gained)
+    lag = max(optimum.value for optimum in found) - here.value
+    gained = here.value - here.two_steps_before().value if here.path else 0.0
+    return lag > max(MAX_LAG_NATS, LAG_GAIN_RATIO * gained)
 
 
-def _finished(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:
-    """A climb led to its end, if it was a coarse one; irrelevant inputs let go, noise not below its floor."""
-    if optimum.coarse:
-        least = span.shape[1] + 2  # steps that tell the curvature in every direction
-        on = climb(
-            objective, optimum.theta, optimum.start, method, span, None, max_iterations, enough, optimum.path, least
-        )
-        optimum = dataclasses.replace(on, times_found=optimum.times_found)
-    optimum = let_go(objective, optimum, span)
-    if objective.amplitude is not None and (optimum.theta < floor).any():
-        optimum = _held_up(objective, optimum, floor, method, span, max_iterations, enough)
-    return optimum
-
-
-def _held_up(objective, optimum: Optimum, floor, method, span, max_iterations, enough) -> Optimum:
-    """The best place not below the floor, from an optimum that is: a common amplitude had moved it there."""
-    alone = Objective(
-        objective.evidence, (np.maximum(objective.box[0], floor), objective.box[1]), None, objective.prior,
-        objective.watch,
-    )  # fmt: skip
-    theta = np.maximum(optimum.theta, floor)
-    if alone.at(theta) is None:
-        return optimum
-    found = climb(alone, theta, optimum.start, method, span, None, max_iterations, enough, optimum.path)
-    objective.evaluations += alone.evaluations
-    return dataclasses.replace(found, times_found=optimum.times_found)
-
-
-def _judged(found: list[Optimum], judge) -> list[Optimum]:
-    """Best first. The evidence does not tell those within `TIE` of the best apart: they are ordered by ``judge``, if it
-    tells another from the best."""
-    tied = [optimum for optimum in found if optimum.value > found[0].value - TIE]
-    if judge is None or len(tied) < 2:
+def _ties_ordered(found: list[Optimum], score: Callable[[np.ndarray], float | None]) -> list[Optimum]:
+    """Best first; those within `TIE_NATS` of the best by ``score``, if it tells another from the best."""
+    tied = [optimum for optimum in found if optimum.value > found[0].value - TIE_NATS]
+    if len(tied) < 2:
         return found
-    scores = {id(optimum): judge(optimum.theta) for optimum in tied}
-    told = max(scores.values()) - scores[id(tied[0])] > TOLD * abs(scores[id(tied[0])])
-    return sorted(tied, key=lambda optimum: -scores[id(optimum)]) + found[len(tied) :] if told else found
+    scores = [score(optimum.theta) for optimum in tied]
+    told = [value for value in scores if value is not None]
+    if len(told) < len(tied) or not max(told) - told[0] > TIE_SCORE_MARGIN * abs(told[0]):
+        return found
+    order = sorted(range(len(tied)), key=lambda i: -told[i])
+    return [tied[i] for i in order] + found[len(tied) :]
 
 
 def _distinct(found: list[Optimum]) -> list[Optimum]:
-    """Best first, those of equal height counted once: they differ in directions the evidence does not feel."""
+    """Best first; those of equal value counted once: they differ in directions that make no difference."""
     kept: list[Optimum] = []
     for optimum in sorted((o for o in found if o.value > -math.inf), key=lambda o: -o.value):
-        if kept and kept[-1].value - optimum.value < 0.02:
-            kept[-1].times_found += optimum.times_found
+        if kept and kept[-1].value - optimum.value < SAME_VALUE_NATS:
+            kept[-1] = kept[-1].found_again(optimum.times_found)
         else:
             kept.append(optimum)
     return kept
 
 
-def _merged(found: list[Optimum], span) -> list[Optimum]:
-    """In their order, coarse climbs counted with the optimum that they were on their way to: its curvature explains how
-    far below it they ended."""
+def _merged(found: list[Optimum], directions: np.ndarray) -> list[Optimum]:
+    """In their order; a coarse climb counted with the optimum that it was on the way to."""
     kept: list[Optimum] = []
     for optimum in found:
-        towards = _towards(optimum, kept, span) if optimum.coarse else None
-        if towards is None:
+        goal = _on_the_way_to(optimum, kept, directions) if optimum.coarse else None
+        if goal is None:
             kept.append(optimum)
         else:
-            towards.times_found += optimum.times_found
+            kept[goal] = kept[goal].found_again(optimum.times_found)
     return kept
 
 
-def _towards(here: Optimum, found: list[Optimum], span) -> Optimum | None:
-    """The optimum that a climb is on its way to, if its curvature explains how far below it the climb is."""
-    for other in found:
+def _on_the_way_to(here: Optimum, found: list[Optimum], directions: np.ndarray) -> int | None:
+    """Index of the optimum that a climb is on the way to: its curvature explains how far below it the climb is."""
+    for i, other in enumerate(found):
         below = other.value - here.value
-        if below >= 0 and _depth(other, here.theta, span) < max(TIE, CURVED * below):
-            return other
+        if below >= 0 and _predicted_fall(other, here.theta, directions) < max(TIE_NATS, MAX_DEPTH_RATIO * below):
+            return i
     return None
 
 
-def _depth(optimum: Optimum, theta, span) -> float:
-    """How far below the optimum the evidence is at theta, were it quadratic; infinite if its curvature is not known."""
+def _predicted_fall(optimum: Optimum, theta: np.ndarray, directions: np.ndarray) -> float:
+    """How far the value falls from the optimum to theta, if quadratic; infinite if its curvature is not known."""
     if optimum.metric is None:
         return math.inf
-    away = np.linalg.lstsq(span, theta - optimum.theta, rcond=None)[0]
+    away = np.linalg.lstsq(directions, theta - optimum.theta, rcond=None)[0]
     steps = np.linalg.lstsq(optimum.metric, away, rcond=None)[0]
     return 0.5 * float(steps @ steps)

@@ -1,4 +1,4 @@
-"""What a fit will take, said before it begins."""
+"""Memory and time that a fit will take, estimated before it starts."""
 
 import dataclasses
 import functools
@@ -7,18 +7,23 @@ import time
 import numpy as np
 
 from mercer.core.errors import NotEnoughMemoryError
-from mercer.core.inputs import count_rows
+from mercer.core.inputs import Inputs, count_rows
 from mercer.core.machine import available_memory, in_words
+from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import attempt
 from mercer.solvers.base import SOLVERS, Solver
 
-EVALUATIONS, ON_FEW = 25, 250  # of the evidence, on all rows and where the search begins, as measured on the benchmarks
-AT_ONCE, FIRST = 500, 300  # rows up to which learning sees all of them from the beginning, and with how many it begins
+EVALUATIONS, FIRST_EVALUATIONS = 25, 250  # of the evidence, in later stages and in the first, measured on benchmarks
+EVALUATION_OVERHEAD_SECONDS = 1e-3
+COMPILE_SECONDS, COMPILE_SECONDS_TO_PREDICT = 1.0, 0.3  # of the kernel, with its gradient and without
+MAX_ROWS_AT_ONCE, FIRST_ROWS = 500, 300  # rows up to which all are learned from at once, and of the first stage else
+SPEED_ROWS, SPEED_REPEATS = 600, 3  # of the matrix that measures the speed of this machine
+LARGE_MATRIX_SPEEDUP = 1.8  # over that matrix
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a fit will be done, what it will take, and why."""
+    """Method of a fit, the memory and time it takes, and the reason for the method."""
 
     method: str
     rows: int
@@ -28,7 +33,7 @@ class Plan:
     seconds: float
     why: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         size = f"{self.rows:,} x {self.rows if self.features is None else self.features:,}"
         return "\n".join(
             [
@@ -41,14 +46,14 @@ class Plan:
         )
 
     def duration(self) -> str:
-        """The seconds in words."""
+        """Seconds in words."""
         for size, word in ((86400, "days"), (3600, "hours"), (60, "minutes")):
             if self.seconds >= 2 * size:
                 return f"{self.seconds / size:.0f} {word}"
         return f"{self.seconds:.0f} seconds" if self.seconds >= 10 else f"{self.seconds:.2g} seconds"
 
-    def check(self):
-        """Refuse what will not fit."""
+    def check(self) -> None:
+        """Refuse a fit that needs more memory than there is."""
         if self.memory > self.available:
             raise NotEnoughMemoryError(
                 f"an exact fit of {self.rows:,} rows needs {in_words(self.memory)}; {in_words(self.available)} are "
@@ -57,41 +62,41 @@ class Plan:
             )
 
 
-def plan(solver: Solver, kernel, X, climbs: int, asked: bool) -> Plan:
-    """Of a fit with so many climbs. ``asked``: whether the solver was named, not chosen."""
+def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool) -> Plan:
+    """Plan of a fit with this number of climbs. ``asked``: whether the solver was named, not chosen."""
     cost, n = solver.cost(kernel, X), count_rows(X)
     evaluation = cost.flops / _flops_per_second()
     total = 0.0
     for i, rows in enumerate(search_stages(n)):
-        # On a subset they are many, and cost little: about a millisecond each and the factorisation.
-        total += (EVALUATIONS if i else ON_FEW) * (evaluation * (rows / n) ** 3 + 1e-3)
-    total = climbs * total + (1.0 if climbs else 0.3)  # compiling the kernel
+        each = evaluation * (rows / n) ** 3 + EVALUATION_OVERHEAD_SECONDS
+        total += (EVALUATIONS if i else FIRST_EVALUATIONS) * each
+    total = climbs * total + (COMPILE_SECONDS if climbs else COMPILE_SECONDS_TO_PREDICT)
     columns = None if cost.matrix[1] == n else cost.matrix[1]
     why = "it was asked for" if asked else cost.why
     return Plan(solver.name, n, columns, int(cost.memory), available_memory(), total + evaluation, why)
 
 
 def search_stages(n: int) -> list[int]:
-    """Numbers of rows that the learning of a regression sees, one after the other, each about twice the one before. On
-    the first the kernel and the best starts are found.
+    """Numbers of rows that a regression is learned from, one after the other, each about twice the one before. The
+    first tells the kernel and the best starts.
 
     >>> search_stages(500), search_stages(600), search_stages(2000)
     ([500], [300, 600], [300, 600, 1200, 2000])
     """
-    few = [FIRST * 2**i for i in range(n.bit_length()) if FIRST * 2**i < n / 1.5]
-    return [n] if n <= AT_ONCE else [*few, n]
+    few = [FIRST_ROWS * 2**i for i in range(n.bit_length()) if FIRST_ROWS * 2**i < n / 1.5]
+    return [n] if n <= MAX_ROWS_AT_ONCE else [*few, n]
 
 
 @functools.cache
 def _flops_per_second() -> float:
-    """How fast this machine factorises, measured once, in a few milliseconds."""
-    n, best = 600, np.inf
+    """Speed at which this machine factorises, measured once, in a few milliseconds."""
+    n, best = SPEED_ROWS, np.inf
     C = np.eye(n, order="F") * 2.0
-    for _ in range(3):
+    for _ in range(SPEED_REPEATS):
         work = C.copy(order="F")
         start = time.perf_counter()
         factor = attempt(work)
         assert factor is not None
         factor.invert()
         best = min(best, time.perf_counter() - start)
-    return 1.8 * n**3 / best  # larger matrices run faster
+    return LARGE_MATRIX_SPEEDUP * n**3 / best

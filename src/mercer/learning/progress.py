@@ -1,13 +1,17 @@
-"""A line on the terminal while something takes long."""
+"""Progress line on the terminal."""
 
 import sys
 import time
+from typing import TextIO
+
+PATIENCE_SECONDS = 1.5  # before the first line
+TERMINAL_SECONDS, FILE_SECONDS = 0.1, 10.0  # between lines, on a terminal and in a log file
 
 
 class Progress:
     """Silent for the first seconds; then one line, rewritten in place on a terminal, now and then in a log file."""
 
-    def __init__(self, shown: bool = True, patience: float = 1.5, stream=None):
+    def __init__(self, shown: bool = True, patience: float = PATIENCE_SECONDS, stream: TextIO | None = None) -> None:
         self.shown = shown
         self.stream = sys.stderr if stream is None else stream
         self.started = time.monotonic()
@@ -15,11 +19,11 @@ class Progress:
         self._in_place = bool(getattr(self.stream, "isatty", lambda: False)())
         self._width = 0
 
-    def __call__(self, text: str):
+    def __call__(self, text: str) -> None:
         now = time.monotonic()
         if not self.shown or now < self._next:
             return
-        self._next = now + (0.1 if self._in_place else 10.0)
+        self._next = now + (TERMINAL_SECONDS if self._in_place else FILE_SECONDS)
         line = f"mercer: {text}, {now - self.started:.0f} s"
         if self._in_place:
             self.stream.write("\r" + line.ljust(self._width))
@@ -28,7 +32,8 @@ class Progress:
             self.stream.write(line + "\n")
         self.stream.flush()
 
-    def close(self):
+    def close(self) -> None:
+        """Clear the line."""
         if self._width:
             self.stream.write("\r" + " " * self._width + "\r")
             self.stream.flush()

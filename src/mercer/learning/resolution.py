@@ -1,24 +1,25 @@
-"""What a target tells about its noise: the step it was rounded to, and which rows are copies."""
+"""Rounding and repetition in the data: the step to which a target was rounded, and rows that are copies."""
 
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mercer.core.errors import DataError
-from mercer.core.inputs import as_matrix
+from mercer.core.inputs import Inputs, as_matrix
 from mercer.learning.heuristics import centre_and_spread
 
-MOST_DECIMALS = 12
-LARGEST_WHOLE = 1e9  # steps of a lattice up to which rounding does not make one of any numbers
-NEARLY = 1e-6  # of an input's spread: rows no further apart may be copies
-AGREEING = 0.75  # share of pairs: readings with the least noise a lattice allows agree less often than this
+MIN_DECIMALS, MAX_DECIMALS = -15, 12
+MAX_STEPS = 1e9  # of a lattice: with more, rounding would make a lattice of any numbers
+SAME_INPUTS = 1e-6  # of an input's spread: rows no further apart may be copies
+MIN_AGREEMENT = 0.75  # share of pairs: readings with the least noise a lattice allows agree less often than this
 
 
-def resolution(y) -> float:
-    """The step of the lattice that the values lie on (ratings, counts, rounded readings); 0 where none is seen.
+def resolution(y: ArrayLike) -> float:
+    """Step of the lattice that the values lie on (ratings, counts, rounded readings); 0 if there is none.
 
-    Values of a lattice repeat. Without a repetition nothing tells whether they were rounded, so none is claimed; where
-    at most half are distinct, the step is the smallest gap, whether or not it divides the others.
+    Values on a lattice repeat. Without a repetition there is no telling whether they were rounded; where at most half
+    are distinct, the step is the smallest gap, whether or not it divides the others.
 
     >>> resolution([1.0, 2.5, 2.5, 4.5]), resolution([0.1234, 5.678, 9.1011]), resolution([10.0, 30.0, 30.0, 20.0])
     (0.5, 0.0, 10.0)
@@ -27,11 +28,11 @@ def resolution(y) -> float:
     values = np.unique(y)
     if len(values) == len(y) or len(values) < 2:
         return 0.0
-    if len(values) <= len(y) / 2:  # whatever their spacing, a logarithm of counts, say: half of them meet another
+    if len(values) <= len(y) / 2:  # of any spacing: logarithms of counts, say
         return float(np.diff(values).min())
     size = float(np.abs(values).max())
-    for decimals in range(-15, MOST_DECIMALS + 1):
-        if not 0 < size * 10.0**decimals < LARGEST_WHOLE:
+    for decimals in range(MIN_DECIMALS, MAX_DECIMALS + 1):
+        if not 0 < size * 10.0**decimals < MAX_STEPS:
             continue
         scaled = values * 10.0**decimals
         whole = np.rint(scaled)
@@ -42,11 +43,11 @@ def resolution(y) -> float:
     return 0.0
 
 
-def originals(X, y) -> tuple[np.ndarray, np.ndarray]:
+def originals(X: Inputs, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows that remain without copies, in order, (m,); and for every row its place among these, (n,).
 
     Two rows with the same inputs and the same target are one measurement written down twice (a bootstrap sample, a
-    merged table): their agreement says nothing of the noise. Readings on a lattice agree by themselves, so there they
+    merged table): their agreement says nothing about the noise. Readings on a lattice agree by chance, so there they
     are copies only if nearly all rows with the same inputs agree.
     """
     n, keys = len(y), _keys(X)
@@ -67,14 +68,14 @@ def originals(X, y) -> tuple[np.ndarray, np.ndarray]:
     counts = [np.unique(group, return_counts=True)[1] for group in groups]
     agreeing = sum(int((c * (c - 1) // 2).sum()) for c in counts)
     pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
-    return every if agreeing < AGREEING * pairs and resolution(y[kept]) > 0 else (kept, copy_of)
+    return every if agreeing < MIN_AGREEMENT * pairs and resolution(y[kept]) > 0 else (kept, copy_of)
 
 
-def _keys(X) -> list[bytes] | None:
-    """Something equal for rows with the same inputs, to a millionth of their spread; None if rows are not numbers."""
+def _keys(X: Inputs) -> list[bytes] | None:
+    """Equal keys for rows with the same inputs, to a millionth of their spread; None if rows are not numbers."""
     try:
         X = as_matrix(X)
     except DataError:
         return None
     shift, spread = centre_and_spread(X)
-    return [row.tobytes() for row in np.rint((X - shift) / (NEARLY * spread)) + 0.0]
+    return [row.tobytes() for row in np.rint((X - shift) / (SAME_INPUTS * spread)) + 0.0]

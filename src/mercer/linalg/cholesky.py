@@ -92,6 +92,12 @@ class Cholesky:
             largest, smallest = float(np.linalg.norm(v)), 1 / float(np.linalg.norm(u))
         return largest / smallest
 
+    def residual(self, diagonal: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
+        """|(C + jitter I) a - b| / |b| for the ``diagonal`` of C, if what was above it is still there (`factor`). 2 n^2
+        flops."""
+        product = backend.product(self.lower, a, lower=False) + (diagonal + self.jitter - np.diag(self.lower)) * a
+        return float(np.linalg.norm(product - b) / (np.linalg.norm(b) or 1.0))
+
     def log_det(self) -> float:
         """ln |C + jitter I|."""
         return self._log_det
@@ -119,8 +125,9 @@ def attempt(C: np.ndarray, clean: bool = False) -> Cholesky | None:
     return Cholesky(C) if backend.factor(C, clean) else None
 
 
-def factor(C: np.ndarray, scale: float | None = None) -> Cholesky:
-    """Cholesky factor of a symmetric matrix, overwriting it. n^3/3 flops and no second matrix.
+def factor(C: np.ndarray, scale: float | None = None, clear: bool = True) -> Cholesky:
+    """Cholesky factor of a symmetric matrix, overwriting it. n^3/3 flops and no second matrix. Without ``clear``, C
+    stays above the diagonal, for `Cholesky.residual`.
 
     Tried first without jitter; on failure jitter starts at n eps and grows a hundredfold per attempt, up to
     LARGEST_JITTER, relative to ``scale`` (default: the mean of the diagonal). The jitter used is stored in the result.
@@ -130,7 +137,8 @@ def factor(C: np.ndarray, scale: float | None = None) -> Cholesky:
     scale = float(diagonal.sum()) / max(n, 1) if scale is None else scale
     for relative in [0.0, *jitters(n)]:
         if _attempt(work, diagonal + relative * scale):
-            _clear_upper(work)
+            if clear:
+                clear_upper(work)
             return Cholesky(work, relative * scale)
     raise NotPositiveDefiniteError(_indefinite(n, scale))
 
@@ -145,7 +153,7 @@ def root(K: np.ndarray, scale: float | None = None) -> np.ndarray:
     n = len(diagonal)
     scale = float(np.max(diagonal, initial=0.0)) if scale is None else scale
     if _attempt(work, diagonal):
-        _clear_upper(work)
+        clear_upper(work)
         return work
     restore(work, diagonal)
     tolerance = n * np.finfo(float).eps * scale
@@ -228,7 +236,7 @@ def restore(work: np.ndarray, diagonal: np.ndarray) -> None:
     np.fill_diagonal(work, diagonal)
 
 
-def _clear_upper(work: np.ndarray) -> None:
+def clear_upper(work: np.ndarray) -> None:
     for j in range(1, work.shape[1]):
         work[:j, j] = 0.0
 

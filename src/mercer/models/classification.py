@@ -1,10 +1,12 @@
 """Gaussian process classification: probabilities to trust, two classes or many, the inference swapped by one word."""
 
 import copy
+import math
 import warnings
 
 import numpy as np
 
+from mercer.core.coordinates import to_free
 from mercer.core.errors import (
     InterruptedFitWarning,
     NotPositiveDefiniteError,
@@ -13,27 +15,32 @@ from mercer.core.errors import (
 )
 from mercer.core.inputs import count_rows, take_rows
 from mercer.core.machine import require_memory
-from mercer.core.random import generator
+from mercer.core.random import generator, seed_of
 from mercer.core.text import number, rounded, table
 from mercer.gp.likelihood import LINKS
+from mercer.gp.noise import CommonNoise
 from mercer.inference.base import INFERENCES, Inference, named
 from mercer.inference.methods import automatic, most_accurate
 from mercer.inference.sampling.draws import Draws
-from mercer.inference.sites import Covariance
+from mercer.inference.sites import LatentCovariance
 from mercer.inference.variational import BOUNDS
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
+from mercer.learning.checkpoint import check_path, resumed
+from mercer.learning.classification import LabelLearner, LearnedLabels, log_scores
 from mercer.learning.climb import METHODS
-from mercer.learning.labels import Teacher, log_scores
-from mercer.learning.latent import LabelProblem
+from mercer.learning.label_evidence import LabelObjective
+from mercer.learning.optimise import Settings
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Classifier, wholly
 from mercer.models.records import Found, Iteration, quoted, reported, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
+from mercer.solvers import base as solvers
+from mercer.solvers.dense import Dense
 
 LEARNING = ("mle", "map", "sample", None)
-FAINT = 2.5e-3  # variance of a latent function that moves no probability by more than a hundredth or so
+MIN_LATENT_VARIANCE = 2.5e-3  # below it a latent function moves no probability by more than a hundredth or so
 
 
 class GaussianProcessClassifier(Classifier):
@@ -62,18 +69,21 @@ class GaussianProcessClassifier(Classifier):
         variances by a power of three, the one that predicts held out labels best: evidences ask for too small ones.
         With "sample", "mcmc" samples the parameters too, under the priors the kernel carries and, where it has none,
         normal ones on logarithms, two wide, around the values given.
+    solver : how covariances of the latent function are represented, as for `GaussianProcessRegressor`: "dense", a
+        matrix of all rows; "weights", features of the kernel, where these are few. Inference for more than two classes
+        and samples need the matrix, whatever the solver.
     bound : for "variational": "gaussian" is the best Gaussian posterior; "local" the bound on each logistic sigmoid
         (PRML 10.144; Gibbs and MacKay 2000), looser and simpler (two classes, logistic).
     n_restarts : how many more climbs begin at random places around the first start. ``optima_`` has what all found.
     n_samples : of "mcmc", in four chains, each after 200 moves to warm up, 400 where parameters are sampled too.
     random_state : seed of restarts, subsets and samples. None is 0: the same data, the same model.
-    optimizer, max_iterations, progress, allow_invalid : as for `GaussianProcessRegressor`.
+    optimizer, max_iterations, progress, checkpoint, allow_invalid : as for `GaussianProcessRegressor`.
 
-    Fitted: ``classes_``; ``kernel_`` (``kernels_``, where each class has one); ``log_marginal_likelihood_``;
-    ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, in the last climb and after it, and
-    whether it converged; with "mcmc" effective sample sizes); ``posterior_``; ``weights_`` a of the latent means
-    k(x, X) a. With "mcmc" evidence and weights are those of the approximation that learns, at the mean of sampled
-    parameters.
+    Fitted: ``classes_``; ``kernel_`` (``kernels_``, where each class has one); ``solver_``;
+    ``log_marginal_likelihood_``; ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, in the
+    climb that found the optimum and after it, and whether it converged; with "mcmc" effective sample sizes);
+    ``posterior_``; ``weights_`` a of the latent means k(x, X) a. With "mcmc" evidence and weights are those of the
+    approximation that learns, at the mean of sampled parameters.
 
     >>> import numpy as np
     >>> X = np.linspace(-3, 3, 40)[:, None]
@@ -84,20 +94,22 @@ class GaussianProcessClassifier(Classifier):
 
     def __init__(
         self, kernel=None, inference="auto", link="logistic", learning="mle", random_state=None, *,
-        bound="gaussian", n_restarts=0, n_samples=1000, optimizer="lbfgs", max_iterations=200, progress=True,
-        allow_invalid=False,
+        solver="auto", bound="gaussian", n_restarts=0, n_samples=1000, optimizer="lbfgs", max_iterations=200,
+        progress=True, checkpoint=None, allow_invalid=False,
     ):  # fmt: skip
         self.kernel = kernel
         self.inference = inference
         self.link = link
         self.learning = learning
         self.random_state = random_state
+        self.solver = solver
         self.bound = bound
         self.n_restarts = n_restarts
         self.n_samples = n_samples
         self.optimizer = optimizer
         self.max_iterations = max_iterations
         self.progress = progress
+        self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
 
     # -- fitting -----------------------------------------------------------------------------------------------------
@@ -121,8 +133,10 @@ class GaussianProcessClassifier(Classifier):
         inference = self._inference()
         kernels = self._kernels_for(X)
         warn_of_model(self, kernels, X, unknown_mean=False)
+        self.solver_ = self._solver_for(kernels, X, inference)
+        size = math.prod(self.solver_.cost(kernels[0], X).matrix)
         require_memory(
-            8 * n * n * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
+            8 * size * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
             "Use fewer rows, a random subset of them, say, or a larger machine.",
         )  # fmt: skip
         if self.inference == "auto" and self.inference_ == "laplace":
@@ -133,55 +147,56 @@ class GaussianProcessClassifier(Classifier):
                 NumericalWarning,
                 stacklevel=3,
             )
-        problem, taught = LabelProblem(kernels, X, codes, inference), None
-        if self.learning in ("mle", "map") and problem.size:
-            taught = self._teacher(inference)(kernels, X, codes)
-            problem = taught.problem
-            if taught.learned.interrupted:
-                warn_of_interruption(taught.learned.evaluations, stacklevel=4)
-        self._keep(inference, problem, taught)
+        objective, found = LabelObjective(kernels, X, codes, inference, solver=self.solver_), None
+        if self.learning in ("mle", "map") and objective.size:
+            settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+            default, use_priors, seed = self.kernel is None, self.learning == "map", seed_of(self.random_state)
+            given = inference, self.learning, seed, self.optimizer, self.n_restarts
+            journal = resumed(self.checkpoint, {"data": (X, codes), "kernel": (default, kernels), "settings": given})
+            learner = LabelLearner(
+                inference, settings, seed, default_kernel=default, use_priors=use_priors, journal=journal
+            )
+            found = learner(kernels, X, codes, self.solver_)
+            objective = found.objective
+            if found.learned.interrupted:
+                warn_of_interruption(found.learned.evaluations, stacklevel=4)
+        self._keep(inference, objective, found)
         return self
 
-    def _teacher(self, inference: Inference) -> Teacher:
-        return Teacher(
-            inference, undecided=self.kernel is None, use_priors=self.learning == "map", n_restarts=self.n_restarts,
-            random_state=self.random_state, progress=bool(self.progress), method=self.optimizer,
-            max_iterations=self.max_iterations,
-        )  # fmt: skip
-
-    def _keep(self, inference: Inference, problem, taught):
+    def _keep(self, inference: Inference, objective: LabelObjective, learning: LearnedLabels | None):
         """Everything a fitted model has, from the optimum, or from draws."""
-        learned = taught and taught.learned
-        self.X_fit_, self.codes_ = copy.deepcopy(problem.X), problem.codes
+        learned = learning and learning.learned
+        last = learning and learning.last
+        self.X_fit_, self.codes_ = copy.deepcopy(objective.X), objective.codes
         self._jitter = 0.0 if learned is None else learned.jitter
-        theta, kernels = problem.start(), problem.kernels  # as given: not through logarithms and back
-        if learned is not None:
-            theta = taught.theta
-            kernels = problem.at(theta)
+        theta, kernels = objective.start(), objective.kernels  # as given: not through logarithms and back
+        if learning is not None:
+            theta = learning.theta
+            kernels = objective.at(theta)
         draws = self._draws(inference, kernels) if inference.samples else None
-        start = taught and taught.near
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
-            kernels = problem.at(theta)
+            kernels = objective.at(theta)
         for earlier in ("kernel_", "kernels_"):  # of another fit
             self.__dict__.pop(earlier, None)
         if len(kernels) == 1:
             self.kernel_ = kernels[0]
         else:
             self.kernels_ = kernels
-        self.theta_, self.parameter_names_ = theta, problem.names()
+        self.theta_, self.parameter_names_ = theta, objective.names()
+        start = last and last.approximation
         found = inference(self._covariances(kernels), self.codes_, start, gradient=False)
         if found is None:
             raise _no_covariance(len(self.codes_))
         self.log_marginal_likelihood_, self.weights_ = float(found.log_evidence), np.atleast_2d(found.a)
-        self.posterior_, self.numerics_ = inference.posterior(found, kernels, self.X_fit_, draws)
+        self.posterior_, self.numerics_ = inference.posterior(found, list(kernels), self.X_fit_, draws)
         self.numerics_["jitter"] = self._jitter
-        if learned is not None and problem.evidence is not None:
-            self.numerics_["iterations_in_learning"] = problem.evidence.iterations
+        if last is not None:
+            self.numerics_["iterations_in_learning"] = last.iterations
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
-        self.history_ = [Iteration(float(s.value), problem.parameters(s.theta), s.rows) for s in steps]
+        self.history_ = [Iteration(float(s.value), objective.parameters(s.theta), s.rows) for s in steps]
         self.optima_ = [
-            Found(float(o.value), problem.parameters(o.theta), o.start, o.converged, o.times_found) for o in optima
+            Found(float(o.value), objective.parameters(o.theta), o.start, o.converged, o.times_found) for o in optima
         ]
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
         if not self.numerics_["converged"]:
@@ -217,12 +232,29 @@ class GaussianProcessClassifier(Classifier):
             )
         return draws
 
-    def _covariances(self, kernels):
-        return [Covariance.of(kernel, self.X_fit_, self._jitter) for kernel in kernels]
+    def _covariances(self, kernels) -> list[LatentCovariance]:
+        found = []
+        for kernel in kernels:
+            with self._solver().latent(kernel, self.X_fit_) as space:
+                found.append(space.at(np.asarray(to_free(kernel)), self._jitter, accurate=True))
+        return found
+
+    def _solver_for(self, kernels, X, inference: Inference) -> solvers.Solver:
+        """As asked for; of its own accord another than dense only where inference does not need the whole matrix."""
+        if self.solver == "auto" and (inference.classes > 2 or inference.samples):
+            return Dense()
+        found = [solvers.resolve(self.solver, kernel, X, CommonNoise(1.0)) for kernel in kernels]
+        return found[0] if len(set(found)) == 1 else Dense()
+
+    def _solver(self) -> solvers.Solver:
+        """Models stored before there was a choice are dense."""
+        return vars(self).get("solver_") or Dense()
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def _check_settings(self):
+        if not isinstance(self.solver, str) or self.solver != "auto":
+            solvers.checked(self.solver)
         allowed = {"inference": ("auto", *INFERENCES), "link": tuple(LINKS), "learning": LEARNING,
                    "bound": tuple(BOUNDS), "optimizer": tuple(METHODS)}  # fmt: skip
         for name, values in allowed.items():
@@ -234,6 +266,7 @@ class GaussianProcessClassifier(Classifier):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
                 raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
+        check_path(self.checkpoint)
 
     def _check_combination(self, C):
         inference = self._inference(most_accurate(C) if self.inference == "auto" else self.inference)
@@ -303,15 +336,15 @@ class GaussianProcessClassifier(Classifier):
             raise ParameterError(
                 f"theta must have {self.theta_.size} entries ({', '.join(self.parameter_names_)}); got {theta.shape}."
             )
-        with self._problem()(None) as value:
+        with self._objective().criterion() as value:
             value.jitter = self._jitter
             found = value(theta, gradient=eval_gradient)
         if found is None:
             return (-np.inf, np.zeros(len(theta))) if eval_gradient else -np.inf
         return (found.value, found.gradient) if eval_gradient else found.value
 
-    def _problem(self):
-        return LabelProblem(self._fitted_kernels(), self.X_fit_, self.codes_, self._inference())
+    def _objective(self) -> LabelObjective:
+        return LabelObjective(self._fitted_kernels(), self.X_fit_, self.codes_, self._inference())
 
     def _fitted_kernels(self):
         return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
@@ -345,7 +378,7 @@ class GaussianProcessClassifier(Classifier):
                 return type(self)(**settings).fit(take_rows(X, rows), self.codes_[rows]).predict_proba
 
         kernel = kernels[0] if len(kernels) == 1 else None
-        return relevance(X, np.eye(C)[self.codes_], fitted_to, kernel, groups=self.codes_, least=FAINT)
+        return relevance(X, np.eye(C)[self.codes_], fitted_to, kernel, groups=self.codes_, least=MIN_LATENT_VARIANCE)
 
     def report(self, X=None, y=None):
         """A page to read: fit, classes, relevance, calibration of rows left out, optima found, and what looks wrong.

@@ -18,16 +18,14 @@ from mercer.kernels.algebra import Scale
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.stationary import RBF, Exponential, Matern, RationalQuadratic
 from mercer.learning import heuristics
-from mercer.learning.leave_one_out import DensityLikelihood
-from mercer.learning.optimise import learn
-from mercer.learning.progress import Progress
+from mercer.learning.bandwidths import learn_density_widths
+from mercer.learning.optimise import Settings
 from mercer.linalg import backend
 from mercer.models.estimator import Estimator, wholly
-from mercer.models.kernel_regression import TOLERANCE, hidden_by_rounding, merged, rows_to_learn_from
+from mercer.models.kernel_regression import merged
 from mercer.models.records import warn_of_interruption
 
 RULES = ("scott", "silverman", "loo")
-STRETCHES = (1.0, 0.3, 0.1, 3.0)  # of Scott's widths, where learning may begin
 
 
 class ParzenDensity(Estimator):
@@ -150,26 +148,13 @@ class ParzenDensity(Estimator):
         U, d = U[kept], U.shape[1]
         if len(U) < 2:
             return start
-        rng, rows = generator(self.random_state), rows_to_learn_from(len(U), self.learning_rows)
-        part = slice(None) if rows == len(U) else np.sort(rng.permutation(len(U))[:rows])
-        V, c = U[part], c[part]
         kernel = evolve(shape, lengthscale=np.ones(d), fixed=shape.fixed | {"alpha"})
-        least = hidden_by_rounding(V)
-
-        def problem(rows):
-            here = slice(None) if rows is None else rows
-            return DensityLikelihood(kernel, V[here], c[here], least)
-
-        learned = learn(
-            problem, len(V), [(f"{s:g} of Scott's", np.full(d, math.log(s))) for s in STRETCHES], rng=rng,
-            progress=Progress(shown=bool(self.progress)), what="log likelihood", tolerance=TOLERANCE,
-            grown=lambda theta, ratio: theta - math.log(ratio) / (4 + d),
-        )  # fmt: skip
+        settings, rng = Settings(progress=bool(self.progress)), generator(self.random_state)
+        widths, learned = learn_density_widths(kernel, U, c, settings, rng, self.learning_rows)
         self.n_evaluations_ = learned.evaluations
         if learned.interrupted:
             warn_of_interruption(learned.evaluations, stacklevel=5)
-        theta = learned.optima[0].theta - math.log(len(U) / len(V)) / (4 + d)
-        return start * np.hypot(least, np.exp(theta))
+        return start * widths
 
     def _shape_for(self, d):
         """The kernel without its amplitude, if it is one whose integral is known."""

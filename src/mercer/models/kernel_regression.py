@@ -1,18 +1,14 @@
 """Kernel regression: the Nadaraya-Watson model, a whole density of the target for each input (PRML 6.3.1)."""
 
-import copy
 import math
 import reprlib
 import warnings
-from typing import Any
 
 import numpy as np
 
 from mercer import gram
-from mercer.core.coordinates import Layout, from_free, to_free
 from mercer.core.errors import InvalidKernelError, NumericalWarning, ParameterError
 from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
-from mercer.core.machine import available_memory
 from mercer.core.parameters import evolve_at
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
@@ -20,17 +16,15 @@ from mercer.inference.mixtures import Mixtures
 from mercer.kernels import RBF
 from mercer.kernels.convert import as_kernel
 from mercer.learning import heuristics
-from mercer.learning.leave_one_out import FLOOR, ConditionalLikelihood, LeftOut, SquaredError
-from mercer.learning.optimise import learn, stages
-from mercer.learning.progress import Progress
+from mercer.learning.bandwidths import LearnedWidths, RegressionWidths, learn_regression_widths
+from mercer.learning.leave_one_out import MIN_TOTAL_WEIGHT
+from mercer.learning.optimise import Settings
 from mercer.models.conditional import DensityRegressor
 from mercer.models.estimator import wholly
 from mercer.models.records import Found, Iteration, quoted, warn_of_interruption
 from mercer.scores import LeaveOneOut
 
 CRITERIA = ("likelihood", "least_squares")
-TOLERANCE = 5.0  # a hundredth of a nat is far below what chance does to the best widths
-SHARES = (0.5, 0.15)  # of the target's spread, where its width may begin
 
 
 class NadarayaWatson(DensityRegressor):
@@ -108,55 +102,39 @@ class NadarayaWatson(DensityRegressor):
         if varies.any():
             t = ((Y - center) / spread)[:, varies]
             c = c / c.mean()
-            problem = Problem(starts[0], X, t, c, None if given is None else (given / spread)[varies], self.criterion)
-            found = None
-            if self.learning is not None and problem.layout.size:
-                self.kernel_, found = self._learn(problem, starts, spread[varies])
+            known = None if given is None else (given / spread)[varies]
+            objective, found = RegressionWidths(starts, X, t, c, known, self.criterion), None
+            if self.learning is not None and objective.layout.size:
+                kernel, found, *_ = self._learn(objective, spread[varies])
+                self.kernel_ = self.kernel_.replace(**kernel.parameters)
             if given is None:
                 if found is None:  # by the likelihood, with the kernel as it is now
-                    problem = Problem(self.kernel_.fix(), X, t, c, None, "likelihood")
-                    _, found = self._learn(problem, [problem.kernel], spread[varies])
+                    objective = RegressionWidths([self.kernel_.fix()], X, t, c, None, "likelihood")
+                    found = self._learn(objective, spread[varies]).width
                 width[varies] = found * spread[varies]
         self.target_width_ = float(width[0]) if self.y_train_.ndim == 1 else width
         return self
 
-    def _learn(self, problem, starts, spread):
-        """The kernel and the target's widths (None if they were not learned), from all rows or a part of them."""
-        rng, rows = generator(self.random_state), rows_to_learn_from(problem.n, self.learning_rows)
-        part = problem if rows == problem.n else problem.of(np.sort(rng.permutation(problem.n)[:rows]))
-
-        def climb(problem, starts, **settings):
-            return learn(
-                problem, problem.n, problem.candidates(starts), rng=rng, logarithmic=problem.logarithmic(),
-                max_iterations=self.max_iterations, grown=problem.grown, what="log likelihood", tolerance=TOLERANCE,
-                progress=Progress(shown=bool(self.progress)), **settings,
-            )  # fmt: skip
-
-        also = []
-        if problem.layout.size and problem.criterion == "likelihood":
-            # From afar the likelihood may lead to narrow targets and wide inputs; the squared error knows only inputs.
-            few = part.of(np.sort(rng.permutation(part.n)[: stages(part.n)[0]])).by("least_squares")
-            first = climb(few, starts)
-            if first.interrupted:  # nothing worth keeping yet
-                raise KeyboardInterrupt
-            also = [("least squares", problem.theta(few.at(o.theta)[0], SHARES[-1])) for o in first.optima]
-            self.n_evaluations_ += first.evaluations
-        learned = climb(part, starts, also=also, n_restarts=self.n_restarts if problem.layout.size else 0)
-        if not learned.optima:
-            _refuse_negative(problem.kernel, gram.within(problem.kernel, part.X))
-            raise InvalidKernelError(f"{problem.kernel!r} is zero or not finite between all of these rows.")
-        natural = lambda theta: problem.parameters(theta, spread)
+    def _learn(self, objective: RegressionWidths, spread) -> LearnedWidths:
+        """What was learned, with its steps and optima kept."""
+        n_restarts = self.n_restarts if objective.layout.size else 0
+        settings = Settings("lbfgs", n_restarts, self.max_iterations, bool(self.progress))
+        found = learn_regression_widths(objective, settings, generator(self.random_state), self.learning_rows)
+        if found is None:
+            _refuse_negative(objective.kernel, gram.within(objective.kernel, objective.X))
+            raise InvalidKernelError(f"{objective.kernel!r} is zero or not finite between all of these rows.")
+        learned = found.learned
+        natural = lambda theta: objective.parameters(theta, spread)
         units = float(np.log(spread).sum())  # of a row's log density
         self.history_ += [Iteration(float(s.value - s.rows * units), natural(s.theta), s.rows) for s in learned.history]
         self.optima_ += [
-            Found(float(o.value - part.n * units), natural(o.theta), o.start, o.converged, o.times_found)
+            Found(float(o.value - found.rows * units), natural(o.theta), o.start, o.converged, o.times_found)
             for o in learned.optima
         ]
-        self.n_evaluations_ += learned.evaluations
+        self.n_evaluations_ += found.evaluations
         if learned.interrupted:
             warn_of_interruption(learned.evaluations, stacklevel=5)
-        kernel, width = problem.at(problem.grown(learned.optima[0].theta, problem.n / part.n))
-        return self.kernel_.replace(**kernel.parameters), width
+        return found
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -175,12 +153,12 @@ class NadarayaWatson(DensityRegressor):
         """The kernel as it is given, and kernels to begin from, in which one amplitude is kept: it cancels."""
         if self.kernel is not None:
             kernel = as_kernel(self.kernel)
-            return kernel, heuristics.starts(_without_amplitude(kernel), X)
+            return kernel, heuristics.starting_kernels(_without_amplitude(kernel), X)
         X = self._check_vectors(X)
         kernel = heuristics.radial_kernel(X, weights=c)
         middle = heuristics.middle_spread(X, heuristics.centre_and_spread(X, c)[1]) * math.sqrt(X.shape[1])
         scales = [kernel.lengthscale, *([middle] if (middle < kernel.lengthscale).any() else [])]
-        return kernel, [RBF(stretch * scale) for scale in scales for stretch in heuristics.STRETCHES]
+        return kernel, [RBF(factor * scale) for scale in scales for factor in heuristics.LENGTH_FACTORS]
 
     def _given_width(self, q) -> np.ndarray | None:
         if self.target_width is None:
@@ -205,7 +183,7 @@ class NadarayaWatson(DensityRegressor):
         """In pieces. ``left_out`` names a training row for each row of X that has no part in its mixture."""
         n = len(self.weights_)
         means, variances = self.y_train_.reshape(n, -1), np.atleast_1d(self.target_width_) ** 2
-        floor = FLOOR * float(np.mean(gram.diagonal(self.kernel_, self.X_train_)))
+        floor = MIN_TOTAL_WEIGHT * float(np.mean(gram.diagonal(self.kernel_, self.X_train_)))
         s, far = count_rows(X), 0
         for part, W in gram.kept(self, self.kernel_, self.X_train_).blocks(X):
             _refuse_negative(self.kernel_, W)
@@ -221,8 +199,9 @@ class NadarayaWatson(DensityRegressor):
             yield Mixtures(W, means, variances)
         if far:
             warnings.warn(
-                f"{far} of {s} rows have no training row near them (kernel values add up to less than {FLOOR:g} of "
-                "k(x, x), as beyond seven lengthscales of a Gaussian); there all training rows count alike.",
+                f"{far} of {s} rows have no training row near them (kernel values add up to less than "
+                f"{MIN_TOTAL_WEIGHT:g} of k(x, x), as beyond seven lengthscales of a Gaussian); there all training "
+                "rows count alike.",
                 NumericalWarning,
                 stacklevel=4,
             )
@@ -256,91 +235,6 @@ class NadarayaWatson(DensityRegressor):
         return "\n".join(lines)
 
 
-class Problem:
-    """What learning asks: the criterion on all rows or some, what a vector of parameters means, and how it moves.
-
-    ``t`` (n, q) has unit spread; ``width`` (q,), in its units, is None to learn it by the likelihood.
-    """
-
-    def __init__(self, kernel, X, t, c, width, criterion):
-        self.kernel, self.X, self.t, self.c, self.width, self.criterion = kernel, X, t, c, width, criterion
-        self.n = len(t)
-        self.layout = Layout.of(kernel)
-        self.learns_width = width is None and criterion == "likelihood"
-        # Targets that are rounded are equal by chance, and a width of zero would fit those: rounding to steps of r has
-        # a variance of r^2 / 12.
-        self.least = hidden_by_rounding(t)
-
-    def by(self, criterion) -> "Problem":
-        """By another criterion."""
-        return Problem(self.kernel, self.X, self.t, self.c, self.width, criterion)
-
-    def candidates(self, kernels) -> list[tuple[str, np.ndarray]]:
-        """Where to begin, by name."""
-        if not self.learns_width:
-            return [(f"start {i + 1}", self.theta(kernel)) for i, kernel in enumerate(kernels)]
-        return [
-            (f"start {i + 1}, target width {share:g}", self.theta(kernel, share))
-            for i, kernel in enumerate(kernels)
-            for share in SHARES
-        ]
-
-    def of(self, rows) -> "Problem":
-        """Of some rows."""
-        part = copy.copy(self)
-        part.X, part.t, part.c, part.n = take_rows(self.X, rows), self.t[rows], self.c[rows], len(rows)
-        return part
-
-    def __call__(self, rows) -> LeftOut:
-        if rows is not None:
-            return self.of(rows)(None)
-        if self.criterion == "least_squares":
-            return SquaredError(self.kernel, self.X, self.t, self.c)
-        return ConditionalLikelihood(self.kernel, self.X, self.t, self.c, self.width, self.least)
-
-    def theta(self, kernel, share: float = 1.0) -> np.ndarray:
-        own = np.full(self.t.shape[1] if self.learns_width else 0, math.log(share))
-        return np.concatenate([np.asarray(to_free(kernel), dtype=float), own])
-
-    def at(self, theta):
-        """The kernel, and the widths (q,) if they were learned."""
-        kernel = from_free(self.kernel, theta[: self.layout.size])
-        return kernel, np.hypot(self.least, np.exp(theta[self.layout.size :])) if self.learns_width else None
-
-    def parameters(self, theta, spread) -> dict[str, Any]:
-        """Values on the natural scale, by name."""
-        kernel, width = self.at(theta)
-        return {**kernel.parameters, **({} if width is None else {"target_width": width * spread})}
-
-    def logarithmic(self) -> np.ndarray:
-        kinds = [np.full(len(p.entries), p.constraint.logarithmic) for p in self.layout.places]
-        return np.concatenate([*kinds, np.ones(self.t.shape[1] if self.learns_width else 0)]).astype(bool)
-
-    def grown(self, theta, ratio: float) -> np.ndarray:
-        """Widths for ``ratio`` times as many rows: best ones shrink with n^(-1 / (4 + d)), d the dimensions smoothed
-        over."""
-        d = (self.X.shape[1] if np.ndim(self.X) == 2 else 1) + (self.criterion == "likelihood") * self.t.shape[1]
-        powers = {"lengthscale": -1.0, "theta1": 2.0}  # of a width
-        kinds = [np.full(len(p.entries), powers.get(p.field, 0.0)) for p in self.layout.places]
-        powers_of_all = np.concatenate([*kinds, np.full(len(theta) - self.layout.size, -1.0)])
-        return theta + powers_of_all * math.log(ratio) / (4 + d)
-
-
-def hidden_by_rounding(t) -> np.ndarray:
-    """The deviation of what rounding took from each column of unit spread: that of steps r is r / sqrt(12)."""
-
-    def step(column):
-        steps = np.diff(np.unique(column))
-        return min(steps[steps > 1e-9], default=1e-9)  # nothing nearer counts as different
-
-    return np.array([step(column) for column in t.T]) / math.sqrt(12)
-
-
-def rows_to_learn_from(n: int, limit: int) -> int:
-    """As many as were asked for, and as the matrix of their kernel values leaves half of memory."""
-    return max(2, min(n, limit, math.isqrt(available_memory() // 16)))
-
-
 def merged(X, Y, c):
     """Rows to keep, where each of those with positive weight went, and the weights: equal rows become one."""
     there = np.flatnonzero(c > 0)
@@ -353,7 +247,7 @@ def merged(X, Y, c):
 
 def _without_amplitude(kernel):
     """The kernel with one amplitude fixed, of those that would together multiply it."""
-    places = heuristics.amplitudes(kernel)
+    places = heuristics.amplitude_places(kernel)
     if not places:
         return kernel
     path, field = min(places, key=repr)

@@ -60,7 +60,7 @@ class KernelNeighborsClassifier(Classifier):
         self._check_count(self.n_neighbors, count_rows(X))
         if self.kernel is None:
             X = self._check_vectors(X)
-            self.scale_ = centre_and_spread(X)[1]
+            self.scale_: np.ndarray | None = centre_and_spread(X)[1]
             self.X_fit_ = X / self.scale_
         else:
             self.scale_, self.X_fit_ = None, copy.deepcopy(X)

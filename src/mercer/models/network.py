@@ -13,9 +13,9 @@ from mercer.core.parameters import evolve_at, slots_of
 from mercer.core.random import generator
 from mercer.core.text import number, rounded
 from mercer.kernels.convert import as_kernel
+from mercer.learning.basis_functions import BasisObjective, learn_basis
 from mercer.learning.heuristics import centre_and_spread, radial_kernel
 from mercer.linalg.forward import Ridge
-from mercer.models.basis_learning import learned
 from mercer.models.centers import Data, Placer, lengthscales_of, normalised, stretched
 from mercer.models.estimator import Regressor, wholly
 from mercer.scores import LeaveOneOut
@@ -105,7 +105,8 @@ class RBFNetwork(Regressor):
             kernel = kernel if width == 1.0 else stretched(kernel, float(width))
         if width == "learned":
             few = placed(kernel, some, min(LEARNING, max(1, len(some.T) // 4)) if self._count is None else None)
-            moved = learned(kernel, some.X, some.T, few.centers, some.fixed, self.normalized)
+            objective = BasisObjective(kernel, some.X, some.T, few.centers, some.fixed, self.normalized)
+            moved = learn_basis(objective)
             kernel = min(kernel, moved, key=lambda candidate: placed(candidate, some, None).error)
         self.kernel_ = kernel
         found = placed(kernel, data.some(ROWS_FOR_CENTRES, rng), None)
@@ -156,14 +157,11 @@ class RBFNetwork(Regressor):
         if self.kernel is None:
             X = self._check_vectors(X)
             linear = n > 2 * X.shape[1] if linear is None else linear
-        inputs = None
+        inputs, self.input_center_ = None, None
         if linear:
             inputs = self._check_vectors(X)
-            self.input_center_, spread = centre_and_spread(inputs)
-            inputs = (inputs - self.input_center_) / spread
-            self._spread = spread
-        else:
-            self.input_center_ = None
+            self.input_center_, self._spread = centre_and_spread(inputs)
+            inputs = (inputs - self.input_center_) / self._spread
         Y = t.reshape(n, -1)
         self._several, self.y_fit_ = t.ndim == 2, t
         center, scale = centre_and_spread(Y)

@@ -12,25 +12,24 @@ from mercer import priors
 from mercer.core.coordinates import Layout, free_names
 from mercer.core.errors import (
     DataError,
-    NotPositiveDefiniteError,
     NumericalWarning,
     ParameterError,
 )
 from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.parameters import evolve, nodes_of
 from mercer.core.precision import as_float
-from mercer.core.random import entropy, generator, seed_of
+from mercer.core.random import entropy, seed_of
 from mercer.core.text import number, rounded, table
 from mercer.distributions import Distribution, Normal
 from mercer.gp.noise import CommonNoise, Noise, RowNoise, as_noise, as_variances
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
-from mercer.learning.climb import METHODS, Optimum
-from mercer.learning.optimise import Learned, learn
-from mercer.learning.plan import Plan, plan, search_stages
-from mercer.learning.progress import Progress
-from mercer.learning.regression import Problem
+from mercer.learning.checkpoint import check_path, resumed
+from mercer.learning.climb import METHODS
+from mercer.learning.optimise import Settings
+from mercer.learning.plan import Plan, plan
+from mercer.learning.regression import RegressionObjective, learn_regression
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, wholly
 from mercer.models.records import Found, Iteration, quoted, reported, warn_of_interruption, warn_of_model
@@ -39,9 +38,8 @@ from mercer.scores import LeaveOneOut, optimism
 from mercer.solvers import base as solvers
 
 LEARNING = ("mle", "map", None)
-FEW_ROWS = 20  # below this, leaving one out says too little of intervals
-FEW_ROWS_TO_SEARCH, DRAWN = 200, 2  # rows up to which the default kernel has random starts too, and how many
-LEAST_NOISE = 1e-10  # of the variance of y
+MIN_ROWS_TO_CALIBRATE = 20  # with fewer, leaving one out tells too little about intervals
+MIN_NOISE_SHARE = 1e-10  # of the variance of y
 NORMAL_95 = 1.959963984540054
 
 
@@ -76,6 +74,9 @@ class GaussianProcessRegressor(Regressor):
     max_iterations : of each climb to an optimum; the choice of the default kernel and the comparison of starts have
         limits of their own.
     progress : whether a line on stderr tells how far a fit is that takes longer than a second or two.
+    checkpoint : path of a file to which the state of learning is written every few seconds. Another fit with the same
+        data, kernel and settings goes on from it, after an interruption or a crash, and ends where an uninterrupted one
+        would; ``n_evaluations_`` counts what it computed itself. A file of another fit is refused.
     allow_invalid : accept a kernel known not to be positive semidefinite.
 
     >>> import numpy as np
@@ -90,7 +91,8 @@ class GaussianProcessRegressor(Regressor):
 
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
-        *, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, allow_invalid=False,
+        *, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
+        allow_invalid=False,
     ):  # fmt: skip
         self.kernel = kernel
         self.noise = noise
@@ -103,6 +105,7 @@ class GaussianProcessRegressor(Regressor):
         self.optimizer = optimizer
         self.max_iterations = max_iterations
         self.progress = progress
+        self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
 
     # -- fitting -----------------------------------------------------------------------------------------------------
@@ -132,111 +135,67 @@ class GaussianProcessRegressor(Regressor):
             scale = (1.0 if n == 1 else 1e-6) * (abs(center) or 1.0)
         if not 1e-140 < scale < 1e140:
             raise DataError(f"y has a spread of {scale:.2g}, whose square is no number here. Give it in other units.")
-        least = max(resolution(y) ** 2 / 12 / scale**2, LEAST_NOISE * float(np.mean(target**2))) if learns else 0.0
+        least = max(resolution(y) ** 2 / 12 / scale**2, MIN_NOISE_SHARE * float(np.mean(target**2))) if learns else 0.0
         noise = noise.scaled(scale**-2).bounded_below(least)
-        problem = Problem(kernel, X, target, noise, self.solver_, bool(self.normalize))
+        objective = RegressionObjective(
+            kernel, X, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
+        )
         learned, self.choice_ = None, None
-        if learns and problem.size and target.any():
+        if learns and objective.size and target.any():
             seed = seed_of(self.random_state)  # the same rows in every step
-            problem, learned = (self._learn_default if self.kernel is None else self._learn)(problem, seed)
-            theta = learned.optima[0].theta
+            settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+            given = self.noise, self.solver_, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
+            journal = resumed(self.checkpoint, {"data": (X, y), "kernel": kernel, "settings": given})
+            if self.kernel is None:
+                objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
+            else:
+                learned = learn_regression(objective, settings, seed, journal)
+            theta = learned.theta
             if learned.interrupted:
                 warn_of_interruption(learned.evaluations, stacklevel=4)
         else:
-            theta = problem.start(0.1 if target.any() else 1e-2)
+            theta = objective.start(0.1 if target.any() else 1e-2)
         try:
-            self._keep(problem, theta, center, scale, learned, learned is not None and self._calibrates())
+            self._keep(objective, theta, center, scale, learned, learned is not None and self._calibrates())
         except KeyboardInterrupt:  # what was learned is worth the last factorisation; a second Ctrl-C ends it
-            self._keep(problem, theta, center, scale, learned, calibrated=False)
+            self._keep(objective, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_ = drawn
         return self
-
-    def _learn(self, problem, seed: int, candidates=None, prior=None, **settings) -> tuple[Problem, Learned]:
-        if self.learning == "map" and prior is None:
-            prior = problem.prior()
-        learned = learn(
-            problem, problem.n, candidates or problem.candidates(), prior=prior,
-            amplitude=problem.profiled() if prior is None else None, logarithmic=problem.logarithmic(),
-            method=self.optimizer, n_restarts=self.n_restarts, max_iterations=self.max_iterations,
-            rng=generator(seed), progress=Progress(shown=bool(self.progress)), floor=problem.floor(),
-            sizes=search_stages(problem.n), heats=True, judge=None if self.learning == "map" else problem.score,
-            **{"loosened": problem.loosened, **settings},
-        )  # fmt: skip
-        if not learned.optima:
-            raise NotPositiveDefiniteError(
-                f"the covariance of these {problem.n} rows could not be factorised at any starting value of the "
-                f"parameters of {problem.kernel!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
-            )
-        return problem, learned
-
-    def _learn_default(self, problem, seed: int) -> tuple[Problem, Learned]:
-        """Choose a member of the default family on the rows where learning begins, then learn its parameters."""
-        first, *later = search_stages(problem.n)
-        order = generator(seed).permutation(problem.n)
-        rows, *more = [None if m == problem.n else np.sort(order[:m]) for m in (first, *later[:1])]
-        of_model = problem.prior() if self.learning == "map" else None
-        choice = family.choose(problem, rows, more, Progress(shown=bool(self.progress)), of_model)
-        if not choice.tried:
-            return self._learn(problem, seed)
-        self.choice_ = choice
-        best, coordinates = choice.tried[0], family.Coordinates(problem.names())
-        problem = problem.replaced(evolve(problem.kernel, nu=np.float64(best.member.nu)))
-        if choice.interrupted:
-            found = Optimum(best.log_evidence, best.theta, "interrupted", converged=False)
-            learned = Learned([found], [], choice.evaluations, 0.0, interrupted=True)
-            return family.simplified(problem, best.member, learned)
-        count = 0 if first > FEW_ROWS_TO_SEARCH else DRAWN
-        drawn = family.random_starts(problem, best.member, count, generator(seed))
-        candidates = [("the choice of the kernel", best.theta), *family.starts(problem, steep=True), *drawn]
-        if not best.member.linear:
-            candidates = [(name, coordinates.without_linear(theta)) for name, theta in candidates]
-        weak = family.WeakPrior.of(problem)
-        problem, learned = self._learn(
-            problem, seed, candidates, family.together(weak, of_model), span=coordinates.span(best.member),
-            loosened=lambda theta: family.loosened(problem, theta),
-            later={best.rows: ("the choice of the kernel", best.theta)},
-        )  # fmt: skip
-        learned.evaluations += choice.evaluations
-        if weak is not None:  # the values reported are without it
-            for optimum in learned.optima:
-                optimum.value -= weak(optimum.theta)[0]
-            learned.history = [step._replace(value=step.value - weak(step.theta)[0]) for step in learned.history]
-        return family.simplified(problem, best.member, learned)
 
     def _calibrates(self) -> bool:
         if self.calibrate is None:
             return self.kernel is None and self.noise is None and self.learning == "mle"
         return bool(self.calibrate)
 
-    def _needed_factor(self, problem, posterior: solvers.Posterior) -> float:
+    def _needed_factor(self, objective: RegressionObjective, posterior: solvers.Posterior) -> float:
         """Factor of the covariance that makes 95% intervals cover 95%: of rows left out, and of new ones.
 
         Parameters were learned from the rows left out too, which makes these easier to predict than new ones
         (`optimism`).
         """
-        if problem.amplitude() is None:
+        if objective.amplitude() is None:
             raise ParameterError(
                 "calibrate=True multiplies the whole covariance, noise included, so every term of the kernel needs a "
                 "free amplitude, and noise must be learned. Try 1.0 * kernel, and noise=None."
             )
-        unseen = optimism(problem.n, problem.size + (self.kernel is None))  # one for the choice of the kernel
-        if problem.n < FEW_ROWS:
+        unseen = optimism(objective.n, objective.size + (self.kernel is None))  # one for the choice of the kernel
+        if objective.n < MIN_ROWS_TO_CALIBRATE:
             return unseen
         mean, variance = posterior.leave_one_out()
-        z = np.abs(problem.target - mean) / np.sqrt(variance)
+        z = np.abs(objective.target - mean) / np.sqrt(variance)
         return max(1.0, (_quantile(z, 0.95) / NORMAL_95) ** 2) * unseen
 
-    def _keep(self, problem, theta, center, scale, learned, calibrated: bool):
+    def _keep(self, objective, theta, center, scale, learned, calibrated: bool):
         """Everything a fitted model has, from the optimum; one factorisation for all of it."""
-        kernel, noise = problem.at(theta)
-        kernel = problem.kernel if learned is None else kernel  # not through logarithms and back
+        kernel, noise = objective.at(theta)
+        kernel = objective.kernel if learned is None else kernel  # not through logarithms and back
         self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
-        posterior = self._posterior(kernel, problem.X, problem.target, noise + self._jitter)
+        posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter)
         if calibrated:
-            self.calibration_ = self._needed_factor(problem, posterior)
-            theta = theta + math.log(self.calibration_) * np.asarray(problem.amplitude())
-            kernel, noise = problem.at(theta)
+            self.calibration_ = self._needed_factor(objective, posterior)
+            theta = theta + math.log(self.calibration_) * np.asarray(objective.amplitude())
+            kernel, noise = objective.at(theta)
             posterior = posterior.rescaled(kernel, self.calibration_)
             self._jitter *= self.calibration_
         self.center_, self.scale_ = center, scale
@@ -246,12 +205,14 @@ class GaussianProcessRegressor(Regressor):
         else:  # kept as given, not through a division and back
             self.noise_ = as_float(self.noise if np.ndim(self.noise) == 0 else np.ravel(self.noise))
         # From the optimiser's noise to noise in units of y.
-        self._units = np.concatenate([np.zeros(problem.layout.size), np.full(problem.noise.size, 2 * math.log(scale))])
+        self._units = np.concatenate(
+            [np.zeros(objective.layout.size), np.full(objective.noise.size, 2 * math.log(scale))]
+        )
         self.theta_ = theta + self._units
-        self.parameter_names_ = problem.names()
+        self.parameter_names_ = objective.names()
         self._set_posterior(posterior)
         steps, optima = ([], []) if learned is None else (learned.history, learned.optima)
-        natural = functools.partial(problem.parameters, scale=scale)
+        natural = functools.partial(objective.parameters, scale=scale)
         self.history_ = [Iteration(float(s.value), natural(s.theta), s.rows) for s in steps]
         self.optima_ = [Found(float(o.value), natural(o.theta), o.start, o.converged, o.times_found) for o in optima]
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
@@ -284,11 +245,12 @@ class GaussianProcessRegressor(Regressor):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
                 raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
+        check_path(self.checkpoint)
 
     def _kernel_for(self, X):
         if self.kernel is None:
             kernel = heuristics.standard_kernel(self._check_vectors(X), constant=not self.normalize)
-            return kernel if self.learning is None else evolve(kernel, nu=np.float64(family.FIRST))
+            return kernel if self.learning is None else evolve(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid)
 
     def _asks_for_noise(self) -> bool:
@@ -427,18 +389,17 @@ class GaussianProcessRegressor(Regressor):
             raise ParameterError(
                 f"theta must have {self.theta_.size} entries ({', '.join(self.parameter_names_)}); got {theta.shape}."
             )
-        problem = self._problem()
-        with problem(None) as value:
+        with self._objective().criterion() as value:
             value.jitter = self._jitter
             found = value(theta - self._units, gradient=eval_gradient)
         if found is None:
             return (-np.inf, np.zeros(len(theta))) if eval_gradient else -np.inf
         return (found.value, found.gradient) if eval_gradient else found.value
 
-    def _problem(self):
+    def _objective(self) -> RegressionObjective:
         X, target, noise = self.posterior_.data
         given = None if len(self.theta_) > Layout.of(self.kernel_).size else RowNoise(noise - self._jitter)
-        return Problem(self.kernel_, X, target, given, self._solver(), self.posterior_.unknown)
+        return RegressionObjective(self.kernel_, X, target, given, self._solver(), self.posterior_.unknown)
 
     # -- looking at it -----------------------------------------------------------------------------------------------
 

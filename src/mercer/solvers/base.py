@@ -4,16 +4,20 @@ A solver is one file of this folder. `register` makes its name known: to ``solve
 """
 
 import abc
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from mercer import gram
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import Inputs
+from mercer.core.inputs import Inputs, count_rows
 from mercer.core.registry import check_free
 from mercer.distributions import Distribution, Normal
 from mercer.gp.noise import Noise, as_noise
+from mercer.inference.sites import Covariance, LatentCovariance
 from mercer.kernels.base import Kernel
 
 LOG_2PI = math.log(2 * math.pi)
@@ -111,6 +115,51 @@ def left_out(a: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarra
     told = diagonal > 0
     diagonal = np.where(told, diagonal, 1.0)
     return np.where(told, a / diagonal, 0.0), np.where(told, 1 / diagonal, np.inf)
+
+
+# -- latent functions ----------------------------------------------------------------------------------------------
+
+
+class LatentSpace(abc.ABC):
+    """K(theta) on fixed rows for inference with Gaussian sites, so that every inference runs on every solver. Use it in
+    a ``with`` block."""
+
+    K: Any  # what `gram.triangle` or `gram.Features` gives
+
+    @property
+    def size(self) -> int:
+        """Free parameters of the kernel."""
+        return self.K.layout.size
+
+    @abc.abstractmethod
+    def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> LatentCovariance:
+        """K at theta, plus ``jitter`` on its diagonal. ``accurate``: after a failure, without shortcuts that may lose
+        digits. May overwrite the previous one."""
+
+    def contraction(self, theta: np.ndarray) -> Callable[..., np.ndarray]:
+        """The derivatives of K at theta, for `SiteFactor.slope`."""
+        return functools.partial(self.K.contract, theta)
+
+    def __enter__(self) -> Self:
+        self.K.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.K.__exit__(*error)
+
+
+class LatentMatrix(LatentSpace):
+    """One matrix of memory, and what inference takes."""
+
+    def __init__(self, kernel: Kernel, X: Inputs) -> None:
+        self.K = gram.triangle(kernel, X)
+        n = count_rows(X)
+        self._covariance = Covariance(np.zeros((n, n)))
+
+    def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> Covariance:
+        self.K.fill(theta, self._covariance.K, accurate)
+        self._covariance.K.ravel()[:: self._covariance.n + 1] += jitter
+        return self._covariance
 
 
 # -- posteriors ----------------------------------------------------------------------------------------------------
@@ -218,6 +267,10 @@ class Solver(abc.ABC):
         unknown: bool = False,
         allow_invalid: bool = False,
     ) -> Posterior: ...
+
+    def latent(self, kernel: Kernel, X: Inputs) -> LatentSpace:
+        """K for inference with Gaussian sites; the matrix itself, unless the solver has a better representation."""
+        return LatentMatrix(kernel, X)
 
 
 SOLVERS: dict[str, type[Solver]] = {}

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from mercer.gp.likelihood import Likelihood, with_fast_integrals
 from mercer.inference.base import LabelPosterior
 from mercer.inference.sampling.draws import Draws
 from mercer.inference.sampling.latents import factor_kernel
-from mercer.inference.sites import Covariance, both_classes
+from mercer.inference.sites import LatentCovariance, both_classes
 from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import Cholesky
 
@@ -149,7 +149,7 @@ class SampledPosterior(LabelPosterior):
         return out / out.sum(axis=1, keepdims=True)
 
     def left_out(
-        self, covariances: Callable[[], list[Covariance]], codes: np.ndarray, likelihood: Likelihood
+        self, covariances: Callable[[], Sequence[LatentCovariance]], codes: np.ndarray, likelihood: Likelihood
     ) -> np.ndarray:
         """Leave-one-out class probabilities of the training rows: (n, C).
 

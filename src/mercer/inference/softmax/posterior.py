@@ -10,7 +10,7 @@ from mercer import gram
 from mercer.core.inputs import Inputs, align_columns, count_rows, take_rows
 from mercer.gp.likelihood import Likelihood
 from mercer.inference.base import Contraction, LabelPosterior
-from mercer.inference.sites import Covariance, factor_B
+from mercer.inference.sites import LatentCovariance, factor_B
 from mercer.inference.softmax.expectation import mean_softmax
 from mercer.inference.softmax.factor import JointFactor, SoftmaxModel
 from mercer.kernels.base import Kernel
@@ -165,10 +165,13 @@ class SoftmaxPosterior(LabelPosterior):
         return np.concatenate([np.empty((0, C)), *found])
 
     def left_out(
-        self, covariances: Callable[[], list[Covariance]], codes: np.ndarray, likelihood: Likelihood | None = None
+        self,
+        covariances: Callable[[], Sequence[LatentCovariance]],
+        codes: np.ndarray,
+        likelihood: Likelihood | None = None,
     ) -> np.ndarray:
         """Class probabilities of each training row from its cavity: (n, C)."""
-        return mean_softmax(*self.cavity([K.K for K in covariances()]))
+        return mean_softmax(*self.cavity([K.dense().K for K in covariances()]))
 
     def _prepared(self, c: int) -> gram.Gram:
         return gram.kept(self, self.kernels[c], self.X)

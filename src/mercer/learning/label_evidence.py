@@ -1,0 +1,238 @@
+"""Approximate evidence of labels, ln p(t | theta), and its gradient: what learning a classifier maximises.
+
+One kernel, or one for each class; theta is the free parameters of one kernel after the other.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
+from mercer.core.inputs import Inputs, take_rows
+from mercer.core.parameters import Slot, slots_of
+from mercer.inference.base import Inference
+from mercer.inference.methods import Laplace
+from mercer.inference.sites import LatentCovariance
+from mercer.kernels.base import Kernel
+from mercer.learning import heuristics
+from mercer.learning.family import WeakPrior
+from mercer.learning.objective import Criterion, KernelPrior, LogDensity, Objective, Start, logarithmic_mask
+from mercer.solvers.base import Evaluation, Solver
+from mercer.solvers.dense import Dense
+
+START_VARIANCES = (1.0, 10.0)  # of a latent function: classes hardly told apart, or nearly certain
+PRIOR_VARIANCE = 30.0  # of a latent function, at the centre of the weak prior of the default kernel
+MAX_LOG_CHANGE = 8.0  # where classes are well apart, a variance would grow without end
+MAX_RANKING_ROWS = 250  # on which starts are compared
+MULTICLASS_TOLERANCE = 50.0  # more than two classes are learned to a tenth of a nat where rows are many
+ROUNDING_NATS = 1e-6  # by which an evidence may seem to exceed that of a certain prediction
+
+
+class LabelEvidence:
+    """Evidence of labels on fixed rows. Inference starts from where it ended at the previous theta.
+
+    Memory: one matrix of the solver's for each kernel, and what inference takes.
+    """
+
+    def __init__(
+        self, kernels: Sequence[Kernel], X: Inputs, codes: np.ndarray, infer: Inference, solver: Solver
+    ) -> None:
+        self.n, self.codes, self.infer = len(codes), codes, infer
+        self.approximation: Any = None  # the last one
+        self.iterations = 0  # of inference, at all theta together
+        self.spaces = [solver.latent(kernel, X) for kernel in kernels]
+        self.sizes = [space.size for space in self.spaces]
+        self.size = sum(self.sizes)
+        self.jitter, self.diagonal = 0.0, 1.0
+
+    def __enter__(self) -> Self:
+        for space in self.spaces:
+            space.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for space in self.spaces:
+            space.__exit__(*error)
+
+    def split(self, theta: np.ndarray) -> list[np.ndarray]:
+        """Each kernel's part of theta."""
+        return np.split(np.asarray(theta, dtype=float), np.cumsum(self.sizes)[:-1])
+
+    def covariances(self, theta: np.ndarray, accurate: bool = False) -> list[LatentCovariance]:
+        pairs = zip(self.spaces, self.split(theta), strict=True)
+        found = [space.at(part, self.jitter, accurate) for space, part in pairs]
+        self.diagonal = float(np.mean([np.mean(K.diagonal) for K in found]))
+        return found
+
+    def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+        # NaN marks a tile that lost digits: then all of them are computed accurately.
+        return self._evaluate(theta, gradient, accurate=False) or self._evaluate(theta, gradient, accurate=True)
+
+    def _evaluate(self, theta: np.ndarray, gradient: bool, accurate: bool) -> Evaluation | None:
+        with np.errstate(all="ignore"):
+            found = self.infer(self.covariances(theta, accurate), self.codes, self.approximation, gradient)
+            if found is None or not found.log_evidence < ROUNDING_NATS:  # NaN, or more probable than certain
+                return None
+            self.approximation = found
+            self.iterations += found.iterations
+            if not gradient:
+                return Evaluation(found.log_evidence, None, 1.0)
+            pairs = zip(self.spaces, self.split(theta), strict=True)
+            slope = found.slope([space.contraction(part) for space, part in pairs])
+        return Evaluation(found.log_evidence, slope, 1.0) if np.isfinite(slope).all() else None
+
+
+class LastInference(NamedTuple):
+    """The last approximation that learning computed, and the iterations of inference that it took on these rows."""
+
+    approximation: Any
+    iterations: int
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelObjective(Objective):
+    """Evidence of labels by ``infer``. Starts are ``given``, or scaled to the data.
+
+    ``default_kernel``: the kernel is the default one, whose variances have a weak prior unless ``use_priors``.
+    ``max_variance`` limits every term of the kernels.
+    """
+
+    kernels: Sequence[Kernel]
+    X: Inputs
+    codes: np.ndarray
+    infer: Inference
+    use_priors: bool = False
+    default_kernel: bool = False
+    max_variance: float | None = None
+    given: Sequence[Start] = ()
+    solver: Solver = dataclasses.field(default_factory=Dense)
+
+    max_log_change = MAX_LOG_CHANGE
+
+    @property
+    def tolerance(self) -> float:
+        return 1.0 if self.infer.classes == 2 else MULTICLASS_TOLERANCE
+
+    @property
+    def n(self) -> int:
+        return len(self.codes)
+
+    @functools.cached_property
+    def layouts(self) -> list[Layout]:
+        return [Layout.of(kernel) for kernel in self.kernels]
+
+    @property
+    def size(self) -> int:
+        return sum(layout.size for layout in self.layouts)
+
+    def criterion(self, rows: np.ndarray | None = None) -> LabelEvidence:
+        part = self if rows is None else self.part(rows)
+        return LabelEvidence(part.kernels, part.X, part.codes, part.infer, part.solver)
+
+    def outcome(self, criterion: Criterion) -> LastInference:
+        assert isinstance(criterion, LabelEvidence)
+        return LastInference(criterion.approximation, criterion.iterations, criterion.n)
+
+    def part(self, rows: np.ndarray) -> "LabelObjective":
+        """The same on some rows."""
+        return dataclasses.replace(self, X=take_rows(self.X, rows), codes=self.codes[rows])
+
+    # -- the search ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> np.ndarray:
+        """The kernels as they are."""
+        return np.concatenate([np.zeros(0), *(np.asarray(to_free(kernel), dtype=float) for kernel in self.kernels)])
+
+    def starts(self) -> Sequence[Start]:
+        """As given, or the kernels as they are and scaled to the data, all in the same way. Of these Laplace's method
+        tells the best in a fraction of the time that others take."""
+        if self.given:
+            return self.given
+        found = [Start("as given", self.start())]
+        for variance in START_VARIANCES:
+            kernels = [heuristics.starting_kernels(kernel, self.X, variance) for kernel in self.kernels]
+            for i in range(1, min(map(len, kernels))):
+                theta = np.concatenate([np.asarray(to_free(each[i]), dtype=float) for each in kernels])
+                if not any(np.array_equal(theta, other) for _, other in found):
+                    found.append(Start(f"scaled to the data ({len(found)})", theta))
+        laplace = Laplace(self.infer.classes, self.infer.link)
+        return found if self.infer == laplace else self._best_start(found, laplace)
+
+    def _best_start(self, starts: list[Start], infer: Inference) -> list[Start]:
+        """The start with the highest evidence by ``infer`` on some of the rows; all of them if none has a value."""
+        few = self.n <= MAX_RANKING_ROWS
+        some = self if few else self.part(np.random.default_rng(0).permutation(self.n)[:MAX_RANKING_ROWS])
+        with dataclasses.replace(some, infer=infer).criterion() as evidence:
+            answers = [evidence(theta, gradient=False) for _, theta in starts]
+        values = [-math.inf if answer is None else answer.value for answer in answers]
+        best = max(range(len(starts)), key=lambda i: values[i])
+        return starts if answers[best] is None else [starts[best]]
+
+    def logarithmic(self) -> np.ndarray:
+        return np.concatenate([logarithmic_mask(layout) for layout in self.layouts])
+
+    def ceiling(self) -> np.ndarray:
+        return super().ceiling() if self.max_variance is None else self.ceiling_at(self.max_variance)
+
+    def ceiling_at(self, variance: float) -> np.ndarray:
+        """Upper bounds on theta where no term of a kernel may have more than this ``variance``."""
+        at, half = (
+            np.concatenate([to_free(heuristics.terms_scaled_to_variance(k, self.X, v)) for k in self.kernels])
+            for v in (variance, 0.5 * variance)
+        )
+        return np.where(at > half, at, np.inf)
+
+    def amplitude(self) -> np.ndarray | None:
+        """Mask of the coordinates that, shifted together, multiply all kernels; None where there are none."""
+        masks = [heuristics.amplitude_mask(*both) for both in zip(self.kernels, self.layouts, strict=True)]
+        found = [mask for mask in masks if mask is not None]
+        return np.concatenate(found) if len(found) == len(masks) else None
+
+    def prior(self) -> LogDensity | None:
+        if self.use_priors:
+            return self._kernel_priors
+        amplitude = self.amplitude() if self.default_kernel else None
+        if amplitude is None:
+            return None
+        # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would run off.
+        return WeakPrior(self.names(), self.start() + math.log(PRIOR_VARIANCE) * amplitude)
+
+    @functools.cached_property
+    def _kernel_priors(self) -> LogDensity:
+        priors = [KernelPrior(kernel) for kernel in self.kernels]
+
+        def product(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            found = [prior(part) for prior, part in zip(priors, self._split(theta), strict=True)]
+            return sum(value for value, _ in found), np.concatenate([slope for _, slope in found])
+
+        return product
+
+    # -- what theta means ----------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        if len(self.kernels) == 1:
+            return free_names(self.kernels[0])
+        return [f"class{c}_{name}" for c, kernel in enumerate(self.kernels) for name in free_names(kernel)]
+
+    def at(self, theta: np.ndarray) -> list[Kernel]:
+        """The kernels, as plain numbers."""
+        return [from_free(kernel, part) for kernel, part in zip(self.kernels, self._split(theta), strict=True)]
+
+    def parameters(self, theta: np.ndarray) -> dict[str, Any]:
+        """Values on the natural scale, by name."""
+        named = [parameters_at(slots, part) for slots, part in zip(self._slots, self._split(theta), strict=True)]
+        if len(named) == 1:
+            return named[0]
+        return {f"class{c}_{name}": value for c, values in enumerate(named) for name, value in values.items()}
+
+    def _split(self, theta: np.ndarray) -> list[np.ndarray]:
+        return np.split(theta, np.cumsum([layout.size for layout in self.layouts])[:-1])
+
+    @functools.cached_property
+    def _slots(self) -> list[list[Slot]]:
+        return [slots_of(kernel) for kernel in self.kernels]

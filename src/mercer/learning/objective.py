@@ -1,0 +1,196 @@
+"""Interface between models and the optimiser: what is maximised, and what is known about its parameters.
+
+An `Objective` describes one learning problem. Its `Criterion` is the function to be maximised on fixed rows: the
+evidence of a Gaussian process, an approximation of it, or a leave-one-out score. `optimise.learn` asks for no more.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, Self
+
+import jax
+import numpy as np
+
+from mercer.core.coordinates import Layout, log_prior
+from mercer.core.precision import double
+from mercer.kernels.base import Kernel
+from mercer.solvers.base import Evaluation
+
+MAX_LOG_CHANGE = 14.0  # how far a logarithm may move from the starts: a factor of a million either way
+MAX_FIRST_ROWS, ROWS_GROWTH = 800, 4  # rows of the first stage at most, and the ratio of rows between stages
+
+LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]  # ln p(theta) up to a constant, and its gradient
+
+
+class Start(NamedTuple):
+    """Parameters to start from, and what to call them in reports."""
+
+    name: str
+    theta: np.ndarray
+
+
+class Criterion(Protocol):
+    """Function of theta on fixed rows, to be maximised. Used in a ``with`` block: it may hold threads.
+
+    Where the function has no value, a covariance is not positive definite. ``jitter`` is added to its diagonal;
+    ``diagonal`` is the mean of that at the last call.
+    """
+
+    jitter: float
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+
+    @property
+    def diagonal(self) -> float:
+        """Scale of the jitter."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
+        """Value and gradient at theta; None where there is no value. ``profiled``: at the best multiple of the
+        covariance, which is returned as ``scale``."""
+
+
+class Objective(abc.ABC):
+    """A learning problem: theta, the function to be maximised over it, and where and how to search.
+
+    Defaults are those of a problem about which nothing more is known.
+    """
+
+    label = "evidence"  # of the value, in the progress line
+    max_log_change = MAX_LOG_CHANGE
+    screens_starts = False  # climb from every start, the best ones to the end; otherwise from the best start alone
+
+    @property
+    def tolerance(self) -> float:
+        """Factor on the gain below which a climb ends."""
+        return 1.0
+
+    @property
+    @abc.abstractmethod
+    def n(self) -> int:
+        """Number of rows."""
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return len(self.names())
+
+    @abc.abstractmethod
+    def names(self) -> list[str]:
+        """Name of each coordinate of theta."""
+
+    @abc.abstractmethod
+    def criterion(self, rows: np.ndarray | None = None) -> Criterion:
+        """The function to be maximised, on some rows; None: on all of them."""
+
+    @abc.abstractmethod
+    def starts(self) -> Sequence[Start]:
+        """Where to start, at least one; the first stage compares them."""
+
+    # -- the search space ----------------------------------------------------------------------------------------------
+
+    def logarithmic(self) -> np.ndarray:
+        """Mask of the coordinates that are logarithms: these are bounded, and restarts vary them."""
+        return np.ones(self.size, bool)
+
+    def floor(self) -> np.ndarray:
+        """Lower bounds on theta."""
+        return np.full(self.size, -np.inf)
+
+    def ceiling(self) -> np.ndarray:
+        """Upper bounds on theta."""
+        return np.full(self.size, np.inf)
+
+    def directions(self) -> np.ndarray:
+        """Directions in which parameters move: the columns of a matrix (p, k), fewer than p where some are tied."""
+        return np.eye(self.size)
+
+    def profiled(self) -> np.ndarray | None:
+        """Mask of the coordinates that, shifted together, multiply the covariance. Their common factor is maximised in
+        closed form. None: there are none."""
+        return None
+
+    def prior(self) -> LogDensity | None:
+        """Prior on theta, added to the criterion; None: flat."""
+        return None
+
+    # -- the course of the search --------------------------------------------------------------------------------------
+
+    def stages(self) -> list[int]:
+        """Number of rows of each stage, the last one all of them."""
+        return stages(self.n)
+
+    def more_starts(self) -> Sequence[Start]:
+        """Starts of the first stage that are climbed from in any case."""
+        return ()
+
+    def late_start(self, rows: int) -> Start | None:
+        """A start that joins the stage with this number of rows."""
+        return None
+
+    def for_more_rows(self, theta: np.ndarray, ratio: float) -> np.ndarray:
+        """An optimum, moved to where that of ``ratio`` times as many rows is expected."""
+        return theta
+
+    def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
+        """``theta`` with parameters moved back to where more rows can change them; None if none is on a plateau."""
+        return None
+
+    def tie_score(self, theta: np.ndarray) -> float | None:
+        """Score that orders optima of nearly equal value, the higher the better; None leaves them as they are."""
+        return None
+
+    def outcome(self, criterion: Criterion) -> object:
+        """What to keep of the last stage's criterion beside its optima."""
+        return None
+
+
+class KernelPrior:
+    """ln p(theta) of the priors that a kernel carries, on the natural scale, and its gradient in theta."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        layout = Layout.of(kernel)
+        self._program = jax.jit(jax.value_and_grad(lambda theta: log_prior(layout.placed(kernel, theta), kernel)))
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        with double():
+            value, gradient = self._program(np.asarray(theta))
+        return float(value), np.asarray(gradient)
+
+
+def product_of_priors(*priors: LogDensity | None) -> LogDensity | None:
+    """Product of densities, those that are not None; None if all are."""
+    given = [prior for prior in priors if prior is not None]
+
+    def product(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        values, slopes = zip(*(prior(theta) for prior in given), strict=True)
+        return sum(values), np.sum(slopes, axis=0)
+
+    return product if len(given) > 1 else given[0] if given else None
+
+
+def stages(n: int) -> list[int]:
+    """Numbers of rows to learn from, one after the other: at most 800 first, then four times as many each time.
+
+    >>> stages(300), stages(2000), stages(20000)
+    ([300], [500, 2000], [312, 1250, 5000, 20000])
+    """
+    sizes = [n]
+    while sizes[0] > MAX_FIRST_ROWS:
+        sizes.insert(0, sizes[0] // ROWS_GROWTH)
+    return sizes
+
+
+def logarithmic_mask(layout: Layout) -> np.ndarray:
+    """Mask of the coordinates of a kernel's layout that are logarithms."""
+    kinds = [np.full(len(place.entries), place.constraint.logarithmic) for place in layout.places]
+    return np.concatenate([np.zeros(0, bool), *kinds])

@@ -1,0 +1,43 @@
+"""The family of default kernels."""
+
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer.learning import family
+from mercer.learning.heuristics import standard_kernel
+from mercer.learning.regression import RegressionObjective
+from mercer.solvers import Dense
+
+
+def draw(seed, n, d, f, noise):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, f(X) + noise * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
+def test_the_kernel_is_chosen_on_the_rows_where_learning_begins(kind, monkeypatch):
+    X, y = draw(24, 510, 1, lambda X: np.sin(2 * X[:, 0]), 0.3)
+    seen, part = [], RegressionObjective.criterion
+
+    def looked(self, rows=None):
+        seen.append(None if rows is None else tuple(rows))
+        return part(self, rows)
+
+    monkeypatch.setattr(RegressionObjective, "criterion", looked)
+    mc.GaussianProcessRegressor(progress=False, random_state=kind(3)).fit(X, y)
+    assert len({rows for rows in seen if rows is not None}) == 1
+
+
+def test_the_weak_prior_is_gone_with_many_rows_and_has_the_right_gradient():
+    X, y = draw(16, 30, 3, lambda X: X[:, 0], 0.1)
+    few = RegressionObjective(standard_kernel(X, constant=False), X, y, None, Dense(), True)
+    prior = family.WeakPrior.of(few)
+    theta = few.start(0.3) + np.random.default_rng(0).normal(size=few.size)
+    slope = prior(theta)[1]
+    for i, step in enumerate(1e-6 * np.eye(few.size)):
+        assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-6)
+    A, t = draw(17, 100, 3, lambda X: X[:, 0], 0.1)
+    many = RegressionObjective(standard_kernel(A, constant=False), A, t, None, Dense(), True)
+    assert family.WeakPrior.of(many) is None
