@@ -17,12 +17,12 @@ from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.inputs import Rows, align_columns, count_rows, take_rows
 from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
-from mercer.core.precision import Array, concretely, double
+from mercer.core.precision import concretely, double
 from mercer.kernels import evaluate, standard
 from mercer.kernels.algebra import Sum
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
-from mercer.kernels.distance import optimistically
+from mercer.kernels.distance import fast_distances
 from mercer.kernels.held import held_leaves, hold
 from mercer.kernels.standard import StandardTriangle
 from mercer.linalg.cholesky import Cholesky, factor
@@ -92,7 +92,7 @@ def distances(kernel, X, Z) -> np.ndarray:
 class _Distances(Unary):
     """Squared distance in feature space where a kernel's values are expected."""
 
-    def block(self, X: Rows, Z: Rows) -> Array:
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.inner.geometry(X, Z).distance
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ class Gram(evaluate.Prepared):
         out = evaluate.allocate(self.n, self.n)
         if self._calls_python and self.held(kernel)[2]:
             with Triangle(kernel, self) as K:
-                K.fill(np.asarray(to_free(kernel)), out, careful=True)
+                K.fill(np.asarray(to_free(kernel)), out, accurate=True)
             for i in range(1, self.n):
                 out[i, :i] = out[:i, i]
         else:
@@ -287,7 +287,7 @@ class Triangle:
         n = self.n = prepared.n
         self._held_leaves = held_leaves(self.layout.structure) if self._held else {}
         self._host = evaluate.on_host(rows)
-        self._hopeful = evaluate.may_hope(kernel)
+        self._fast = evaluate.allows_fast_distances(kernel)
         self._kernel = kernel
         size = n if self._host else evaluate.tile_size(n)
         starts = range(0, n, size)
@@ -311,13 +311,13 @@ class Triangle:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def fill(self, theta, out, careful: bool = False):
-        """Write K into the upper triangle of ``out`` (n, n), row by row in memory; what is below becomes anything.
+    def fill(self, theta, out, accurate: bool = False):
+        """Write K into the upper triangle of a C-ordered ``out`` (n, n); the rest of it is undefined.
 
-        Where digits may have been lost there is NaN, unless it is done carefully.
+        NaN marks where fast distances lost digits; ``accurate`` ones have them all.
         """
 
-        leaves, hopeful = self.layout.leaves_at(theta, self._leaves), self._hopeful and not careful
+        leaves, fast = self.layout.leaves_at(theta, self._leaves), self._fast and not accurate
 
         def work(corner):
             sides, own = [self._strips[side] for side in corner], self._with_held(leaves, corner)
@@ -326,7 +326,7 @@ class Triangle:
                     kernel = jax.tree.unflatten(self.layout.structure, own)
                     tile = np.asarray(kernel.block(*map(evaluate.rows_first, sides)))
                 else:
-                    tile = np.asarray(evaluate.block(own, *sides, structure=self.layout.structure, hopeful=hopeful))
+                    tile = np.asarray(evaluate.block(own, *sides, structure=self.layout.structure, fast=fast))
             (i, last_i), (j, last_j) = map(self._span, corner)
             out[i:last_i, j:last_j] = tile[: last_i - i, : last_j - j]
 
@@ -342,9 +342,9 @@ class Triangle:
             part[:, last_j - j :] = 0.0
             part[last_i - i :] = 0.0
             weights = part, _padded(a[i:last_i], self._size), _padded(a[j:last_j], self._size), i, j
-            gradient = self._pull(theta, corner, weights, self._hopeful)
+            gradient = self._pull(theta, corner, weights, self._fast)
             if not np.isfinite(gradient).all():
-                gradient = self._pull(theta, corner, weights, hopeful=False)
+                gradient = self._pull(theta, corner, weights, fast=False)
             return gradient
 
         return sum(self._each(work), np.zeros(self.layout.size))
@@ -371,8 +371,8 @@ class Triangle:
     def _each(self, work):
         return list((map if self._pool is None else self._pool.map)(work, self._corners))
 
-    def _pull(self, theta, corner, weights, hopeful):
-        program = _gradient_program(self.layout, hopeful, not self._host)
+    def _pull(self, theta, corner, weights, fast):
+        program = _gradient_program(self.layout, fast, not self._host)
         i, j = corner
         with concretely() if self._host else double():
             leaves = self._with_held(self._leaves, corner)
@@ -380,7 +380,7 @@ class Triangle:
 
 
 @functools.lru_cache(maxsize=256)
-def _gradient_program(layout: Layout, hopeful: bool, compiled: bool):
+def _gradient_program(layout: Layout, fast: bool, compiled: bool):
     """What is computed for one tile: its share of the gradient."""
 
     def pull(theta, leaves, rows, columns, inverse, a, b, i, j):
@@ -390,7 +390,7 @@ def _gradient_program(layout: Layout, hopeful: bool, compiled: bool):
         rows, columns = evaluate.rows_first((rows, columns))
 
         def total(theta):
-            with optimistically(hopeful):
+            with fast_distances(fast):
                 return jnp.vdot(weights, layout.tree(theta, leaves).block(rows, columns))
 
         # What pads a tile has a = 0 and inverse = 0.

@@ -126,7 +126,7 @@ def test_what_cannot_be_factorised_is_refused_quietly():
 
 
 def test_many_columns_where_digits_get_lost():
-    # More than FEW columns: distances by a matrix product, with near-duplicates that force the careful way.
+    # Many columns: distances by a matrix product, with near-duplicates that need the accurate formula.
     A = rng.normal(size=(60, 40))
     A[1] = A[0] + 1e-9
     kernel = k.RBF(np.full(40, 6.0))

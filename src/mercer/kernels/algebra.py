@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import InvalidKernelError
+from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import NonNegativeList, Positive, evolve, nodes_of, plain, positive, show
-from mercer.core.precision import is_traced, is_zero
+from mercer.core.precision import Array, is_traced, is_zero
 from mercer.kernels import convert
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary, named
@@ -44,18 +45,18 @@ class Nary(Kernel):
 
     parts: tuple
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         return tuple(part.prepare(X, index) for part in self.parts)
 
     def _each(self, method, *rows):
         return [getattr(part, method)(*row) for part, *row in zip(self.parts, *rows, strict=True)]
 
     @property
-    def stationary(self):
+    def stationary(self) -> bool | None:
         return _jointly(part.stationary for part in self.parts)
 
     @property
-    def isotropic(self):
+    def isotropic(self) -> bool | None:
         return _jointly(part.isotropic for part in self.parts)
 
     def _premises(self) -> tuple[bool, list[Validity]]:
@@ -63,10 +64,10 @@ class Nary(Kernel):
         premises = [part.inner.validity if isinstance(part, On) else part.validity for part in self.parts]
         return any(isinstance(node, On) for part in self.parts for node in nodes_of(part)), premises
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         # A variance inside a product keeps its place only in brackets.
         bracketed = [
-            part._strength < self._strength or (i > 0 and isinstance(part, Scale) and isinstance(self, Product))
+            part._precedence < self._precedence or (i > 0 and isinstance(part, Scale) and isinstance(self, Product))
             for i, part in enumerate(self.parts)
         ]
         shown = [f"({part!r})" if b else repr(part) for part, b in zip(self.parts, bracketed, strict=True)]
@@ -76,36 +77,36 @@ class Nary(Kernel):
 class Sum(Nary):
     """k1 + k2 + ... (PRML 6.17); over different inputs (PRML 6.21)."""
 
-    _strength: ClassVar[int] = 1
+    _precedence: ClassVar[int] = 1
     _word: ClassVar[str] = " + "
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return functools.reduce(operator.add, self._each("block", X, Z))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return functools.reduce(operator.add, self._each("block_diag", X))
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return functools.reduce(Geometry.plus, self._each("geometry", X, Z))
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return jnp.concatenate(self._each("feature_block", X), axis=1)
 
     @property
-    def homogeneity(self):
+    def homogeneity(self) -> int | None:
         orders = {part.homogeneity for part in self.parts}
         return orders.pop() if len(orders) == 1 else None
 
     @property
-    def distance_is_stationary(self):
+    def distance_is_stationary(self) -> bool:
         return all(part.distance_is_stationary for part in self.parts)
 
     @property
-    def distance_is_isotropic(self):
+    def distance_is_isotropic(self) -> bool:
         return all(part.distance_is_isotropic for part in self.parts)
 
     @property
-    def null_space(self):
+    def null_space(self) -> "NullSpace | None":
         if self.validity.conditional is None:
             return None
         return NullSpace(tuple(p for part in self.parts if part.null_space for p in part.null_space.parts))
@@ -119,19 +120,19 @@ class Sum(Nary):
 class Product(Nary):
     """k1 k2 ... (PRML 6.18); over different inputs (PRML 6.22)."""
 
-    _strength: ClassVar[int] = 2
+    _precedence: ClassVar[int] = 2
     _word: ClassVar[str] = " * "
 
     @property
-    def stationary(self):
+    def stationary(self) -> bool | None:
         return self._beside_noise(super().stationary)
 
     @property
-    def isotropic(self):
+    def isotropic(self) -> bool | None:
         return self._beside_noise(super().isotropic)
 
     @property
-    def homogeneity(self):
+    def homogeneity(self) -> int | None:
         orders = [part.homogeneity for part in self.parts]
         return None if None in orders else sum(orders)
 
@@ -139,16 +140,16 @@ class Product(Nary):
         # White noise is zero almost everywhere, which hides what the others are.
         return None if fact is False and any(isinstance(node, White) for node in nodes_of(self)) else fact
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return functools.reduce(operator.mul, self._each("block", X, Z))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return functools.reduce(operator.mul, self._each("block_diag", X))
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return functools.reduce(Geometry.times, self._each("geometry", X, Z))
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return functools.reduce(products, self._each("feature_block", X))
 
     @property
@@ -161,38 +162,38 @@ class Scale(Unary):
     """c k1 with c > 0 (PRML 6.13): c is the variance."""
 
     elementwise: ClassVar[bool] = True
-    _strength: ClassVar[int] = 2
+    _precedence: ClassVar[int] = 2
 
     _rules: ClassVar[dict[str, str]] = {"variance": "6.13"}
 
     variance: Positive = 1.0
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.variance * self.inner.block(X, Z)
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return self.variance * self.inner.block_diag(X)
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return self.inner.geometry(X, Z).scaled(self.variance)
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return jnp.sqrt(jnp.asarray(self.variance)) * self.inner.feature_block(X)
 
     @property
-    def homogeneity(self):
+    def homogeneity(self) -> int | None:
         return self.inner.homogeneity
 
     @property
-    def distance_is_stationary(self):
+    def distance_is_stationary(self) -> bool:
         return self.inner.distance_is_stationary
 
     @property
-    def distance_is_isotropic(self):
+    def distance_is_isotropic(self) -> bool:
         return self.inner.distance_is_isotropic
 
     @property
-    def null_space(self):
+    def null_space(self) -> "NullSpace | None":
         return self.inner.null_space
 
     @property
@@ -200,8 +201,8 @@ class Scale(Unary):
         return derive("6.13", "a positive multiple of a valid kernel", repr(self), [self.inner.validity],
                       keeps_failure=True)  # fmt: skip
 
-    def __repr__(self):
-        inner = f"({self.inner!r})" if self.inner._strength < 3 else repr(self.inner)
+    def __repr__(self) -> str:
+        inner = f"({self.inner!r})" if self.inner._precedence < 3 else repr(self.inner)
         return named(self, f"{show(self.variance)} * {inner}")
 
 
@@ -209,39 +210,39 @@ class Power(Unary):
     """k1 ** n for a positive integer n: a repeated product (PRML 6.18)."""
 
     elementwise: ClassVar[bool] = True
-    _strength: ClassVar[int] = 3
+    _precedence: ClassVar[int] = 3
 
     exponent: int = eqx.field(static=True, converter=plain)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if isinstance(self.exponent, bool) or not isinstance(self.exponent, int | np.integer) or self.exponent < 1:
             raise InvalidKernelError(
                 "rule 6.18 makes powers by repeated products, so the exponent must be a positive integer; "
                 f"got {self.exponent!r}."
             )
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jax.lax.integer_pow(self.inner.block(X, Z), int(self.exponent))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jax.lax.integer_pow(self.inner.block_diag(X), int(self.exponent))
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return self.inner.geometry(X, Z).power(int(self.exponent))
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return symmetric_power(self.inner.feature_block(X), int(self.exponent))
 
     @property
-    def homogeneity(self):
+    def homogeneity(self) -> int | None:
         return None if self.inner.homogeneity is None else self.exponent * self.inner.homogeneity
 
     @property
     def validity(self) -> Validity:
         return derive("6.18", "a repeated product of a valid kernel", repr(self), [self.inner.validity])
 
-    def __repr__(self):
-        inner = f"({self.inner!r})" if self.inner._strength < 4 else repr(self.inner)
+    def __repr__(self) -> str:
+        inner = f"({self.inner!r})" if self.inner._precedence < 4 else repr(self.inner)
         return named(self, f"{inner} ** {self.exponent}")
 
 
@@ -254,11 +255,11 @@ class PolynomialOf(Unary):
     coefficients: NonNegativeList
 
     @property
-    def stationary(self):
+    def stationary(self) -> bool | None:
         return self._is_constant or self.inner.stationary or None
 
     @property
-    def isotropic(self):
+    def isotropic(self) -> bool | None:
         return self._is_constant or self.inner.isotropic or None
 
     @property
@@ -272,13 +273,13 @@ class PolynomialOf(Unary):
             value = value * k + coefficients[i]
         return value
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self._at(self.inner.block(X, Z))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return self._at(self.inner.block_diag(X))
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         inner, coefficients = self.inner.geometry(X, Z), jnp.atleast_1d(self.coefficients)
         zero = jnp.zeros_like(inner.product)
         value = Geometry(zero + coefficients[-1], zero, zero)
@@ -286,7 +287,7 @@ class PolynomialOf(Unary):
             value = value.times(inner).shifted(coefficients[i])
         return value
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         P = self.inner.feature_block(X)
         roots = jnp.sqrt(jnp.atleast_1d(self.coefficients))
         columns = [jnp.broadcast_to(roots[0], (P.shape[0], 1))]
@@ -302,7 +303,7 @@ class PolynomialOf(Unary):
         says = "a polynomial with non-negative coefficients in a valid kernel"
         return derive("6.15", says, repr(self), [self.inner.validity])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self._method(f"polynomial({show(self.coefficients)})")
 
 
@@ -311,20 +312,20 @@ class Exp(Unary):
 
     elementwise: ClassVar[bool] = True
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.exp(self.inner.block(X, Z))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.exp(self.inner.block_diag(X))
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return self.inner.geometry(X, Z).exponential()
 
     @property
     def validity(self) -> Validity:
         return derive("6.16", "the exponential of a valid kernel", repr(self), [self.inner.validity])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self._method("exp()")
 
 

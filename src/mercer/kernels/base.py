@@ -1,23 +1,29 @@
-"""What a kernel is: facts and a formula, nothing about batches, solvers or devices.
+"""The base class of kernels: a formula and its properties, nothing about batches, solvers or devices.
 
-To write a kernel, subclass one of the families (`Isotropic`, `DotProduct`) or `Kernel` itself, and give the formula
-on prepared rows in `block`. `prepare` turns inputs into arrays once, with no parameters involved; `block`,
-`block_diag`, `geometry` and `feature_block` are differentiable functions of parameters and prepared rows.
+To write a kernel, subclass `Isotropic` or `Kernel` itself, and give the formula on prepared rows in `block`. `prepare`
+turns inputs into arrays once, with no parameters involved; `block`, `block_diag`, `geometry` and `feature_block` are
+differentiable functions of parameters and prepared rows.
 """
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 
 from mercer.core.errors import InfiniteFeaturesError
-from mercer.core.inputs import Kind, as_matrix
+from mercer.core.inputs import Inputs, Kind, Rows, as_matrix
 from mercer.core.parameters import Parametrized, children_of
+from mercer.core.precision import Array
 from mercer.core.registry import storable
 from mercer.kernels import evaluate
 from mercer.kernels.geometry import Geometry, not_negative
 from mercer.kernels.validity import Proof, Validity
 
-register = storable("kernels")  # class decorator: files may hold the kernel
+if TYPE_CHECKING:
+    from mercer.kernels.splines import NullSpace
+
+register = storable("kernels")  # class decorator: saved models may contain the kernel
 
 
 class Kernel(Parametrized):
@@ -26,95 +32,94 @@ class Kernel(Parametrized):
     ``kernel(X)`` and ``kernel(X, Z)`` give the Gram matrix, ``kernel.diag(X)`` its diagonal.
     """
 
-    # A NumPy number times a kernel is the kernel's business.
-    __array_ufunc__: ClassVar = None
-    # Binding strength of the expression that `repr` writes: 4 an atom, 3 a power, 2 a product, 1 a sum.
-    _strength: ClassVar[int] = 4
+    __array_ufunc__: ClassVar = None  # a NumPy number times a kernel calls __rmul__
+    _precedence: ClassVar[int] = 4  # of the operator that `repr` writes: 3 a power, 2 a product, 1 a sum, 4 none
+    elementwise: ClassVar[bool] = False  # whether k(x, x') is a function of its parts' values at (x, x') alone
 
-    # Whether its values are a function of its parts' values alone, pair by pair.
-    elementwise: ClassVar[bool] = False
+    # -- what a kernel defines -----------------------------------------------------------------------------------
 
-    # -- what a kernel must say ----------------------------------------------------------------------------------
+    def _kernels(self) -> "Iterator[Kernel]":
+        return (child for _, child in children_of(self) if isinstance(child, Kernel))
 
     @property
     def reads(self) -> Kind:
-        """Which kind of rows it takes: vectors, unless it says otherwise or is made of kernels that do."""
-        kinds = {child.reads for _, child in children_of(self) if isinstance(child, Kernel)}
+        """Kind of rows it reads: that of its parts, or vectors."""
+        kinds = {child.reads for child in self._kernels()}
         for kind in ("columns", "objects", "vectors", "anything"):
             if kind in kinds:
                 return kind
         return "vectors"
 
-    def prepare(self, X, index):
-        """Inputs as arrays with one entry per row (a pytree of them); done once, before any arithmetic."""
+    def prepare(self, X: Inputs, index: Array) -> Rows:
+        """Convert inputs to a pytree of arrays with one entry per row, once per data set; ``index`` numbers rows."""
         return as_matrix(X)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         """k(x_i, z_j) on prepared rows: (n, m)."""
-        raise NotImplementedError(f"{type(self).__name__} must say its formula in block(self, X, Z).")
+        raise NotImplementedError(f"{type(self).__name__} must define its formula in block(self, X, Z).")
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         """k(x_i, x_i) on prepared rows: (n,)."""
 
-        def one(x):
+        def one(x: Rows) -> jax.Array:
             row = jax.tree.map(lambda leaf: leaf[None], x)
             return self.block(row, row)[0, 0]
 
         return jax.vmap(one)(X)
 
-    def geometry(self, X, Z) -> Geometry:
-        """Scalar product, squared distance (never negative) and difference of squared lengths, in feature space."""
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
+        """Scalar product, squared distance (never negative) and difference of squared norms, in feature space."""
         a, b, c = self.block_diag(X)[:, None], self.block_diag(Z)[None, :], self.block(X, Z)
         return Geometry(c, not_negative(a + b - 2 * c), a - b)
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         """Finite features on prepared rows: (n, M), with feature_block(X) @ feature_block(Z).T == block(X, Z)."""
         raise InfiniteFeaturesError(
             f"{self!r} has no finite feature space. Explicit features exist for Linear, Polynomial, Constant, "
-            "FeatureMap, Precomputed and what sums, products, powers, on, warp and modulate make of them; "
-            "mercer_expansion(kernel, X, n) approximates the others."
+            "FeatureMap, Precomputed, and their sums, products, powers, on, warp and modulate; "
+            "mercer_expansion(kernel, X, n) approximates those of others."
         )
 
     @property
     def validity(self) -> Validity:
         """Whether every Gram matrix of this kernel is positive semidefinite, and by which rules."""
-        return Validity(None, Proof("?", "nothing is known of it", repr(self)))
+        return Validity(None, Proof("?", "nothing is known about it", repr(self)))
 
     @property
-    def null_space(self):
-        """The polynomials a conditionally valid kernel leaves unpenalised (`splines.NullSpace`); None for the rest."""
+    def null_space(self) -> "NullSpace | None":
+        """Polynomials that a conditionally valid kernel leaves unpenalised; None for other kernels."""
         return None
 
     @property
     def stationary(self) -> bool | None:
-        """Whether k depends on x - x' alone; None when that cannot be known."""
+        """Whether k depends on x - x' alone; None if not known."""
         return False
 
     @property
     def isotropic(self) -> bool | None:
-        """Whether k depends on the Euclidean distance |x - x'| alone; None when that cannot be known."""
+        """Whether k depends on the Euclidean distance |x - x'| alone; None if not known."""
         return False
 
     @property
     def symmetric(self) -> bool:
         """Whether k(x, x') = k(x', x) by construction."""
-        return all(child.symmetric for _, child in children_of(self) if isinstance(child, Kernel))
+        return all(child.symmetric for child in self._kernels())
 
     @property
     def needs_all_columns(self) -> bool:
-        """Whether what it says depends on every column of a frame, and not on some that it asks for by name."""
-        kernels = [child for _, child in children_of(self) if isinstance(child, Kernel)]
+        """Whether it depends on every column of a frame, rather than on some selected by name."""
+        kernels = list(self._kernels())
         return any(child.needs_all_columns for child in kernels) if kernels else True
 
     @property
     def reads_values(self) -> bool:
-        """Whether it looks at what is in a row, and not only at which row it is."""
-        kernels = [child for _, child in children_of(self) if isinstance(child, Kernel)]
+        """Whether it depends on the values in a row, rather than on the row's index alone."""
+        kernels = list(self._kernels())
         return any(child.reads_values for child in kernels) if kernels else True
 
     @property
     def homogeneity(self) -> int | None:
-        """p with k(s x, t x') = (s t)^p k(x, x') for all s, t > 0; None where there is none, or it is not known."""
+        """p with k(s x, t x') = (s t)^p k(x, x') for all s, t > 0; None if there is none, or it is not known."""
         return None
 
     @property
@@ -127,89 +132,89 @@ class Kernel(Parametrized):
         """Whether distance in feature space depends on |x - x'| alone."""
         return bool(self.isotropic)
 
-    # -- what people call ----------------------------------------------------------------------------------------
+    # -- what users call -----------------------------------------------------------------------------------------
 
-    def __call__(self, X, Z=None):
-        """The Gram matrix between the rows of X and those of Z (of X itself when Z is left out, or is X)."""
-        return evaluate.as_given(evaluate.gram(self, X, Z, same=Z is X), X, Z)
+    def __call__(self, X: Inputs, Z: Inputs = None) -> Any:
+        """Gram matrix between the rows of X and those of Z (of X itself if Z is left out, or is X)."""
+        return evaluate.like_inputs(evaluate.gram(self, X, Z, same=Z is X), X, Z)
 
-    def diag(self, X):
-        """The diagonal of ``kernel(X)``, at the cost of n evaluations."""
-        return evaluate.as_given(evaluate.rowwise(self, "block_diag", X), X)
+    def diag(self, X: Inputs) -> Any:
+        """Diagonal of ``kernel(X)``, at the cost of n evaluations."""
+        return evaluate.like_inputs(evaluate.rowwise(self, "block_diag", X), X)
 
-    def features(self, X):
-        """Explicit features Phi (n, M) with Phi Phi^T equal to the Gram matrix, where the feature space is finite."""
-        # Not compiled: parameters stay visible, so that a term switched off by an exact zero adds no columns.
-        return evaluate.as_given(evaluate.rowwise(self, "feature_block", X, compiled=False), X)
+    def features(self, X: Inputs) -> Any:
+        """Explicit features Phi (n, M) with Phi Phi^T equal to the Gram matrix, if the feature space is finite."""
+        # Not compiled: parameters are concrete, so that a term switched off by an exact zero adds no columns.
+        return evaluate.like_inputs(evaluate.rowwise(self, "feature_block", X, compiled=False), X)
 
     # -- the algebra: see algebra.py and substitution.py ------------------------------------------------------------
 
-    def __add__(self, other):
+    def __add__(self, other: Any) -> "Kernel":
         return algebra().add(self, other)
 
-    def __radd__(self, other):
+    def __radd__(self, other: Any) -> "Kernel":
         return algebra().add(other, self)
 
-    def __mul__(self, other):
+    def __mul__(self, other: Any) -> "Kernel":
         return algebra().multiply(self, other)
 
-    def __rmul__(self, other):
+    def __rmul__(self, other: Any) -> "Kernel":
         return algebra().multiply(other, self)
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: Any) -> "Kernel":
         return algebra().divide(self, other)
 
-    def __pow__(self, exponent):
-        return algebra().power(self, exponent)
+    def __pow__(self, exponent: int) -> "Kernel":
+        return algebra().Power(self, exponent)
 
-    def __neg__(self):
+    def __neg__(self) -> "Kernel":
         return algebra().multiply(-1, self)
 
-    def __sub__(self, other):
+    def __sub__(self, other: Any) -> "Kernel":
         return algebra().refuse_difference(self, other)
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: Any) -> "Kernel":
         return algebra().refuse_difference(other, self)
 
-    def exp(self):
+    def exp(self) -> "Kernel":
         """exp(k1(x, x')) (PRML 6.16)."""
         return algebra().Exp(self)
 
-    def polynomial(self, coefficients):
-        """c0 + c1 k1 + c2 k1^2 + ..., no coefficient negative (PRML 6.15)."""
+    def polynomial(self, coefficients: Sequence[float]) -> "Kernel":
+        """c0 + c1 k1 + c2 k1^2 + ... with non-negative coefficients (PRML 6.15)."""
         return algebra().PolynomialOf(self, coefficients)
 
-    def modulate(self, f):
+    def modulate(self, f: Callable) -> "Kernel":
         """f(x) k1(x, x') f(x') for any function f of one input (PRML 6.14)."""
         return substitution().Modulate(self, f)
 
-    def warp(self, phi):
+    def warp(self, phi: Callable) -> "Kernel":
         """k1(phi(x), phi(x')) for any function phi of one input (PRML 6.19)."""
         return substitution().Warp(self, phi)
 
-    def on(self, *columns):
-        """This kernel looking at some of the inputs: indices, a slice, column names, or a list of them."""
+    def on(self, *columns: Any) -> "Kernel":
+        """This kernel on some of the columns: indices, a slice, names, or a list of them."""
         return substitution().On(self, columns[0] if len(columns) == 1 else columns)
 
-    def gaussian(self, sigma=1.0):
+    def gaussian(self, sigma: Any = 1.0) -> "Kernel":
         """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): a Gaussian over this kernel's distance (PRML 6.26)."""
         return substitution().GaussianOf(self, sigma)
 
-    def normalize(self):
+    def normalize(self) -> "Kernel":
         """k1(x, x') / sqrt(k1(x,x) k1(x',x')): unit diagonal (PRML 6.14 with f = k1(x,x)^-1/2)."""
         return substitution().Normalize(self)
 
 
-# The modules that build on this one, met when an expression is first written.
+# Modules that import this one, so they are imported when an expression is first written.
 
 
-def algebra():
+def algebra() -> ModuleType:
     from mercer.kernels import algebra as module
 
     return module
 
 
-def substitution():
+def substitution() -> ModuleType:
     from mercer.kernels import substitution as module
 
     return module

@@ -3,13 +3,14 @@
 from typing import Any, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import DataError, InvalidKernelError, ParameterError
-from mercer.core.inputs import Kind, as_matrix
+from mercer.core.inputs import Inputs, Kind, Rows, as_matrix
 from mercer.core.parameters import Positive
-from mercer.core.precision import as_float, is_traced
+from mercer.core.precision import Array, as_float, is_traced
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import difference_of_squares, squared_distance
 from mercer.kernels.evaluate import HostRows
@@ -32,25 +33,25 @@ class FeatureMap(Kernel):
     phi: RowFunction
     alpha: Positive = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "phi", RowFunction.of(self.phi))
 
     reads = "anything"
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         return self.phi.prepare(X)
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return self.phi(X) / jnp.sqrt(jnp.asarray(self.alpha))
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.phi(X) @ self.phi(Z).T / self.alpha
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.sum(self.phi(X) ** 2, axis=1) / self.alpha
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         P, Q = self.phi(X), self.phi(Z)
         return Geometry(P @ Q.T, squared_distance(P, Q), difference_of_squares(P, Q)).scaled(1 / self.alpha)
 
@@ -79,7 +80,7 @@ class Custom(Kernel):
     f: PairFunction
     kind: Kind | None = eqx.field(default=None, static=True, kw_only=True)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.f, PairFunction):
             object.__setattr__(self, "f", PairFunction(self.f))
@@ -91,20 +92,20 @@ class Custom(Kernel):
     def reads(self) -> Kind:
         return self.kind or "anything"
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         return self.f.prepare(X, self.reads)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.f(X, Z)
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         if isinstance(X, HostRows):
             rows = [HostRows(X.rows[i : i + 1]) for i in range(len(X.rows))]
             return jnp.concatenate([jnp.ravel(self.f(row, row)) for row in rows])
         return super().block_diag(X)
 
     @property
-    def symmetric(self):
+    def symmetric(self) -> bool:
         return False
 
     stationary = isotropic = None  # cannot be known
@@ -126,7 +127,7 @@ class Precomputed(Kernel):
 
     K: Any
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if is_traced(self.K):
             return
@@ -140,7 +141,7 @@ class Precomputed(Kernel):
             )
         object.__setattr__(self, "K", K)
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         rows = as_matrix(X)
         if is_traced(rows):
             return rows[:, 0].astype(int)
@@ -152,13 +153,13 @@ class Precomputed(Kernel):
             raise DataError(f"inputs of a precomputed kernel are row numbers from 0 to {n - 1}; got {bad:.0f}.")
         return rows[:, 0].astype(int)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.asarray(self.K)[X[:, None], Z[None, :]]
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.asarray(self.K)[X, X]
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         if not self.validity:
             return super().feature_block(X)
         values, vectors = jnp.linalg.eigh(jnp.asarray(self.K))

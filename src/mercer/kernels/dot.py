@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import InvalidKernelError, ParameterError
-from mercer.core.inputs import check_width
+from mercer.core.inputs import Rows, check_width
 from mercer.core.parameters import NonNegative, Real, plain
 from mercer.core.precision import as_float, is_traced, is_zero
 from mercer.kernels.base import Kernel
@@ -24,7 +24,7 @@ class Linear(Kernel):
 
     A: Any = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.A is not None and not is_traced(self.A):
             object.__setattr__(self, "A", _checked_psd(self.A))
@@ -34,19 +34,19 @@ class Linear(Kernel):
         values, vectors = jnp.linalg.eigh(jnp.asarray(self.A))
         return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         if self.A is None:
             return X @ Z.T
         check_width(X, self.A.shape[0], "A")
         return X @ self.A @ Z.T
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         if self.A is None:
             return jnp.sum(X * X, axis=1)
         check_width(X, self.A.shape[0], "A")
         return jnp.sum((X @ self.A) * X, axis=1)
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         if self.A is None:
             return Geometry(X @ Z.T, squared_distance(X, Z), difference_of_squares(X, Z))
         # Centred first: rows mapped by A would lose the digits of a common shift.
@@ -54,7 +54,7 @@ class Linear(Kernel):
         distance = squared_distance((X - centre) @ R, (Z - centre) @ R)
         return super().geometry(X, Z)._replace(distance=distance)
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         if self.A is None:
             return X
         check_width(X, self.A.shape[0], "A")
@@ -63,17 +63,17 @@ class Linear(Kernel):
     homogeneity = 1
 
     @property
-    def stationary(self):
+    def stationary(self) -> bool | None:
         return self.A is not None and is_zero(self.A)
 
     isotropic = stationary
 
     @property
-    def distance_is_stationary(self):
+    def distance_is_stationary(self) -> bool:
         return True
 
     @property
-    def distance_is_isotropic(self):
+    def distance_is_isotropic(self) -> bool:
         return self.A is None or is_zero(self.A)
 
     @property
@@ -109,30 +109,30 @@ class Polynomial(Kernel):
     degree: int = eqx.field(static=True, converter=plain)
     offset: NonNegative = 0.0
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree < 1:
             raise InvalidKernelError(
                 "rule 6.15 needs a polynomial with non-negative coefficients, so degree must be a positive integer; "
                 f"got {self.degree!r}."
             )
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jax.lax.integer_pow(X @ Z.T + self.offset, int(self.degree))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jax.lax.integer_pow(jnp.sum(X * X, axis=1) + self.offset, int(self.degree))
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return Linear().geometry(X, Z).shifted(self.offset).power(int(self.degree))
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         constant = jnp.sqrt(jnp.asarray(self.offset))
         if is_zero(self.offset):
             return symmetric_power(X, int(self.degree))
         return symmetric_power(jnp.column_stack([X, jnp.broadcast_to(constant, X.shape[:1])]), int(self.degree))
 
     @property
-    def homogeneity(self):
+    def homogeneity(self) -> int | None:
         return int(self.degree) if is_zero(self.offset) else None
 
     @property
@@ -149,14 +149,14 @@ class Sigmoid(Kernel):
     a: Real = 1.0
     b: Real = 0.0
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.tanh(self.a * (X @ Z.T) + self.b)
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.tanh(self.a * jnp.sum(X * X, axis=1) + self.b)
 
     @property
-    def stationary(self):
+    def stationary(self) -> bool | None:
         return is_zero(self.a)
 
     isotropic = stationary

@@ -1,64 +1,69 @@
-"""Kernels met with data: Gram matrices in tiles, diagonals and features in strips.
+"""Evaluation of kernels on data: Gram matrices by tiles, diagonals and features by strips of rows.
 
-One compiled program per kernel structure and tile shape does all the work. Inputs are padded to one of three tile
-sizes, so a new number of rows compiles nothing new; the result is written straight into its final place, so peak
-memory is the result and a few tiles; tiles run on all cores; a symmetric matrix computes one triangle.
+There is one compiled program per kernel structure and tile shape. Inputs are padded to one of three tile sizes, so a
+new number of rows needs no compilation. Tiles are written into the result, so peak memory is the result and a few
+tiles; they are computed on all cores, and only one triangle of a symmetric matrix is.
 
-Inside the caller's own ``jit``, ``grad`` or ``vmap`` nothing of this happens: the formula is traced as it stands.
+Inside the caller's own ``jit``, ``grad`` or ``vmap`` none of this applies: the formula is traced as it is.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import DataError
-from mercer.core.inputs import align_columns, count_rows
+from mercer.core.inputs import Inputs, Rows, align_columns, count_rows
 from mercer.core.machine import available_memory, cores, in_words
 from mercer.core.parameters import bare, nodes_of
-from mercer.core.precision import concretely, is_traced
-from mercer.kernels.distance import optimistically
+from mercer.core.precision import Array, concretely, is_traced
+from mercer.kernels.distance import fast_distances
 
-# Tile sizes, and up to how many rows each is used. The largest is no power of two: a transposed copy with a stride of
-# 4096 bytes is six times slower. Between, smaller tiles share out better and pad less.
+if TYPE_CHECKING:
+    from mercer.kernels.base import Kernel
+
+# Tile sizes, each with the largest number of rows it is used for. Smaller tiles spread better over the cores and need
+# less padding. The largest is not a power of two: a transposed copy with a stride of 4096 bytes is six times slower.
 TILES = {128: 128, 256: 768, 504: np.inf}
 
 
 @jax.tree_util.register_pytree_node_class
 class HostRows:
-    """Prepared rows that only ordinary Python can look at: strings, graphs, or any object; or numbers for a function
-    that JAX cannot trace. Their presence makes a whole evaluation run on the host, uncompiled."""
+    """Prepared rows for Python alone: strings, graphs or any objects, or numbers for a function that JAX cannot trace.
+    An expression with such rows is evaluated on the host, uncompiled."""
 
-    def __init__(self, rows):
+    def __init__(self, rows: np.ndarray) -> None:
         self.rows = rows
 
-    def tree_flatten(self):
+    def tree_flatten(self) -> tuple[tuple[np.ndarray], None]:
         return (self.rows,), None
 
     @classmethod
-    def tree_unflatten(cls, _, children):
+    def tree_unflatten(cls, _: None, children: tuple[np.ndarray]) -> "HostRows":
         return cls(*children)
 
 
 class Prepared:
-    """A data set as a kernel sees it, prepared once. Parameters of the kernel may change; its structure may not."""
+    """A data set prepared once for a kernel and for others that differ in parameter values only."""
 
-    def __init__(self, kernel, X):
+    def __init__(self, kernel: "Kernel", X: Inputs) -> None:
         self.kernel, self.X, self.n = kernel, X, count_rows(X)
         self.index = np.arange(self.n)
         self.rows = kernel.prepare(X, self.index)
 
 
-def gram(kernel, X, Z=None, same: bool = False, out=None):
-    """The matrix of k(x_i, z_j), in NumPy and double precision; traced where the caller traces.
+def gram(
+    kernel: "Kernel", X: Inputs, Z: "Inputs | Prepared" = None, same: bool = False, out: np.ndarray | None = None
+) -> Any:
+    """Matrix of k(x_i, z_j), in NumPy and double precision; traced where the caller traces.
 
-    ``Z`` may be `Prepared`. ``same`` says that Z, when given, holds the very rows of X; otherwise they are other rows,
-    whatever their values. ``out`` is a matrix to write into: fresh memory has to be paged in, which may take as long as
-    the arithmetic.
+    ``Z`` may be `Prepared`. ``same``: Z, if given, has the very rows of X; else they are other rows, even if equal.
+    ``out`` is a matrix to write into: new memory has to be paged in, which may take as long as the arithmetic.
     """
     same = same or Z is None
-    # Rows are told apart by an index: noise is shared by a row with itself, never by two rows of equal value.
+    # An index tells rows apart: a row shares white noise with itself, but not with another row of equal value.
     if isinstance(Z, Prepared):
         X, n, m = align_columns(Z.X, X, kernel.needs_all_columns), count_rows(X), Z.n
         rows, columns = kernel.prepare(X, np.arange(-n, 0)), Z.rows
@@ -75,9 +80,8 @@ def gram(kernel, X, Z=None, same: bool = False, out=None):
     return out
 
 
-def rowwise(kernel, method: str, X, compiled: bool = True):
-    """A method of the kernel that gives one number or one vector per row ("block_diag", "feature_block"). X may be
-    `Prepared`."""
+def rowwise(kernel: "Kernel", method: str, X: Inputs | Prepared, compiled: bool = True) -> Any:
+    """Result of a method of the kernel with one number or vector per row: "block_diag" or "feature_block"."""
     n = count_rows(X)
     rows = X.rows if isinstance(X, Prepared) else kernel.prepare(X, np.arange(n))
     if is_traced((kernel, rows)):
@@ -100,41 +104,41 @@ def rowwise(kernel, method: str, X, compiled: bool = True):
     return out
 
 
-def as_given(result, *inputs):
-    """A JAX array, of the caller's precision, if any of the inputs was one."""
+def like_inputs(result: Array, *inputs: Inputs) -> Array:
+    """The result as a JAX array of the caller's precision if any of the inputs is one."""
     return jnp.asarray(result) if any(isinstance(X, jax.Array) for X in inputs) else result
 
 
-def _strip_body(kernel, rows, method):
+def _strip_body(kernel: "Kernel", rows: Rows, method: str) -> jax.Array:
     return getattr(kernel, method)(rows)
 
 
-def _block_body(leaves, rows, columns, structure, hopeful):
-    with optimistically(hopeful):
+def _block_body(leaves: list[Any], rows: Rows, columns: Rows, structure: Any, fast: bool) -> jax.Array:
+    with fast_distances(fast):
         return jax.tree.unflatten(structure, leaves).block(rows_first(rows), rows_first(columns))
 
 
 _strip = jax.jit(_strip_body, static_argnames="method")
-# The program for a tile of values, from the kernel's leaves and strips of rows turned on their side.
-block = jax.jit(_block_body, static_argnames=("structure", "hopeful"))
+# Values of a tile, from the kernel's leaves and two strips of rows made by `columns_first`.
+block = jax.jit(_block_body, static_argnames=("structure", "fast"))
 
 
-def columns_first(rows):
-    """Matrices turned on their side, so that a loop over pairs reads neighbours in memory: nearly twice as fast."""
+def columns_first(rows: Rows) -> Rows:
+    """Transpose matrices, so that a loop over pairs reads contiguous memory: nearly twice as fast."""
     return jax.tree.map(lambda leaf: np.ascontiguousarray(leaf.T) if np.ndim(leaf) == 2 else leaf, rows)
 
 
-def rows_first(rows):
-    """What `columns_first` did, undone."""
+def rows_first(rows: Rows) -> Rows:
+    """Inverse of `columns_first`."""
     return jax.tree.map(lambda leaf: leaf.T if np.ndim(leaf) == 2 else leaf, rows)
 
 
-def fill(out, kernel, rows, columns, mirrored: bool = False):
-    """Write k(x_i, z_j) of prepared rows into ``out`` (n, m); ``mirrored``, one triangle of a symmetric matrix and its
-    transpose."""
+def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored: bool = False) -> None:
+    """Write k(x_i, z_j) of prepared rows into ``out`` (n, m). A ``mirrored`` matrix is symmetric: one triangle is
+    computed and copied to the other."""
     n, m = out.shape
     host = on_host((rows, columns))
-    hopeful = may_hope(kernel)
+    fast = allows_fast_distances(kernel)
     kernel = bare(kernel)
     height, width = tile_size(n), tile_size(m)
     leaves, structure = jax.tree.flatten(kernel)
@@ -142,22 +146,22 @@ def fill(out, kernel, rows, columns, mirrored: bool = False):
         if not host:
             leaves = jax.device_put(leaves)
 
-    def tile_at(i, last_i, j, last_j):
+    def tile_at(i: int, last_i: int, j: int, last_j: int) -> np.ndarray:
         if host:
             tile = np.asarray(kernel.block(take(rows, i, last_i), take(columns, j, last_j)))
             _check_finite(tile, kernel)
             return tile
         sides = columns_first((take(rows, i, last_i, height), take(columns, j, last_j, width)))
-        tile = np.asarray(block(leaves, *sides, structure=structure, hopeful=hopeful))[: last_i - i, : last_j - j]
-        if not finite(tile):  # digits may have been lost: do it carefully
-            tile = np.asarray(block(leaves, *sides, structure=structure, hopeful=False))[: last_i - i, : last_j - j]
+        tile = np.asarray(block(leaves, *sides, structure=structure, fast=fast))[: last_i - i, : last_j - j]
+        if not finite(tile):  # the fast formula may have lost digits
+            tile = np.asarray(block(leaves, *sides, structure=structure, fast=False))[: last_i - i, : last_j - j]
             _check_finite(tile, kernel)
         return tile
 
-    def work(corner):
+    def work(corner: tuple[int, int]) -> None:
         i, j = corner
         last_i, last_j = min(i + height, n), min(j + width, m)
-        with concretely():  # the setting is per thread
+        with concretely():  # a setting of each thread
             tile = tile_at(i, last_i, j, last_j)
         out[i:last_i, j:last_j] = tile
         if mirrored and i != j:
@@ -168,70 +172,74 @@ def fill(out, kernel, rows, columns, mirrored: bool = False):
         for corner in corners:
             work(corner)
     elif corners:
-        with ThreadPoolExecutor(cores() + 1) as pool:  # one more, to copy a tile while others compute
+        with ThreadPoolExecutor(cores() + 1) as pool:  # one more, to copy a tile while the others compute
             try:
                 for _ in pool.map(work, corners):
                     pass
-            except BaseException:  # an error in one tile, or Ctrl-C: the others need not be done
+            except BaseException:  # an error in one tile, or Ctrl-C: cancel the others
                 pool.shutdown(cancel_futures=True)
                 raise
 
 
 def allocate(n: int, m: int) -> np.ndarray:
-    needed, there = 8 * n * m, available_memory()
-    if needed > there:
+    """Uninitialised matrix; an error if it does not fit in memory."""
+    needed, available = 8 * n * m, available_memory()
+    if needed > available:
         raise DataError(
-            f"a Gram matrix of {n:,} by {m:,} needs {in_words(needed)}; this machine has {in_words(there)} to spare. "
-            "Use fewer rows, or ask for it in pieces: kernel(X[:1000], Z)."
+            f"a Gram matrix of {n:,} by {m:,} needs {in_words(needed)}; {in_words(available)} are available. "
+            "Use fewer rows, or compute it in blocks: kernel(X[:1000], Z)."
         )
     return np.empty((n, m))
 
 
 def tile_size(n: int) -> int:
+    """Size of tiles for n rows."""
     return next(size for size, rows in TILES.items() if n <= rows)
 
 
-def take(rows, start, stop, size=None):
-    """Rows start:stop of every array, padded to ``size`` by repeating the last row."""
+def take(rows: Rows, start: int, stop: int, size: int | None = None) -> Rows:
+    """Prepared rows start:stop, padded to ``size`` by repeating the last one."""
     padding = 0 if size is None else size - (stop - start)
 
-    def part_of(array):
+    def part_of(array: np.ndarray) -> np.ndarray:
         part = array[start:stop]
         return np.concatenate([part, np.repeat(part[-1:], padding, axis=0)]) if padding else part
 
     return jax.tree.map(part_of, rows)
 
 
-def some(rows, which):
-    """Some of the prepared rows: a slice or indices."""
+def some(rows: Rows, which: slice | np.ndarray) -> Rows:
+    """Prepared rows by a slice or indices."""
     return jax.tree.map(lambda leaf: leaf[which], rows)
 
 
-def on_host(tree) -> bool:
+def on_host(tree: Rows) -> bool:
+    """Whether prepared rows must be evaluated on the host, uncompiled."""
     nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, HostRows))
     return any(isinstance(node, HostRows) for node in nodes)
 
 
-def may_hope(kernel) -> bool:
-    """Whether tiles may be tried in the hope that NaN shows where digits were lost: a formula from outside the package
-    may turn NaN into a number."""
+def allows_fast_distances(kernel: "Kernel") -> bool:
+    """Whether NaN from `fast_distances` is sure to reach the kernel's value: a user's formula may turn it into a
+    number."""
     return not any(node.runs_user_code for node in nodes_of(kernel))
 
 
-def _check_widths(rows, columns):
+def _check_widths(rows: Rows, columns: Rows) -> None:
     for a, b in zip(jax.tree.leaves(rows), jax.tree.leaves(columns), strict=True):
         if np.shape(a)[1:] != np.shape(b)[1:]:
             widths = " and ".join(str(np.shape(rows)[1:]).strip("(,)") for rows in (a, b))
             raise DataError(f"both sets of inputs must have equal width; got {widths} columns.")
 
 
-def finite(values) -> bool:
-    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is quick, and seldom overflows
+def finite(values: np.ndarray) -> bool:
+    """Whether all values are finite."""
+    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is fast, and seldom overflows
 
 
-def _check_finite(values, kernel):
+def _check_finite(values: np.ndarray, kernel: "Kernel") -> None:
     if not finite(values):
         raise DataError(
             f"{kernel!r} is not finite at these inputs: its formula overflows, or a function in it returned NaN. "
-            "Bring the inputs to a smaller scale."
+            "Scale the inputs down."
         )

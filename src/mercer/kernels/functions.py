@@ -91,7 +91,7 @@ class RowFunction(Parametrized):
             return "batch"
         return _row_mode(self.function, d) if self.module is None else _find_row_mode(self.call, d)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return getattr(self.call, "__name__", None) or repr(self.call)
 
 
@@ -100,7 +100,7 @@ class PairFunction(eqx.Module):
 
     function: Callable = eqx.field(static=True, converter=lambda f: hashable(f))
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if not callable(self.function):
             raise ParameterError(f"a function of two inputs was expected; got {self.function!r}.")
 
@@ -122,7 +122,7 @@ class PairFunction(eqx.Module):
         one = self.function if mode == "row" else lambda x, z: self.function(x[0], z[0])
         return jax.vmap(lambda x: jax.vmap(lambda z: jnp.reshape(one(x, z), ()))(Z))(X)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return getattr(self.function, "__name__", None) or repr(self.function)
 
 

@@ -1,4 +1,4 @@
-"""Parts of an expression without free parameters: their values stay the same while others are learned, so they are
+"""Parts of an expression without free parameters: they are constant while other parameters are learned, so they are
 computed once and enter the compiled program as arrays."""
 
 from typing import Any
@@ -7,33 +7,35 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import evolve, nodes_of, slots_of
+from mercer.core.precision import Array
 from mercer.kernels.algebra import Nary
 from mercer.kernels.base import Kernel
 
 
 class Held(Kernel):
-    """Stand-in for a part of an expression: ``values`` of the pairs of rows that are being looked at."""
+    """Placeholder for a constant part of an expression: ``values`` are its block for the rows being evaluated."""
 
     values: Any = 0.0
-    number: int = eqx.field(default=0, static=True)  # which of the parts held
+    number: int = eqx.field(default=0, static=True)  # among the parts held
 
     reads = "anything"
     needs_all_columns = False
 
-    def prepare(self, X: Any, index: np.ndarray) -> np.ndarray:
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         return index
 
-    def block(self, X: Any, Z: Any) -> Any:
+    def block(self, X: Rows, Z: Rows) -> Any:
         return self.values
 
 
-def hold(kernel: Kernel, rows: Any, index: np.ndarray) -> tuple[Kernel, Any, list[tuple[Kernel, Any]]]:
-    """The expression with its largest parts without free parameters replaced by `Held`; its prepared rows, likewise;
-    and those parts with theirs. Parts that cost nothing, constants and white noise, stay."""
-    parts: list[tuple[Kernel, Any]] = []
+def hold(kernel: Kernel, rows: Rows, index: np.ndarray) -> tuple[Kernel, Rows, list[tuple[Kernel, Rows]]]:
+    """Replace the largest parts without free parameters by `Held`. Returns the expression, its prepared rows, and those
+    parts with theirs. Parts that cost nothing, constants and white noise, stay."""
+    parts: list[tuple[Kernel, Rows]] = []
 
-    def visit(node: Kernel, rows: Any) -> tuple[Kernel, Any]:
+    def visit(node: Kernel, rows: Rows) -> tuple[Kernel, Rows]:
         if node.reads_values and not any(slot.free for slot in slots_of(node)):
             parts.append((node, rows))
             return Held(number=len(parts) - 1), index
@@ -50,6 +52,6 @@ def hold(kernel: Kernel, rows: Any, index: np.ndarray) -> tuple[Kernel, Any, lis
 
 
 def held_leaves(structure: Any) -> dict[int, int]:
-    """Which leaf of the tree has the values of each part held."""
+    """Index of the leaf with the values of each part held."""
     numbered = jax.tree.unflatten(structure, range(structure.num_leaves))
     return {node.number: node.values for node in nodes_of(numbered) if isinstance(node, Held)}

@@ -1,9 +1,10 @@
 """Covariances of neural networks with infinitely many hidden units (PRML 6.4.7; Williams 1998)."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.inputs import check_width
+from mercer.core.inputs import Rows, check_width
 from mercer.core.parameters import Positive, PositivePerInput
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import squared_distance
@@ -28,7 +29,7 @@ class ArcSine(Kernel):
             check_width(X, np.size(self.weight), "weight")
         return jnp.sum(self.weight * X * X, axis=1)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         u2, v2, uv = self._size(X)[:, None], self._size(Z)[None, :], (self.weight * X) @ Z.T
         a, b, c = self.bias + u2, self.bias + v2, self.bias + uv
         # arcsin loses half the digits near 1, where inputs far from the origin live. With numerator N = 2c and
@@ -46,7 +47,7 @@ class ArcSine(Kernel):
             determinant = determinant + not_negative(short * w2 - uw**2)
         return 2 / jnp.pi * jnp.arctan2(2 * c, jnp.sqrt(1 + 2 * a + 2 * b + 4 * determinant))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         a = self.bias + self._size(X)
         return 2 / jnp.pi * jnp.arctan2(2 * a, jnp.sqrt(1 + 4 * a))
 
@@ -71,12 +72,12 @@ class GaussianNetwork(Kernel):
         g, s, root = self.width, self.spread, 2**0.5
         return jnp.hypot(1.0, root * s / g) ** -d, g * jnp.hypot(root, g / s), jnp.hypot(root * s, g)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         height, q, m = self._constants(X.shape[1])
         edge = jnp.sum((X / m) ** 2, axis=1)[:, None] + jnp.sum((Z / m) ** 2, axis=1)[None, :]
         return height * jnp.exp(-0.5 * (edge + squared_distance(X / q, Z / q)))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         height, _, m = self._constants(X.shape[1])
         return height * jnp.exp(-jnp.sum((X / m) ** 2, axis=1))
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.inputs import check_width
+from mercer.core.inputs import Rows, check_width
 from mercer.core.parameters import Positive, PositivePerInput
-from mercer.kernels.distance import is_optimistic, safe_sqrt, squared_distance, tangent_by_products
+from mercer.kernels.distance import safe_sqrt, squared_distance, tangent_by_products, uses_fast_distances
 from mercer.kernels.stationary import Isotropic, Stationary
 from mercer.kernels.validity import Proof, Validity, derive, gaussian_proof
 
@@ -33,11 +33,11 @@ class Periodic(Stationary):
             if np.size(getattr(self, name)) > 1:
                 check_width(X, np.size(getattr(self, name)), name)
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         self._check(X)
         return super().block_diag(X)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         self._check(X)
         period, lengthscale = (jnp.broadcast_to(v, X.shape[1:]) for v in (self.period, self.lengthscale))
         return jnp.exp(-2 * _sines(X, Z, period, lengthscale))
@@ -57,10 +57,10 @@ class RadialPeriodic(Isotropic):
     lengthscale: Positive = 1.0
     period: Positive = 1.0
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.of_squared_distance(squared_distance(X, Z))
 
-    def of_squared_distance(self, r2):
+    def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         # sin^2(pi r/p) with r brought within half a period of zero, as a function that is smooth in r^2 there.
         r = safe_sqrt(r2)
         near = _within_half(r, self.period)
@@ -79,14 +79,14 @@ class RadialPeriodic(Isotropic):
 def _sines(X, Z, period, lengthscale):
     # Near points of a circle have few digits of their distance, too few when the lengthscale is short.
     short = jnp.min(lengthscale) < SHORT
-    if is_optimistic():
+    if uses_fast_distances():
         return jnp.where(short, jnp.nan, _by_circles(X, Z, period, lengthscale))
     return jax.lax.cond(short, _by_phases, _by_circles, X, Z, period, lengthscale)
 
 
 @_sines.defjvp
 def _sines_jvp(primals, tangents):
-    if is_optimistic():
+    if uses_fast_distances():
         short = jnp.min(primals[-1]) < SHORT
         return _sines(*primals), jnp.where(short, jnp.nan, 1.0) * _tangent_by_circles(primals, tangents)
     return _sines(*primals), jax.jvp(_by_phases, primals, tangents)[1]

@@ -4,12 +4,13 @@ import dataclasses
 import functools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mercer.basis import Polynomial
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import as_matrix, select_columns
+from mercer.core.inputs import Rows, as_matrix, select_columns
 from mercer.core.parameters import plain
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import safe_sqrt, squared_distance
@@ -55,7 +56,7 @@ class ThinPlate(Kernel):
 
     power: int = eqx.field(default=2, static=True, converter=plain)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if isinstance(self.power, bool) or not isinstance(self.power, int | np.integer) or self.power < 1:
             raise ParameterError(f"ThinPlate.power must be a positive integer; got {self.power!r}.")
 
@@ -79,7 +80,7 @@ class ThinPlate(Kernel):
     def null_space(self) -> NullSpace:
         return NullSpace(((self.order - 1, ()),))
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         r2, half = squared_distance(X, Z), self.power // 2
         sign = 1.0 if self.order % 2 == 0 else -1.0
         if self.power % 2:
@@ -87,7 +88,7 @@ class ThinPlate(Kernel):
         inside = jnp.where(r2 == 0, 1.0, r2)
         return jnp.where(r2 == 0, 0.0, sign * inside**half * 0.5 * jnp.log(inside))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.zeros_like(X[:, 0])
 
     stationary = isotropic = True

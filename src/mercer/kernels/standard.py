@@ -159,7 +159,7 @@ class StandardTriangle:
             out.ravel()[near] = np.einsum("ij,ij->i", away, away)
         out.ravel()[:: out.shape[1] + 1] = 0.0
 
-    def fill(self, theta: np.ndarray, out: np.ndarray, careful: bool = False) -> None:
+    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False) -> None:
         """Write K's upper triangle into ``out`` (n, n)."""
         theta0, theta1, theta2, theta3 = self._values(theta)
         radial = self._radial(theta, theta1)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import check_width
+from mercer.core.inputs import Inputs, Rows, check_width
 from mercer.core.parameters import NonNegative, Positive, PositivePerInput, plain
-from mercer.core.precision import as_float, is_traced, is_zero
+from mercer.core.precision import Array, as_float, is_traced, is_zero
 from mercer.core.text import number
 from mercer.kernels.base import Kernel
 from mercer.kernels.bessel import matern
@@ -28,10 +28,10 @@ class Stationary(Kernel):
 
     stationary = True
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.ones_like(X[:, 0])
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return unit_lengths(self.block(X, Z))
 
 
@@ -43,20 +43,20 @@ class Isotropic(Stationary):
 
     lengthscale: PositivePerInput = 1.0
 
-    def of_squared_distance(self, r2):
+    def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         """k as a function of |x - x'|^2 / l^2, elementwise."""
         raise NotImplementedError(f"{type(self).__name__} must say its formula in of_squared_distance(self, r2).")
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.of_squared_distance(squared_distance(X, Z, self.lengthscale))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         if np.size(self.lengthscale) > 1:
             check_width(X, np.size(self.lengthscale), "lengthscale")
         return super().block_diag(X)
 
     @property
-    def isotropic(self):
+    def isotropic(self) -> bool | None:
         return _all_equal(self.lengthscale)
 
 
@@ -70,10 +70,10 @@ class RBF(Isotropic):
     Infinitely smooth; valid in every dimension; its feature space is infinite (Ex 6.11).
     """
 
-    def of_squared_distance(self, r2):
+    def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         return jnp.exp(-0.5 * r2)
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return gaussian_of(squared_distance(X, Z, self.lengthscale))
 
     @property
@@ -84,7 +84,7 @@ class RBF(Isotropic):
 class Exponential(Isotropic):
     """Ornstein-Uhlenbeck (PRML 6.56): exp(-|x - x'| / l). Continuous, nowhere differentiable; Markov for one input."""
 
-    def of_squared_distance(self, r2):
+    def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         return jnp.exp(-safe_sqrt(r2))
 
     @property
@@ -101,11 +101,11 @@ class Matern(Isotropic):
 
     nu: float = eqx.field(default=2.5, static=True, converter=plain)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if isinstance(self.nu, bool) or not isinstance(self.nu, int | float | np.number) or not self.nu > 0:
             raise ParameterError(f"Matern.nu must be a positive number (or inf); got {self.nu!r}.")
 
-    def of_squared_distance(self, r2):
+    def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         nu = float(self.nu)
         if math.isinf(nu):
             return jnp.exp(-0.5 * r2)
@@ -121,7 +121,7 @@ class RationalQuadratic(Isotropic):
 
     alpha: Positive = 1.0
 
-    def of_squared_distance(self, r2):
+    def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         # log1p keeps the digits when alpha is large.
         return jnp.exp(-self.alpha * jnp.log1p(r2 / (2 * self.alpha)))
 
@@ -148,7 +148,7 @@ class Standard(Kernel):
     scale: Any = eqx.field(default=None, kw_only=True)
     nu: Any = eqx.field(default=None, kw_only=True)  # a leaf: one compiled program serves every smoothness
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.nu is not None and not is_traced(self.nu):
             if not isinstance(self.nu, int | float | np.number | np.ndarray) or self.nu not in SMOOTHNESSES:
@@ -189,16 +189,16 @@ class Standard(Kernel):
         a, b = jnp.where(smooth | (nu < 1), 0.0, 1.0), jnp.where(nu == 2.5, 1 / 3, 0.0)
         return (1 + s * (a + b * s)) * jnp.exp(-s)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         X, Z, r2 = self._parts(X, Z)
         value = self.theta0 * self._radial(r2) + self.theta2
         return value if is_zero(self.theta3) else value + self.theta3 * (X @ Z.T)
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         X = self._seen(X)
         return self.theta0 + self.theta2 + self.theta3 * jnp.sum(X * X, axis=1)
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         X, Z, r2 = self._parts(X, Z)
         radial = gaussian_of(r2) if self.nu is None else unit_lengths(self._radial(r2))
         return radial.scaled(self.theta0).plus(Linear().geometry(X, Z).scaled(self.theta3)).shifted(self.theta2)
@@ -217,19 +217,19 @@ class Standard(Kernel):
         return derive("6.17", "a sum of valid kernels", repr(self), parts) if len(parts) > 1 else parts[0]
 
     @property
-    def stationary(self):
+    def stationary(self) -> bool | None:
         return is_zero(self.theta3)
 
     @property
-    def isotropic(self):
+    def isotropic(self) -> bool | None:
         return self.stationary and self.distance_is_isotropic
 
     @property
-    def distance_is_stationary(self):
+    def distance_is_stationary(self) -> bool:
         return True
 
     @property
-    def distance_is_isotropic(self):
+    def distance_is_isotropic(self) -> bool:
         return all(_all_equal(value) for value in (self.theta1, 1.0 if self.scale is None else self.scale))
 
 
@@ -241,27 +241,27 @@ class _Pointwise(Kernel):
 
     variance: Positive = 1.0
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         return index
 
     stationary = isotropic = True
     homogeneity = 0
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(self.variance), X.shape)
 
 
 class Constant(_Pointwise):
     """The same value for every pair: a common unknown offset."""
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(self.variance), (X.shape[0], Z.shape[0]))
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         zero = jnp.zeros((X.shape[0], Z.shape[0]))
         return Geometry(self.block(X, Z), zero, zero)
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return jnp.sqrt(self.block_diag(X))[:, None]
 
     @property
@@ -276,7 +276,7 @@ class White(_Pointwise):
     ``kernel(X)``, or ``kernel(X, X)`` with the very same object, pairs a row with itself.
     """
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.where(X[:, None] == Z[None, :], self.variance, 0.0)
 
     @property

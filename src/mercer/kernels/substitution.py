@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import select_columns
+from mercer.core.inputs import Inputs, Rows, select_columns
 from mercer.core.parameters import Positive, evolve, map_children, show
-from mercer.core.precision import concretely, is_traced
+from mercer.core.precision import Array, concretely, is_traced
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.evaluate import HostRows, on_host
@@ -30,11 +30,11 @@ class Modulate(Unary):
 
     f: RowFunction
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "f", RowFunction.of(self.f))
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         return self.f.prepare(X), self.inner.prepare(X, index)
 
     needs_all_columns = True  # f sees them all
@@ -47,18 +47,18 @@ class Modulate(Unary):
             )
         return values[:, 0]
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self._factor(X[0])[:, None] * self.inner.block(X[1], Z[1]) * self._factor(Z[0])[None, :]
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return self._factor(X[0]) ** 2 * self.inner.block_diag(X[1])
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         f, g = self._factor(X[0])[:, None], self._factor(Z[0])[None, :]
         factor = Geometry(f * g, (f - g) ** 2, (f - g) * (f + g))  # f(x) f(x') is a kernel with one feature
         return factor.times(self.inner.geometry(X[1], Z[1]))
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return self._factor(X[0])[:, None] * self.inner.feature_block(X[1])
 
     stationary = isotropic = None  # cannot be known
@@ -67,7 +67,7 @@ class Modulate(Unary):
     def validity(self) -> Validity:
         return derive("6.14", "a valid kernel between two equal factors", repr(self), [self.inner.validity])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self._method(f"modulate({self.f!r})")
 
 
@@ -76,11 +76,11 @@ class Warp(Unary):
 
     phi: RowFunction
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "phi", RowFunction.of(self.phi))
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         rows = self.phi.prepare(X)
         if not is_traced((self, rows)) and not isinstance(rows, HostRows) and len(index):
             # The inner kernel prepares what phi returns, so if it works on the host, phi has to as well.
@@ -99,16 +99,16 @@ class Warp(Unary):
             raise DataError(f"the function {self.phi!r} returned values that are not finite.")
         return self.inner.prepare(values, index)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.inner.block(self._seen(X), self._seen(Z))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return self.inner.block_diag(self._seen(X))
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return self.inner.geometry(self._seen(X), self._seen(Z))
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return self.inner.feature_block(self._seen(X))
 
     stationary = isotropic = None  # cannot be known
@@ -117,7 +117,7 @@ class Warp(Unary):
     def validity(self) -> Validity:
         return derive("6.19", "a valid kernel of a function of the input", repr(self), [self.inner.validity])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self._method(f"warp({self.phi!r})")
 
 
@@ -134,7 +134,7 @@ class On(Unary):
 
     columns: tuple = eqx.field(static=True)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "columns", _checked_columns(self.columns))
 
@@ -143,41 +143,41 @@ class On(Unary):
         return slice(*self.columns) if isinstance(self.columns, Span) else self.columns
 
     @property
-    def needs_all_columns(self):
+    def needs_all_columns(self) -> bool:
         return not isinstance(self.columns[0], str)
 
     reads = "columns"
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         return self.inner.prepare(select_columns(X, self.selection), index)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.inner.block(X, Z)
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return self.inner.block_diag(X)
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return self.inner.geometry(X, Z)
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return self.inner.feature_block(X)
 
     @property
-    def homogeneity(self):
+    def homogeneity(self) -> int | None:
         return self.inner.homogeneity
 
     @property
-    def distance_is_stationary(self):
+    def distance_is_stationary(self) -> bool:
         return self.inner.distance_is_stationary
 
     @property
-    def isotropic(self):
+    def isotropic(self) -> bool | None:
         # Where there are other inputs, only a constant (or white noise) can be.
         return self.inner.isotropic and (self.columns == Span(None, None, None) or not self.inner.needs_all_columns)
 
     @property
-    def null_space(self):
+    def null_space(self) -> "NullSpace | None":
         parts = self.inner.null_space and self.inner.null_space.parts
         return NullSpace(tuple((degree, (self.selection, *inner)) for degree, inner in parts)) if parts else None
 
@@ -186,7 +186,7 @@ class On(Unary):
         return derive("6.19", "a valid kernel of some of the inputs", repr(self), [self.inner.validity],
                       keeps_failure=True)  # fmt: skip
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if isinstance(self.columns, Span):
             shown = repr(self.selection)
         else:
@@ -248,21 +248,21 @@ class GaussianOf(Unary):
 
     sigma: Positive = 1.0
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.geometry(X, Z).product
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return gaussian_of(self.inner.geometry(X, Z).distance / jnp.square(self.sigma))
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.ones_like(self.inner.block_diag(X))
 
     @property
-    def stationary(self):
+    def stationary(self) -> bool | None:
         return self.inner.distance_is_stationary or None
 
     @property
-    def isotropic(self):
+    def isotropic(self) -> bool | None:
         return self.inner.distance_is_isotropic or None
 
     @property
@@ -270,7 +270,7 @@ class GaussianOf(Unary):
         says = "a Gaussian kernel over the distance of a valid one (6.14 and 6.16)"
         return derive("6.26", says, repr(self), [self.inner.validity])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self._method(f"gaussian({show(self.sigma)})")
 
 
@@ -278,14 +278,14 @@ class Normalize(Unary):
     """k1(x, x') / sqrt(k1(x,x) k1(x',x')) (PRML 6.14 with f(x) = k1(x,x)^-1/2); zero where k1(x,x) = 0."""
 
     @property
-    def stationary(self):
+    def stationary(self) -> bool | None:
         return self.inner.stationary or None  # of exp(x.x') it makes the Gaussian kernel
 
     @property
-    def isotropic(self):
+    def isotropic(self) -> bool | None:
         return self.inner.isotropic or None
 
-    def prepare(self, X, index):
+    def prepare(self, X: Inputs, index: Array) -> Rows:
         rows = self.inner.prepare(X, index)
         return _of_moderate_size(rows, self.inner.homogeneity) if self.inner.homogeneity else rows
 
@@ -294,13 +294,13 @@ class Normalize(Unary):
         inside = jnp.where(diagonal > 0, diagonal, 1.0)
         return jnp.where(diagonal > 0, 1 / jnp.sqrt(inside), 0.0)
 
-    def block(self, X, Z):
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self._factor(X)[:, None] * self.inner.block(X, Z) * self._factor(Z)[None, :]
 
-    def block_diag(self, X):
+    def block_diag(self, X: Rows) -> jax.Array:
         return jnp.where(self.inner.block_diag(X) > 0, 1.0, 0.0)
 
-    def geometry(self, X, Z):
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
         # With lengths s and t: 2 - 2c/st = (distance - (s - t)^2) / st, and s - t = difference / (s + t).
         s, t = (jnp.sqrt(jnp.maximum(self.inner.block_diag(rows), 0.0)) for rows in (X, Z))
         s, t = s[:, None], t[None, :]
@@ -311,14 +311,14 @@ class Normalize(Unary):
         plain = super().geometry(X, Z)
         return plain._replace(distance=jnp.where(there, exact, plain.distance))
 
-    def feature_block(self, X):
+    def feature_block(self, X: Rows) -> jax.Array:
         return self._factor(X)[:, None] * self.inner.feature_block(X)
 
     @property
     def validity(self) -> Validity:
         return derive("6.14", "a valid kernel between two equal factors", repr(self), [self.inner.validity])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self._method("normalize()")
 
 

@@ -22,7 +22,7 @@ class Proof:
     expression: str
     premises: tuple["Proof", ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         if not self.premises:
             return self.rule
         parts = [f"({p})" if p.premises else str(p) for p in self.premises]
@@ -57,7 +57,7 @@ class Validity:
     proof: Proof
     conditional: int | None = None
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.valid is True
 
     @property
@@ -66,7 +66,7 @@ class Validity:
             return f"conditionally valid, of order {self.conditional}"
         return {True: "valid", False: "not valid: indefinite", None: "unknown"}[self.valid]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.verdict}{', by' if self else ':'} {self.proof}\n{self.proof.tree()}"
 
     __repr__ = __str__

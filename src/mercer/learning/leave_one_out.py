@@ -98,8 +98,8 @@ class LeaveOneOutCriterion(abc.ABC):
         if self._filled and not self.K.layout.size:
             return True
         M = self._matrix
-        for careful in (False, True):  # NaN marks a tile that lost digits
-            self.K.fill(kernel, M, careful)
+        for accurate in (False, True):  # NaN marks tiles where fast distances lost digits
+            self.K.fill(kernel, M, accurate)
             self.diagonal = float(np.mean(M.ravel()[:: self.n + 1]))
             f = self.floor * self.diagonal / self.total
 

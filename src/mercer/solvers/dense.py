@@ -64,14 +64,14 @@ class FunctionSpace(Evidence):
         return gram.triangle(kernel, X)
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
-        answer = self._evaluate(theta, gradient, profiled, careful=False)
-        # NaN marks tiles where fast distances lost precision; after any failure, recompute with the careful formula.
-        return self._evaluate(theta, gradient, profiled, careful=True) if answer is None else answer
+        answer = self._evaluate(theta, gradient, profiled, accurate=False)
+        # NaN marks tiles where fast distances lost precision; after any failure, recompute with the accurate formula.
+        return self._evaluate(theta, gradient, profiled, accurate=True) if answer is None else answer
 
-    def _evaluate(self, theta: np.ndarray, gradient: bool, profiled: bool, careful: bool) -> Evaluation | None:
+    def _evaluate(self, theta: np.ndarray, gradient: bool, profiled: bool, accurate: bool) -> Evaluation | None:
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
         theta, free, noise = self._split(theta)
-        self.K.fill(theta, M, careful)
+        self.K.fill(theta, M, accurate)
         diagonal = M.ravel()[:: self.n + 1]
         self.diagonal = float(diagonal.mean())
         diagonal += noise
