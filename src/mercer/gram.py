@@ -18,13 +18,13 @@ from mercer.core.inputs import Rows, align_columns, count_rows, take_rows
 from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
 from mercer.core.precision import concretely, double
-from mercer.kernels import evaluate, standard
+from mercer.kernels import evaluate
 from mercer.kernels.algebra import Sum
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.distance import fast_distances
 from mercer.kernels.held import held_leaves, hold
-from mercer.kernels.standard import StandardTriangle
+from mercer.kernels.standard import StandardTriangle, standard_form
 from mercer.linalg.cholesky import Cholesky, factor
 
 PIECE = 1 << 27  # bytes
@@ -268,7 +268,8 @@ def factored(kernel, X, noise) -> Cholesky:
 
 def triangle(kernel, X) -> "Triangle | StandardTriangle":
     """K(theta) on these rows, for as many values of theta as learning asks for. X may be prepared: a `Gram`."""
-    return StandardTriangle(kernel, raw(X)) if standard.applies(kernel) else Triangle(kernel, X)
+    form = standard_form(kernel)
+    return Triangle(kernel, X) if form is None else StandardTriangle(kernel, form, raw(X))
 
 
 class Triangle:
