@@ -111,13 +111,10 @@ class StandardTriangle:
     def __init__(self, kernel: Kernel, form: StandardForm, X: Inputs):
         self.layout, self.form = Layout.of(kernel), form
         X = as_matrix(X)
-        for name, size in (
-            ("lengthscale", form.sizes[1]),
-            ("shift", np.size(form.shift)),
-            ("scale", np.size(form.scale)),
-        ):
+        lengths = "theta1" if type(kernel) is Standard else "lengthscale"
+        for name, size in ((lengths, form.sizes[1]), ("shift", np.size(form.shift)), ("scale", np.size(form.scale))):
             if size > 1:
-                check_width(X, size, name if type(kernel) is not Standard or name != "lengthscale" else "theta1")
+                check_width(X, size, name)
         X = X if form.shift is None else X - form.shift
         self.X = np.ascontiguousarray(X if form.scale is None else X / form.scale)
         self.nu = form.nu
