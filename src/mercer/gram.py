@@ -18,13 +18,13 @@ from mercer.core.inputs import Inputs, Rows, align_columns, count_rows, take_row
 from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
-from mercer.kernels import evaluate, standard
+from mercer.kernels import evaluate
 from mercer.kernels.algebra import Sum
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.distance import fast_distances
 from mercer.kernels.held import held_leaves, hold
-from mercer.kernels.standard import StandardTriangle
+from mercer.kernels.standard import StandardTriangle, standard_form
 from mercer.linalg.cholesky import Cholesky, factor
 
 MAX_BLOCK_BYTES = 1 << 27
@@ -267,7 +267,8 @@ def factored(kernel: Kernel, X: "Inputs | Gram", noise: float | np.ndarray) -> C
 
 def triangle(kernel: Kernel, X: "Inputs | Gram") -> "Triangle | StandardTriangle":
     """K(theta) on these rows, for many values of theta. X may be prepared: a `Gram`."""
-    return StandardTriangle(kernel, raw(X)) if standard.applies(kernel) else Triangle(kernel, X)
+    form = standard_form(kernel)
+    return Triangle(kernel, X) if form is None else StandardTriangle(kernel, form, raw(X))
 
 
 class Triangle:
@@ -279,7 +280,7 @@ class Triangle:
     needs no compilation. Use it in a ``with`` block: it owns threads.
     """
 
-    def __init__(self, kernel, X):
+    def __init__(self, kernel: Kernel, X: "Inputs | Gram") -> None:
         prepared = X if isinstance(X, Gram) else Gram(kernel, X)
         kernel, rows, self._held = prepared.held(kernel)
         self.layout = Layout.of(kernel)

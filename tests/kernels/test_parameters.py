@@ -10,7 +10,7 @@ from examples import examples
 from mercer import kernels as k
 from mercer import priors
 from mercer.core.coordinates import free_names, from_free, log_prior, parameters_at, to_free
-from mercer.core.parameters import slots_of
+from mercer.core.parameters import PositiveArray, RealArray, slots_of
 from mercer.core.precision import double
 
 
@@ -215,3 +215,41 @@ def test_parameters_stay_read_only_in_a_pickle():
     again = pickle.loads(pickle.dumps(k.RBF([1.0, 2.0])))
     with pytest.raises(ValueError, match="read-only"):
         again.lengthscale[0] = 5.0
+
+
+class Projected(k.Kernel):
+    """A Gaussian of a linear projection x W, W (d, m), and a positive matrix of weights."""
+
+    W: RealArray
+    weights: PositiveArray
+
+    def block(self, X, Z):
+        A, B = X @ self.W, Z @ self.W
+        r2 = jnp.sum((A[:, None] - B[None, :]) ** 2, axis=-1)
+        return jnp.sum(jnp.asarray(self.weights)) * jnp.exp(-0.5 * r2)
+
+
+def test_parameters_of_any_shape_are_named_fixed_given_priors_and_learned():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(25, 3))
+    y = np.sin(X @ [1.0, 0.5, 0.0])
+    kernel = Projected(rng.normal(size=(3, 2)), np.full((1, 2, 2), 0.3))
+    assert free_names(kernel)[:4] == ["W[0,0]", "W[0,1]", "W[1,0]", "W[1,1]"]
+    assert free_names(kernel)[-1] == "weights[0,1,1]"
+    theta = np.asarray(to_free(kernel))
+    assert theta[6:] == pytest.approx(np.log(0.3))
+    assert pytest.approx(kernel.W + 0.1) == from_free(kernel, theta + 0.1).W
+    assert "W" in repr(kernel.parameters)
+    found = mc.GaussianProcessRegressor(kernel.fix("weights"), noise=0.01, progress=False, allow_invalid=True).fit(X, y)
+    assert found.kernel_.W.shape == (3, 2)
+    assert np.array_equal(found.kernel_.weights, kernel.weights)
+    assert found.theta_.shape == (6,)
+    _, slope = found.log_marginal_likelihood(theta[:6], eval_gradient=True)
+    for i, step in enumerate(1e-6 * np.eye(6)):
+        up, down = (found.log_marginal_likelihood(theta[:6] + s * step) for s in (1, -1))
+        assert slope[i] == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-4)
+    wide = mc.GaussianProcessRegressor(kernel.fix("weights").with_priors(W=mc.priors.Normal(0.0, 0.01)), noise=0.01,
+                                       learning="map", progress=False, allow_invalid=True).fit(X, y)  # fmt: skip
+    assert np.abs(wide.kernel_.W).max() < np.abs(found.kernel_.W).max()
+    with pytest.raises(mc.ParameterError, match="an array of numbers"):
+        kernel.replace(W=np.zeros((0, 2)))

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+import mercer as mc
+from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
 from mercer.core.parameters import evolve
 from mercer.gram import Triangle, triangle
@@ -31,7 +33,7 @@ def rows(n: int, d: int, seed: int):
 def test_the_matrix_is_that_of_the_kernel(n, d, one, nu):
     kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
     out = np.full((n, n), np.nan)
-    with StandardTriangle(kernel, X) as K:
+    with triangle(kernel, X) as K:
         K.fill(np.asarray(to_free(kernel)), out)
     upper = np.triu_indices(n)
     assert np.abs(out - kernel(X))[upper].max() < 1e-13 * np.abs(out[upper]).max()
@@ -43,7 +45,7 @@ def test_the_contraction_is_that_of_the_compiled_program_and_a_finite_difference
     kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
     rng = np.random.default_rng(5)
     a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel))
-    with StandardTriangle(kernel, X) as K:
+    with triangle(kernel, X) as K:
         found = K.contract(theta, inverse, a)
     with Triangle(kernel, X) as K:
         compiled = K.contract(theta, inverse, a)
@@ -63,7 +65,7 @@ def test_the_contraction_is_that_of_the_compiled_program_and_a_finite_difference
 def test_without_a_linear_term():
     kernel, X = standard(3, math.inf, seed=0, theta3=0.0), rows(40, 3, seed=1)
     out, theta = np.zeros((40, 40)), np.asarray(to_free(kernel))
-    with StandardTriangle(kernel, X) as K:
+    with triangle(kernel, X) as K:
         K.fill(theta, out)
         assert len(K.contract(theta, np.eye(40), np.ones(40))) == len(theta) == 5
     assert np.triu(out) == pytest.approx(np.triu(kernel(X)), abs=1e-13)
@@ -79,7 +81,7 @@ def test_many_rows_on_all_cores_and_few_on_one_give_the_same(monkeypatch, nu, ke
 
     def both():
         out = np.zeros((n, n))
-        with StandardTriangle(kernel, X) as K:
+        with triangle(kernel, X) as K:
             for shift in (0.3, 0.0):  # the second overwrites what the first kept
                 K.fill(theta + shift, out)
                 slope = K.contract(theta + shift, inverse, a)
@@ -93,7 +95,41 @@ def test_many_rows_on_all_cores_and_few_on_one_give_the_same(monkeypatch, nu, ke
         assert np.array_equal(found, wanted)
 
 
-def test_standard_kernels_take_this_route_unless_parameters_are_fixed():
-    kernel, X = standard(2, 1.5, seed=0), np.zeros((5, 2))
+FORMS = [
+    1.3 * k.RBF([0.7, 1.1, 2.0]),
+    k.Matern(0.6, nu=1.5),
+    0.4 * k.Matern([0.7, 1.1, 2.0]) + 0.3 * k.Linear() + 0.2 + k.White(0.5),
+    k.Exponential(0.8) + k.Linear(),
+    (2.0 * k.RBF([0.7, 1.1, 2.0]) + k.White(0.1)).fix("rbf_variance"),
+    standard(3, 2.5, seed=3).fix("theta1"),
+]
+
+
+@pytest.mark.parametrize("kernel", FORMS, ids=repr)
+def test_kernels_of_this_form_have_the_matrix_and_the_derivatives_of_the_compiled_program(kernel):
+    n = STRIP + 9
+    X, rng = rows(n, 3, seed=1), np.random.default_rng(2)
+    a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel)) + 0.2
+    found = []
+    for made in (triangle(kernel, X), Triangle(kernel, X)):
+        out = np.zeros((n, n))
+        with made as K:
+            K.fill(theta, out, True)
+            found.append((np.triu(out), K.contract(theta, inverse, a)))
     assert isinstance(triangle(kernel, X), StandardTriangle)
-    assert isinstance(triangle(kernel.fix("theta0"), X), Triangle)
+    assert found[0][0] == pytest.approx(np.triu(from_free(kernel, theta)(X)), abs=1e-13)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-7, abs=1e-9 * np.abs(found[1][1]).max())
+
+
+@pytest.mark.parametrize("kernel", [
+    k.RBF() + k.RBF(2.0), k.RBF() * k.Linear(), k.Matern(nu=2.0), k.RationalQuadratic(), k.RBF().on(0),
+    k.Linear() + 1.0, k.RBF() + k.Linear(np.eye(2)), (1.0 * k.RBF()) ** 2, k.RBF().normalize(),
+], ids=repr)  # fmt: skip
+def test_other_kernels_are_compiled(kernel):
+    assert isinstance(triangle(kernel, np.zeros((5, 2))), Triangle)
+
+
+def test_widths_are_checked():
+    for kernel, name in ((k.RBF([1.0, 2.0]), "lengthscale"), (standard(2, 1.5, seed=0), "theta1")):
+        with pytest.raises(mc.DataError, match=f"{name} has 2 entries"):
+            triangle(kernel, np.zeros((5, 3)))

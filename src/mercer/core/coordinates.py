@@ -75,7 +75,8 @@ class Layout:
             if len(place.entries) == int(np.prod(place.shape)):
                 value = values.reshape(place.shape)
             else:
-                value = jnp.asarray(_value_at(tree, place)).at[np.array(place.entries)].set(values)
+                flat = jnp.ravel(jnp.asarray(_value_at(tree, place)))
+                value = flat.at[np.array(place.entries)].set(values).reshape(place.shape)
             tree = evolve_at(tree, place.path, **{place.field: value})
         return tree
 
@@ -93,12 +94,12 @@ def _replaced(value: Any, entries: Sequence[int], constraint: Constraint, free: 
 
 
 def free_names(tree: Parametrized) -> list[str]:
-    """One name per coordinate of the free vector; entries of a vector parameter carry their index."""
+    """One name per coordinate of the free vector; entries of an array carry their index."""
     names = []
     for slot in slots_of(tree):
         if slot.free:
-            entries = np.flatnonzero(slot.moving)
-            names += [slot.name] if np.ndim(slot.value) == 0 else [f"{slot.name}[{i}]" for i in entries]
+            entries = (",".join(map(str, entry)) for entry in np.argwhere(slot.moving))
+            names += [slot.name] if np.ndim(slot.value) == 0 else [f"{slot.name}[{entry}]" for entry in entries]
     return names
 
 

@@ -11,6 +11,7 @@ may then have fields of any name.
 import dataclasses
 import difflib
 import functools
+import math
 import re
 import reprlib
 import typing
@@ -37,7 +38,7 @@ class Constraint:
     name: str
     holds: Callable[[Array], Any]
     logarithmic: bool
-    per_input: bool = False  # whether a vector is allowed where a number is
+    max_dimensions: float = 0  # of its array: 0 for a number, 1 for a vector too, infinite for any shape
 
     def to_free(self, value: Any, xp: ModuleType = jnp) -> Any:
         """Map to the whole real line, in NumPy or JAX."""
@@ -53,8 +54,8 @@ class Constraint:
 
 positive = Constraint("positive", lambda v: v > 0, logarithmic=True)
 non_negative = Constraint("non-negative", lambda v: v >= 0, logarithmic=True)
-positive_per_input = dataclasses.replace(positive, per_input=True)
-non_negative_list = dataclasses.replace(non_negative, per_input=True)
+positive_per_input = dataclasses.replace(positive, max_dimensions=1)
+non_negative_list = dataclasses.replace(non_negative, max_dimensions=1)
 real = Constraint("real", lambda v: v == v, logarithmic=False)
 
 # Any: what a user gives becomes a NumPy float64 number or vector; inside jit and grad it is a tracer.
@@ -63,6 +64,11 @@ PositivePerInput = Annotated[Any, positive_per_input]  # one number, or one per 
 NonNegative = Annotated[Any, non_negative]  # exactly zero switches a term off: such a value is never learned
 NonNegativeList = Annotated[Any, non_negative_list]
 Real = Annotated[Any, real]
+PositiveArray = Annotated[Any, dataclasses.replace(positive, max_dimensions=math.inf)]  # of any shape, as a matrix
+RealArray = Annotated[Any, dataclasses.replace(real, max_dimensions=math.inf)]
+
+
+SHAPES = {0: "one number", 1: "a number or a vector of numbers", math.inf: "an array of numbers, not empty"}
 
 
 @functools.cache
@@ -167,13 +173,12 @@ class Parametrized(eqx.Module):
             value = as_float(value)
         except (TypeError, ValueError):
             raise ParameterError(
-                f"{where} must be a number or a vector of numbers; got {reprlib.repr(value)}."
+                f"{where} must be {SHAPES[constraint.max_dimensions]}; got {reprlib.repr(value)}."
             ) from None
         if is_traced(value):
             return value
-        if value.ndim > constraint.per_input or value.size == 0:
-            what = "a number or a vector of numbers" if constraint.per_input else "one number"
-            raise ParameterError(f"{where} must be {what}; got shape {value.shape}.")
+        if value.ndim > constraint.max_dimensions or value.size == 0:
+            raise ParameterError(f"{where} must be {SHAPES[constraint.max_dimensions]}; got shape {value.shape}.")
         if not np.all(np.isfinite(value)) or not np.all(constraint.holds(value)):
             message = f"{where} must be {constraint.name} and finite; got {number(value)}."
             if field in self._rules:

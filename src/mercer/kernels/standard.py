@@ -1,4 +1,4 @@
-"""The standard kernel on one set of rows, in NumPy: what default fits evaluate hundreds of times.
+"""The standard kernel, and others of its form, on one set of rows, in NumPy: what fits evaluate hundreds of times.
 
 The same numbers as the compiled program, without one: nothing to compile for a new width of the inputs, and derivatives
 by matrix products, several times faster. Only the upper triangle is computed, in strips of rows that stay in the cache.
@@ -7,47 +7,120 @@ by matrix products, several times faster. Only the upper triangle is computed, i
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mercer.core.coordinates import Layout
+from mercer.core.coordinates import Layout, to_free
 from mercer.core.inputs import Inputs, as_matrix, check_width
 from mercer.core.machine import cores, one_thread
+from mercer.core.parameters import Path
+from mercer.kernels.algebra import Scale, Sum
 from mercer.kernels.base import Kernel
-from mercer.kernels.stationary import Standard
+from mercer.kernels.dot import Linear
+from mercer.kernels.stationary import RBF, Constant, Exponential, Matern, Standard, White
 
 MAX_SERIAL_ROWS = 600  # beyond it, strips run on all cores
 MAX_KEPT_ROWS = 4000  # up to which the radial function and its derivative are kept: one more matrix
 MAX_DIFFERENCES = 2  # columns up to which distances are sums of squared differences
 NEAR = 1e-3  # share of squared norms: smaller squared distances lose digits in the matrix product
 STRIP = 128  # rows
-FIELDS = ("theta0", "theta1", "theta2", "theta3")
+FIELDS = ("theta0", "theta1", "theta2", "theta3", "theta4")
 # Constant factor of the radial function's derivative in r2, by smoothness; what it multiplies is computed beside it.
 SLOPES = {0.5: -0.5, 1.5: -1.5, 2.5: -5 / 6, math.inf: -0.5}
 
 
-def applies(kernel: Kernel) -> bool:
-    """Whether this is a standard kernel without fixed parameters."""
-    return type(kernel) is Standard and not kernel.fixed
+class StandardForm(NamedTuple):
+    """A kernel as theta0 radial(theta1 |x - x'|^2) + theta2 + theta3 x.x', plus theta4 on the diagonal.
+
+    The logarithms of the thetas that are not zero are ``offset`` + ``matrix`` theta, for the free vector theta of the
+    kernel itself.
+    """
+
+    nu: float
+    sizes: tuple[int, ...]  # of each of `FIELDS`; zero where it is switched off
+    offset: np.ndarray
+    matrix: np.ndarray
+    shift: Any = None
+    scale: Any = None
+
+
+def standard_form(kernel: Kernel) -> StandardForm | None:
+    """The standard kernel itself, or a multiple of a Gaussian or Matern kernel (of order 1/2, 3/2 or 5/2), plus at most
+    one each of a constant, a linear kernel and white noise; None for any other kernel. Parameters may be fixed.
+
+    >>> from mercer.kernels import RBF, White
+    >>> form = standard_form(2.0 * RBF(0.5) + White(0.1))
+    >>> np.exp(form.offset + form.matrix @ to_free(2.0 * RBF(0.5) + White(0.1))).round(6)
+    array([2. , 4. , 0.1])
+    """
+    thetas: dict[str, Any] = {}
+    places: dict[tuple[Path, str], tuple[str, float]] = {}
+    if type(kernel) is Standard:
+        thetas |= {field: getattr(kernel, field) for field in FIELDS[:4]}
+        places |= {((), field): (field, 1.0) for field in FIELDS[:4]}
+        nu = math.inf if kernel.nu is None else float(kernel.nu)
+        return _form(kernel, thetas, places, nu, kernel.shift, kernel.scale)
+    nu, parts = math.inf, kernel.parts if type(kernel) is Sum else (kernel,)
+    for i, part in enumerate(parts):
+        path: Path = ((("parts", i)),) if type(kernel) is Sum else ()
+        inner, below, variance = part, path, 1.0
+        if type(part) is Scale:
+            inner, below, variance = part.inner, (*path, ("inner", None)), part.variance
+        order = {RBF: math.inf, Exponential: 0.5}.get(type(inner), getattr(inner, "nu", None))
+        if type(inner) in (RBF, Exponential, Matern) and order in SLOPES:
+            field, nu, thetas["theta1"] = "theta0", float(order), 1 / np.square(inner.lengthscale)
+            places[below, "lengthscale"] = "theta1", -2.0
+        elif type(inner) in (Constant, White):
+            field = "theta2" if type(inner) is Constant else "theta4"
+            variance, places[below, "variance"] = variance * inner.variance, (field, 1.0)
+        elif type(inner) is Linear and inner.A is None:
+            field = "theta3"
+        else:
+            return None
+        if field in thetas:
+            return None
+        thetas[field] = variance
+        if inner is not part:
+            places[path, "variance"] = field, 1.0
+    return _form(kernel, thetas, places, nu) if "theta0" in thetas else None
+
+
+def _form(
+    kernel: Kernel, thetas: dict[str, Any], places: dict[tuple[Path, str], tuple[str, float]], nu: float,
+    shift: Any = None, scale: Any = None,
+) -> StandardForm:  # fmt: skip
+    """``places``: of every parameter of the kernel, which theta it enters, and the power to which it does."""
+    values = [np.atleast_1d(np.asarray(thetas.get(field, 0.0), dtype=float)) for field in FIELDS]
+    values = [value[value != 0] for value in values]
+    edges = dict(zip(FIELDS, np.cumsum([0, *map(len, values[:-1])]), strict=True))
+    free = np.asarray(to_free(kernel), dtype=float)
+    matrix, column = np.zeros((sum(map(len, values)), len(free))), 0
+    for place in Layout.of(kernel).places:
+        field, power = places[place.path, place.field]
+        for entry in place.entries:
+            matrix[edges[field] + entry, column] = power
+            column += 1
+    offset = np.log(np.concatenate(values)) - matrix @ free
+    return StandardForm(nu, tuple(map(len, values)), offset, matrix, shift, scale)
 
 
 class StandardTriangle:
-    """Same interface as `gram.Triangle`, for the standard kernel."""
+    """Same interface as `gram.Triangle`, for kernels with a standard form."""
 
-    def __init__(self, kernel: Standard, X: Inputs):
-        self.layout, self._kernel = Layout.of(kernel), kernel
+    def __init__(self, kernel: Kernel, form: StandardForm, X: Inputs):
+        self.layout, self.form = Layout.of(kernel), form
         X = as_matrix(X)
-        for field in ("theta1", "shift", "scale"):
-            if np.size(getattr(kernel, field)) > 1:
-                check_width(X, np.size(getattr(kernel, field)), field)
-        X = X if kernel.shift is None else X - kernel.shift
-        self.X = np.ascontiguousarray(X if kernel.scale is None else X / kernel.scale)
-        self.nu = math.inf if kernel.nu is None else float(kernel.nu)
+        lengths = "theta1" if type(kernel) is Standard else "lengthscale"
+        for name, size in ((lengths, form.sizes[1]), ("shift", np.size(form.shift)), ("scale", np.size(form.scale))):
+            if size > 1:
+                check_width(X, size, name)
+        X = X if form.shift is None else X - form.shift
+        self.X = np.ascontiguousarray(X if form.scale is None else X / form.scale)
+        self.nu = form.nu
         self._centred = self.X - self.X.mean(axis=0)
-        sizes = {place.field: len(place.entries) for place in self.layout.places}
-        edges = np.cumsum([0, *(sizes.get(field, 0) for field in FIELDS)])
-        self._where = {field: slice(*edges[i : i + 2]) for i, field in enumerate(FIELDS)}
+        edges = np.cumsum([0, *form.sizes])
+        self._where = [slice(*edges[i : i + 2]) for i in range(len(FIELDS))]
         n = len(self.X)
         # Strips of the upper triangle: some rows, and the columns from their first on.
         self._strips = [(slice(i, min(i + STRIP, n)), slice(i, n)) for i in range(0, n, STRIP)]
@@ -92,9 +165,10 @@ class StandardTriangle:
             return list(self._pool.map(work, range(len(self._strips))))
 
     def _values(self, theta: np.ndarray) -> list[np.ndarray]:
-        """theta0 ... theta3, empty where switched off."""
+        """The thetas of the standard form, empty where switched off."""
         with np.errstate(all="ignore"):
-            return [np.exp(theta[self._where[field]]) for field in FIELDS]
+            values = np.exp(self.form.offset + self.form.matrix @ theta)
+        return [values[where] for where in self._where]
 
     def _radial(self, theta: np.ndarray, precision: np.ndarray) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
         """Of strip i, the radial function and its derivative in r2 but for the factor in `SLOPES`."""
@@ -161,7 +235,7 @@ class StandardTriangle:
 
     def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False) -> None:
         """Write K's upper triangle into ``out`` (n, n)."""
-        theta0, theta1, theta2, theta3 = self._values(theta)
+        theta0, theta1, theta2, theta3, theta4 = self._values(theta)
         radial = self._radial(theta, theta1)
 
         def work(i: int) -> None:
@@ -175,12 +249,14 @@ class StandardTriangle:
                     strip += theta2
 
         self._each(work)
+        if theta4.size:
+            out.ravel()[:: len(out) + 1] += theta4
         self._kept_at = theta.tobytes() if self._keeps else None
 
     def contract(self, theta: np.ndarray, inverse: np.ndarray, a: np.ndarray) -> np.ndarray:
         """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). Of ``inverse`` the upper triangle
         counts."""
-        theta0, theta1, theta2, theta3 = self._values(theta)
+        theta0, theta1, theta2, theta3, theta4 = self._values(theta)
         radial = self._radial(theta, theta1)
 
         def work(i: int) -> tuple[float, np.ndarray, float, float]:
@@ -208,4 +284,6 @@ class StandardTriangle:
         in_theta0, in_theta1, in_theta2, in_theta3 = (sum(parts) for parts in zip(*self._each(work), strict=True))
         with np.errstate(all="ignore"):
             in_theta1 = theta0 * theta1 * SLOPES[self.nu] * (in_theta1.sum() if theta1.size == 1 else in_theta1)
-            return 2 * np.concatenate([theta0 * in_theta0, in_theta1, theta2 * in_theta2, theta3 * in_theta3])
+            in_theta4 = 0.5 * float(np.sum(a**2 - np.diag(inverse)))
+            parts = theta0 * in_theta0, in_theta1, theta2 * in_theta2, theta3 * in_theta3, theta4 * in_theta4
+            return 2 * np.concatenate(parts) @ self.form.matrix
