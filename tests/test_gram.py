@@ -107,7 +107,7 @@ def test_terms_are_not_kept_and_threads_have_their_own():
 def test_the_operator_is_the_matrix(n, kept, monkeypatch):
     if not kept:
         monkeypatch.setattr(gram, "available_memory", lambda: 1 << 20)
-    monkeypatch.setattr(gram, "PIECE", 1)  # 504 rows at a time
+    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)  # 504 rows at a time
     rng = np.random.default_rng(n)
     data, A, kernel = rng.normal(size=(n, 2)), rng.normal(size=(n, 3)), 0.7 * k.RBF(1.3) + k.White(0.4)
     K, operator = kernel(data), gram.Gram(kernel, data)

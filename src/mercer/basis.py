@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_matrix, check_width
+from mercer.core.inputs import Inputs, as_matrix, check_width
 from mercer.core.parameters import Parametrized, PositivePerInput, plain
 from mercer.core.precision import as_float, concretely, is_traced
 
@@ -23,20 +23,20 @@ from mercer.core.precision import as_float, concretely, is_traced
 class Basis(Parametrized):
     """M functions of an input. ``basis(X)`` is the design matrix, one row per input, one column per function."""
 
-    def __call__(self, X):
+    def __call__(self, X: Inputs) -> Any:
         X = as_matrix(X)
         if is_traced((self, X)):
             return self.design(X)
         with concretely():
             return np.asarray(self.design(jnp.asarray(X)))
 
-    def design(self, X):
-        """The formula, on a matrix of inputs (n, d)."""
+    def design(self, X: jax.Array) -> jax.Array:
+        """Design matrix (n, M) of a matrix of inputs (n, d), in JAX."""
         raise NotImplementedError
 
 
 def monomials(d: int, degree: int) -> np.ndarray:
-    """Exponents of all monomials of d variables up to a degree, lowest degree first: (count, d).
+    """Exponents of all monomials in d variables up to a degree, lowest degree first: (count, d).
 
     >>> monomials(2, 2).tolist()
     [[0, 0], [1, 0], [0, 1], [2, 0], [1, 1], [0, 2]]
@@ -54,11 +54,11 @@ class Polynomial(Basis):
 
     degree: int = eqx.field(static=True, converter=plain)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if not isinstance(self.degree, int | np.integer) or self.degree < 0:
             raise ParameterError(f"degree must be a non-negative integer; got {self.degree!r}.")
 
-    def design(self, X):
+    def design(self, X: jax.Array) -> jax.Array:
         # Integer powers, so that 0^0 = 1 and gradients stay finite at x = 0.
         columns = []
         for exponents in monomials(X.shape[1], self.degree):
@@ -70,38 +70,39 @@ class Polynomial(Basis):
 
 
 class _Centred(Basis):
-    """One function per centre, all of one width."""
+    """One function per centre, all of the same width."""
 
     centers: Any
     width: PositivePerInput = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not is_traced(self.centers):
             object.__setattr__(self, "centers", as_float(as_matrix(self.centers, what="centers")))
 
-    def design(self, X):
+    def design(self, X: jax.Array) -> jax.Array:
         check_width(X, self.centers.shape[1], "centers")
-        return self.of_distance(X[:, None, :] - jnp.asarray(self.centers)[None, :, :])
+        return self.of_difference(X[:, None, :] - jnp.asarray(self.centers)[None, :, :])
 
-    def of_distance(self, difference):
+    def of_difference(self, difference: jax.Array) -> jax.Array:
+        """Values (n, M) from x_i - mu_j (n, M, d)."""
         raise NotImplementedError
 
 
 class Gaussian(_Centred):
     """exp(-|x - mu_j|^2 / 2 s^2) (PRML 3.4; Figure 6.1, centre). The width s may be one per input."""
 
-    def of_distance(self, difference):
+    def of_difference(self, difference: jax.Array) -> jax.Array:
         return jnp.exp(-0.5 * jnp.sum((difference / self.width) ** 2, axis=-1))
 
 
 class Sigmoid(_Centred):
     """Logistic sigmoids sigma((x - mu_j) / s) of one input (PRML 3.5, 3.6; Figure 6.1, right)."""
 
-    def of_distance(self, difference):
+    def of_difference(self, difference: jax.Array) -> jax.Array:
         if difference.shape[-1] != 1:
             raise DataError(
-                f"sigmoidal basis functions take one input; got {difference.shape[-1]}. "
-                "Select a column, for instance with FeatureMap(...).on(0)."
+                f"sigmoidal basis functions take one input column; got {difference.shape[-1]}. "
+                "Select one, for instance with FeatureMap(...).on(0)."
             )
         return jax.nn.sigmoid(difference[..., 0] / self.width)

@@ -1,13 +1,15 @@
-"""Looking at a kernel on data: is it positive semidefinite there, and what are its eigenfunctions."""
+"""Tests of a kernel on data: whether it is positive semidefinite there, and its eigenfunctions."""
 
 import copy
 import dataclasses
 import textwrap
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mercer.core.errors import DataError, InvalidKernelError, ParameterError
-from mercer.core.inputs import as_vector, count_rows
+from mercer.core.inputs import Inputs, as_vector, count_rows
 from mercer.core.text import table
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
@@ -17,7 +19,7 @@ from mercer.linalg import backend
 
 @dataclasses.dataclass(frozen=True)
 class KernelReport:
-    """What `check_kernel` found. ``passed`` is whether the data show no violation; prints as a short report."""
+    """Result of `check_kernel`. ``passed``: no violation was found on these inputs; prints as a short report."""
 
     kernel: Kernel
     n: int
@@ -27,9 +29,9 @@ class KernelReport:
     asymmetry: float
     symmetric: bool
     witness: np.ndarray | None
-    polynomials: int  # how many of them were projected out; 0 unless the kernel is conditionally valid
+    polynomials: int  # number that were projected out; 0 unless the kernel is conditionally valid
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.passed
 
     @property
@@ -38,20 +40,20 @@ class KernelReport:
 
     @property
     def verdict(self) -> str:
-        known, conditional = self.kernel.validity.valid, self.polynomials > 0
+        known = self.kernel.validity.valid
         if not self.symmetric:
             return "not a kernel: k(x, x') differs from k(x', x)"
         if not self.passed:
-            return "not positive semidefinite (report.witness holds coefficients a with a^T K a < 0)"
-        if conditional:
+            return "not positive semidefinite (report.witness: coefficients a with a^T K a < 0)"
+        if self.polynomials:
             return f"conditionally positive semidefinite here, after removing {self.polynomials} polynomials"
         if known is True:
             return "positive semidefinite here, and valid by proof"
         if known is False:
             return "positive semidefinite on these inputs, but known not to be on others"
-        return "positive semidefinite on these inputs; that is evidence, not a proof"
+        return "positive semidefinite on these inputs, which is evidence, not a proof"
 
-    def __str__(self):
+    def __str__(self) -> str:
         rows = [
             ["inputs", f"{self.n}"],
             ["smallest eigenvalue", f"{self.smallest_eigenvalue:.6g}"],
@@ -66,12 +68,12 @@ class KernelReport:
     __repr__ = __str__
 
 
-def check_kernel(kernel, X) -> KernelReport:
-    """The numerical test of PRML 6.2 on these inputs: the smallest eigenvalue of the Gram matrix. O(n^3).
+def check_kernel(kernel: Any, X: Inputs) -> KernelReport:
+    """Test numerically that a kernel is positive semidefinite on these inputs (PRML 6.2). O(n^3).
 
-    Takes a kernel, or any function of two inputs. The tolerance is n eps times the largest eigenvalue, the rounding
-    of the eigenvalues themselves, and ten times that for the rounding of the kernel's own values. A violation is
-    proof that the kernel is not valid (``witness`` holds coefficients a with a^T K a < 0); passing is evidence only.
+    Accepts a kernel, or any function of two inputs. The tolerance is n eps times the largest eigenvalue for rounding of
+    the eigenvalues, and ten times that for rounding of the kernel's values. A violation proves that the kernel is not
+    valid (``witness``: coefficients a with a^T K a < 0); passing is evidence only.
     A conditionally valid kernel is tested on coefficients orthogonal to its polynomials.
 
     >>> from mercer.kernels import Sigmoid
@@ -79,7 +81,7 @@ def check_kernel(kernel, X) -> KernelReport:
     False
     """
     if not isinstance(kernel, Kernel):
-        kernel = Custom(kernel) if callable(kernel) and not _is_theirs(kernel) else as_kernel(kernel)
+        kernel = Custom(kernel) if callable(kernel) and not _is_convertible(kernel) else as_kernel(kernel)
     n = count_rows(X)
     if n == 0:
         raise DataError("check_kernel needs at least one input; X has no rows.")
@@ -94,7 +96,7 @@ def check_kernel(kernel, X) -> KernelReport:
     else:
         Q = np.eye(n)
     if K.size == 0:
-        raise DataError(f"{n} inputs leave nothing to test once {P.shape[1]} polynomials are removed; give more.")
+        raise DataError(f"{n} inputs are too few: nothing is left to test after removing {P.shape[1]} polynomials.")
     values, vectors = backend.eigenpairs(K)
     tolerance = 11 * n * np.finfo(float).eps * max(abs(values[0]), abs(values[-1]), scale if P.size else 0.0)
     witness = Q @ vectors[:, 0] if values[0] < -tolerance else None
@@ -104,15 +106,15 @@ def check_kernel(kernel, X) -> KernelReport:
     )  # fmt: skip
 
 
-def _range_and_complement(P) -> tuple[np.ndarray, np.ndarray]:
-    """Orthonormal bases of what the columns of P span, and of all that is orthogonal to them."""
+def _range_and_complement(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Orthonormal bases of the span of P's columns, and of its orthogonal complement."""
     U, singular, _ = np.linalg.svd(P)
     rank = int((singular > np.finfo(float).eps * max(P.shape) * singular.max(initial=0.0)).sum())
     return U[:, :rank], U[:, rank:]
 
 
-def _is_theirs(kernel) -> bool:
-    """Whether `as_kernel` takes it, or says in words why not."""
+def _is_convertible(kernel: Any) -> bool:
+    """Whether `as_kernel` accepts it, or has a better message for it."""
     return isinstance(kernel, type) or as_kernel(kernel, or_none=True) is not None
 
 
@@ -125,24 +127,24 @@ class MercerExpansion:
 
     kernel: Kernel
     eigenvalues: np.ndarray
-    _X: object
+    _X: Inputs
     _coefficients: np.ndarray  # psi(z) = k(z, X) @ coefficients
 
-    def eigenfunctions(self, Z):
-        """psi_i at any inputs, by the Nystrom formula psi_i(z) = 1/lambda_i sum_j w_j k(z, x_j) psi_i(x_j)."""
+    def eigenfunctions(self, Z: Inputs) -> np.ndarray:
+        """psi_i at any inputs (m, n), by the Nystrom formula psi_i(z) = 1/lambda_i sum_j w_j k(z, x_j) psi_i(x_j)."""
         return self.kernel(Z, self._X) @ self._coefficients
 
-    def features(self, Z):
-        """sqrt(lambda_i) psi_i(z): explicit features whose scalar product approximates the kernel."""
+    def features(self, Z: Inputs) -> np.ndarray:
+        """sqrt(lambda_i) psi_i(z) (m, n): explicit features whose scalar product approximates the kernel."""
         return self.eigenfunctions(Z) * np.sqrt(self.eigenvalues)
 
-    def __repr__(self):
-        share = ", ".join(f"{v:.4g}" for v in self.eigenvalues[:5])
-        return f"MercerExpansion of {self.kernel!r}: {len(self.eigenvalues)} eigenvalues [{share}, ...]"
+    def __repr__(self) -> str:
+        first = ", ".join(f"{v:.4g}" for v in self.eigenvalues[:5])
+        return f"MercerExpansion of {self.kernel!r}: {len(self.eigenvalues)} eigenvalues [{first}, ...]"
 
 
-def mercer_expansion(kernel, X, n: int, weights=None) -> MercerExpansion:
-    """Mercer's expansion under the measure that X represents: its n largest eigenvalues and eigenfunctions.
+def mercer_expansion(kernel: Any, X: Inputs, n: int, weights: ArrayLike | None = None) -> MercerExpansion:
+    """Expand a kernel in its n leading eigenfunctions under the measure that X represents (Mercer's theorem).
 
     X is a sample from the measure, or the nodes of a quadrature rule with ``weights`` (which then sum to the total
     mass). The integral equation becomes the eigenproblem of W^1/2 K W^1/2; errors fall as 1/sqrt(N) for a sample and
@@ -168,8 +170,8 @@ def mercer_expansion(kernel, X, n: int, weights=None) -> MercerExpansion:
     if values[-1] <= floor:
         kept = int(np.sum(values > floor))
         raise ParameterError(
-            f"only {kept} eigenvalues stand above rounding on these inputs, {n} were asked for; ask for at most {kept}."
+            f"only {kept} eigenvalues exceed rounding errors on these inputs; n must be at most {kept}, got {n}."
         )
-    # A sign that does not depend on the eigensolver: the largest component is positive.
+    # The largest component is made positive, so that signs do not depend on the eigensolver.
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(n)])
     return MercerExpansion(kernel, values, copy.deepcopy(X), root[:, None] * vectors / values)

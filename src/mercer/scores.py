@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import betainc, ndtri
 
 from mercer.core.errors import DataError, ParameterError
@@ -33,16 +35,16 @@ class LeaveOneOut:
     variance: np.ndarray | None = None
     log_score: np.ndarray | None = None
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[np.ndarray]:
         return (part for part in vars(self).values() if part is not None)
 
     def __len__(self) -> int:
         return sum(part is not None for part in vars(self).values())
 
-    def __getitem__(self, i):
+    def __getitem__(self, i: Any) -> Any:
         return tuple(self)[i]
 
-    def take(self, rows) -> "LeaveOneOut":
+    def take(self, rows: Any) -> "LeaveOneOut":
         """Some of the rows."""
         return LeaveOneOut(**{name: None if part is None else part[rows] for name, part in vars(self).items()})
 
@@ -71,7 +73,7 @@ class Calibration:
     log_density: float
     z: np.ndarray
 
-    def __str__(self):
+    def __str__(self) -> str:
         rows = []
         for level, found in zip(self.levels, self.coverage, strict=True):
             low, high = chance_range(len(self.z), level)
@@ -79,7 +81,7 @@ class Calibration:
         return table(["interval", "covers", "expected by chance"], rows)
 
 
-def calibration(y, predicted: Distribution) -> Calibration:
+def calibration(y: ArrayLike, predicted: Distribution) -> Calibration:
     """Compare predictions with the measurements y (n,)."""
     y = np.asarray(y, dtype=float)
     missed, z = y - predicted.mean, predicted.z(y)
@@ -150,12 +152,12 @@ class Reliability:
         ]
         return table(["probability of the predicted class", "rows", "on average", "correct"], rows)
 
-    def __str__(self):
+    def __str__(self) -> str:
         chance = f"calibration error {self.calibration_error:.1%}; chance alone gives {self.by_chance:.1%}"
         return f"{self.table()}\n\n{chance}"
 
 
-def reliability(codes, probability, bins=10) -> Reliability:
+def reliability(codes: ArrayLike, probability: ArrayLike, bins: int | ArrayLike = 10) -> Reliability:
     """Compare predicted probabilities (n, C) with the true classes (n,), numbered from 0.
 
     ``bins`` is the number of bins of equal counts (reduced so that each has at least ten rows), or their edges.
@@ -188,7 +190,7 @@ def reliability(codes, probability, bins=10) -> Reliability:
     )
 
 
-def checked(codes, probability) -> tuple[np.ndarray, np.ndarray]:
+def checked(codes: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Validated class numbers (n,) and probabilities (n, C)."""
     P = as_matrix(probability, "probability")
     codes = np.asarray(codes)
@@ -210,11 +212,11 @@ def checked(codes, probability) -> tuple[np.ndarray, np.ndarray]:
     return codes, P
 
 
-def _range(codes) -> str:
+def _range(codes: np.ndarray) -> str:
     return f"{codes.min()} to {codes.max()}" if len(codes) else "none"
 
 
-def binned(p, happened, bins=10) -> Bins:
+def binned(p: np.ndarray, happened: np.ndarray, bins: Any = 10) -> Bins:
     """Bin probabilities p (n,) and outcomes (n,): ``bins`` of equal counts, or edges. Empty bins are dropped."""
     if np.ndim(bins) == 0:
         if not bins >= 1:

@@ -134,7 +134,7 @@ class TestMercer:
         x = np.linspace(0, 1, 10)
         with pytest.raises(mc.ParameterError, match="between 1 and"):
             mc.mercer_expansion(k.RBF(), x, 11)
-        with pytest.raises(mc.ParameterError, match="stand above rounding"):
+        with pytest.raises(mc.ParameterError, match="exceed rounding errors"):
             mc.mercer_expansion(k.Linear(), x, 5)
         with pytest.raises(mc.InvalidKernelError, match="positive semidefinite"):
             mc.mercer_expansion(k.Sigmoid(), x, 2)

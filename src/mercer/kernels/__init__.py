@@ -7,6 +7,7 @@
 """
 
 import difflib
+from typing import NoReturn
 
 from mercer.kernels.base import Kernel
 from mercer.kernels.custom import Custom, FeatureMap, Precomputed
@@ -27,7 +28,7 @@ from mercer.kernels.stationary import (
 Gaussian = RBF
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> NoReturn:
     close = difflib.get_close_matches(name.lower(), [word.lower() for word in __all__], n=1)
     meant = [word for word in __all__ if close and word.lower() == close[0]]
     hint = f" Did you mean {meant[0]}?" if meant else ""

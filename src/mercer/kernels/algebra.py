@@ -1,12 +1,13 @@
-"""Kernels made of kernels by arithmetic on their values (PRML 6.13, 6.15-6.18, 6.21, 6.22).
+"""Kernels made from kernels by arithmetic on their values (PRML 6.13, 6.15-6.18, 6.21, 6.22).
 
-Each class is one rule: what it does to Gram blocks, diagonals and features, and what it proves. Arithmetic on
-Python's operators ends in `add`, `multiply`, `divide` and `power`, which refuse what the rules do not allow.
+Each class is one rule: Gram blocks, diagonals, features, and proof of validity. Python's operators call `add`,
+`multiply` and `divide`, which refuse what the rules do not allow.
 """
 
 import functools
 import operator
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, NoReturn
 
 import equinox as eqx
 import jax
@@ -28,8 +29,9 @@ from mercer.kernels.substitution import On
 from mercer.kernels.validity import Validity, derive, proved
 
 
-def _jointly(values):
-    """What holds of a sum or product: True if of every part, False if of all parts but one, else not known."""
+def _jointly(values: Iterable[bool | None]) -> bool | None:
+    """Whether a sum or product has a property: True if all parts have it, False if all but one have it, else None (not
+    known)."""
     values = list(values)
     if all(value is True for value in values):
         return True
@@ -37,18 +39,18 @@ def _jointly(values):
 
 
 class Nary(Kernel):
-    """Several kernels on the same inputs, joined elementwise."""
+    """Several kernels on the same inputs, combined elementwise."""
 
-    _word: ClassVar[str]
+    _operator: ClassVar[str]  # as `repr` writes it
     _transparent: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
 
-    parts: tuple
+    parts: tuple[Kernel, ...]
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return tuple(part.prepare(X, index) for part in self.parts)
 
-    def _each(self, method, *rows):
+    def _each(self, method: str, *rows: Rows) -> list[Any]:
         return [getattr(part, method)(*row) for part, *row in zip(self.parts, *rows, strict=True)]
 
     @property
@@ -60,25 +62,25 @@ class Nary(Kernel):
         return _jointly(part.isotropic for part in self.parts)
 
     def _premises(self) -> tuple[bool, list[Validity]]:
-        """Whether some part looks at some of the inputs, and what is known of each part over what it looks at."""
+        """Whether some part selects columns, and the validity of each part on the columns it selects."""
         premises = [part.inner.validity if isinstance(part, On) else part.validity for part in self.parts]
         return any(isinstance(node, On) for part in self.parts for node in nodes_of(part)), premises
 
     def __repr__(self) -> str:
-        # A variance inside a product keeps its place only in brackets.
+        # A scaled kernel after the first factor needs brackets: 2 * a * (3 * b).
         bracketed = [
             part._precedence < self._precedence or (i > 0 and isinstance(part, Scale) and isinstance(self, Product))
             for i, part in enumerate(self.parts)
         ]
         shown = [f"({part!r})" if b else repr(part) for part, b in zip(self.parts, bracketed, strict=True)]
-        return named(self, self._word.join(shown))
+        return named(self, self._operator.join(shown))
 
 
 class Sum(Nary):
     """k1 + k2 + ... (PRML 6.17); over different inputs (PRML 6.21)."""
 
     _precedence: ClassVar[int] = 1
-    _word: ClassVar[str] = " + "
+    _operator: ClassVar[str] = " + "
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return functools.reduce(operator.add, self._each("block", X, Z))
@@ -121,23 +123,23 @@ class Product(Nary):
     """k1 k2 ... (PRML 6.18); over different inputs (PRML 6.22)."""
 
     _precedence: ClassVar[int] = 2
-    _word: ClassVar[str] = " * "
+    _operator: ClassVar[str] = " * "
 
     @property
     def stationary(self) -> bool | None:
-        return self._beside_noise(super().stationary)
+        return self._unless_noise(super().stationary)
 
     @property
     def isotropic(self) -> bool | None:
-        return self._beside_noise(super().isotropic)
+        return self._unless_noise(super().isotropic)
 
     @property
     def homogeneity(self) -> int | None:
         orders = [part.homogeneity for part in self.parts]
-        return None if None in orders else sum(orders)
+        return None if None in orders else sum(order or 0 for order in orders)
 
-    def _beside_noise(self, fact):
-        # White noise is zero almost everywhere, which hides what the others are.
+    def _unless_noise(self, fact: bool | None) -> bool | None:
+        # White noise is zero between different rows, which hides properties of the other factors.
         return None if fact is False and any(isinstance(node, White) for node in nodes_of(self)) else fact
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
@@ -217,7 +219,7 @@ class Power(Unary):
     def __check_init__(self) -> None:
         if isinstance(self.exponent, bool) or not isinstance(self.exponent, int | np.integer) or self.exponent < 1:
             raise InvalidKernelError(
-                "rule 6.18 makes powers by repeated products, so the exponent must be a positive integer; "
+                "powers are repeated products (rule 6.18), so the exponent must be a positive integer; "
                 f"got {self.exponent!r}."
             )
 
@@ -266,7 +268,7 @@ class PolynomialOf(Unary):
     def _is_constant(self) -> bool:
         return not is_traced(self.coefficients) and not np.any(np.atleast_1d(self.coefficients)[1:])
 
-    def _at(self, k):
+    def _at(self, k: jax.Array) -> jax.Array:
         coefficients = jnp.atleast_1d(self.coefficients)
         value = jnp.full_like(k, coefficients[-1])
         for i in range(len(coefficients) - 2, -1, -1):
@@ -332,7 +334,7 @@ class Exp(Unary):
 # -- Python's operators --------------------------------------------------------------------------------------------
 
 
-def _is_number(value) -> bool:
+def _is_number(value: Any) -> bool:
     if isinstance(value, bool | np.bool_):
         return False
     return isinstance(value, int | float | np.number) or (
@@ -340,8 +342,8 @@ def _is_number(value) -> bool:
     )
 
 
-def add(a, b):
-    """k1 + k2; a number is a constant kernel; 0 is left out, so that `sum` works."""
+def add(a: Any, b: Any) -> Any:
+    """k1 + k2; a number is a constant kernel; 0 is ignored, so that `sum` works."""
     if _is_number(a) and not is_traced(a) and a == 0:
         return b
     if _is_number(b) and not is_traced(b) and b == 0:
@@ -359,7 +361,7 @@ def add(a, b):
     return Sum(tuple(parts))
 
 
-def multiply(a, b):
+def multiply(a: Any, b: Any) -> Any:
     """k1 * k2, or c * k1."""
     if _is_number(b):
         a, b = b, a
@@ -374,16 +376,17 @@ def multiply(a, b):
     return Product(tuple(parts))
 
 
-def _scaled(c, kernel):
+def _scaled(c: Any, kernel: Any) -> Kernel:
     if not is_traced(c) and not (np.isfinite(c) and c > 0):
         raise InvalidKernelError(f"rule 6.13 needs c k(x, x') with a finite c > 0; got c = {c!r}.")
-    # A number times something that has a variance already changes that variance: two would not be told apart.
+    # A second variance would not be identifiable, so a number multiplies the one that is there.
     if isinstance(kernel, Scale | Constant | White) and "variance" not in kernel.fixed and not kernel.priors:
         return evolve(kernel, variance=kernel._checked("variance", positive, c * kernel.variance))
     return Scale(kernel, c)
 
 
-def divide(kernel, c):
+def divide(kernel: Kernel, c: Any) -> Any:
+    """k1 / c."""
     if not _is_number(c):
         return NotImplemented
     if not is_traced(c) and not c > 0:
@@ -391,19 +394,15 @@ def divide(kernel, c):
     return _scaled(1 / c, kernel)
 
 
-def power(kernel, exponent):
-    return Power(kernel, exponent)
-
-
-def refuse_difference(a, b):
+def refuse_difference(a: Any, b: Any) -> NoReturn:
     raise InvalidKernelError(
-        f"a difference of kernels, {a!r} - {b!r}, is not in general a kernel: rule 6.17 adds them, and rule 6.13 "
-        "multiplies by positive numbers only."
+        f"a difference of kernels, {a!r} - {b!r}, is not in general a kernel: rule 6.17 adds kernels, and rule 6.13 "
+        "multiplies them by positive numbers only."
     )
 
 
-def terms_of(kernel) -> tuple[Kernel, ...]:
-    """The terms of a sum, white noise apart; a kernel that is no sum is its only term.
+def terms_of(kernel: Kernel) -> tuple[Kernel, ...]:
+    """Terms of a sum without white noise; a kernel that is not a sum is its only term.
 
     >>> from mercer.kernels import RBF, Linear, White
     >>> terms_of(RBF() + Linear() + White(0.1))
@@ -413,8 +412,8 @@ def terms_of(kernel) -> tuple[Kernel, ...]:
     return () if latent is None else latent.parts if isinstance(latent, Sum) else (latent,)
 
 
-def split_white(kernel) -> tuple[Kernel | None, float]:
-    """The kernel without the white noise that is added to it, and the variance of that noise.
+def split_white(kernel: Kernel) -> tuple[Kernel | None, float]:
+    """The kernel without added white noise (None if nothing else is left), and the variance of that noise.
 
     >>> from mercer.kernels import RBF, White
     >>> split_white(RBF() + White(0.1))

@@ -1,4 +1,4 @@
-"""Kernels from features, from a user's function, or from a matrix."""
+"""Kernels given by features, by a function of two inputs, or by a matrix."""
 
 from typing import Any, get_args
 
@@ -55,7 +55,7 @@ class FeatureMap(Kernel):
         P, Q = self.phi(X), self.phi(Z)
         return Geometry(P @ Q.T, squared_distance(P, Q), difference_of_squares(P, Q)).scaled(1 / self.alpha)
 
-    stationary = isotropic = None  # cannot be known
+    stationary = isotropic = None  # not known
 
     @property
     def validity(self) -> Validity:
@@ -63,10 +63,10 @@ class FeatureMap(Kernel):
 
 
 class Custom(Kernel):
-    """A kernel from a function of two inputs that returns a number. Nothing is known of it: see `check_kernel`.
+    """A kernel given by a function of two inputs that returns a number. Nothing is known about it: see `check_kernel`.
 
-    Inputs may be anything with rows. Arrays, frames and lists of numbers give ``f`` vectors; with ``kind="objects"``
-    it gets every row as it is, so that lists of numbers stay lists.
+    Inputs may be anything with rows. From arrays, frames and lists of numbers ``f`` gets vectors; with
+    ``kind="objects"`` it gets every row as it is, so that a list of numbers stays a list.
 
     >>> shared_letters = Custom(lambda a, b: len(set(a) & set(b)))
     >>> shared_letters(["tea", "coat", "sun"])
@@ -108,16 +108,16 @@ class Custom(Kernel):
     def symmetric(self) -> bool:
         return False
 
-    stationary = isotropic = None  # cannot be known
+    stationary = isotropic = None  # not known
 
     @property
     def validity(self) -> Validity:
-        says = "a user's function, of which nothing is known; check_kernel(kernel, X) looks at data"
+        says = "a user's function, about which nothing is known; check_kernel(kernel, X) tests it on data"
         return Validity(None, Proof("?", says, repr(self)))
 
 
 class Precomputed(Kernel):
-    """A finite Gram matrix K as a kernel: inputs are row numbers of K.
+    """A kernel given by a finite Gram matrix K: inputs are row numbers of K.
 
     >>> Precomputed([[2.0, 1.0], [1.0, 2.0]])([0, 1, 0])
     array([[2., 1., 2.],
@@ -165,7 +165,7 @@ class Precomputed(Kernel):
         values, vectors = jnp.linalg.eigh(jnp.asarray(self.K))
         return (vectors * jnp.sqrt(jnp.maximum(values, 0.0)))[X]
 
-    stationary = isotropic = None  # cannot be known
+    stationary = isotropic = None  # not known
 
     @property
     def validity(self) -> Validity:
@@ -174,5 +174,5 @@ class Precomputed(Kernel):
         K = np.asarray(self.K)
         values = np.linalg.eigvalsh(K)
         valid = bool(values[0] >= -len(K) * np.finfo(float).eps * max(abs(values[0]), abs(values[-1])))
-        says = f"the definition itself, on all {len(K)} inputs there are: smallest eigenvalue {values[0]:.3g}"
+        says = f"the definition itself, on all {len(K)} inputs: smallest eigenvalue {values[0]:.3g}"
         return Validity(valid, Proof("6.6", says, repr(self)))

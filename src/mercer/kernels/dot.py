@@ -29,7 +29,7 @@ class Linear(Kernel):
         if self.A is not None and not is_traced(self.A):
             object.__setattr__(self, "A", _checked_psd(self.A))
 
-    def _root(self):
+    def _root(self) -> jax.Array:
         """R with R R^T = A."""
         values, vectors = jnp.linalg.eigh(jnp.asarray(self.A))
         return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
@@ -49,7 +49,7 @@ class Linear(Kernel):
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
         if self.A is None:
             return Geometry(X @ Z.T, squared_distance(X, Z), difference_of_squares(X, Z))
-        # Centred first: rows mapped by A would lose the digits of a common shift.
+        # Centred before the product with R, which would lose digits to a common shift.
         centre, R = jax.lax.stop_gradient(X[:1]), self._root()
         distance = squared_distance((X - centre) @ R, (Z - centre) @ R)
         return super().geometry(X, Z)._replace(distance=distance)
@@ -82,7 +82,7 @@ class Linear(Kernel):
         return proved("6.20", says, repr(self))
 
 
-def _checked_psd(A):
+def _checked_psd(A: Any) -> np.ndarray:
     try:
         A = as_float(A)
     except (TypeError, ValueError):
@@ -102,7 +102,7 @@ def _checked_psd(A):
 
 
 class Polynomial(Kernel):
-    """(x^T x' + offset)^degree (PRML 6.11 and after): all monomials of that degree if offset = 0, else up to it."""
+    """(x^T x' + offset)^degree (PRML 6.11): all monomials of that degree if offset = 0, else up to that degree."""
 
     _rules: ClassVar[dict[str, str]] = {"offset": "6.15"}
 
@@ -143,7 +143,7 @@ class Polynomial(Kernel):
 class Sigmoid(Kernel):
     """tanh(a x^T x' + b) (PRML 6.37). Not a valid kernel: its Gram matrix is in general indefinite.
 
-    Usable where positive semidefiniteness is not needed; refused where it is, unless the user insists.
+    Models that need a positive semidefinite kernel refuse it, unless given ``allow_invalid=True``.
     """
 
     a: Real = 1.0

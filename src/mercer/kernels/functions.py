@@ -1,9 +1,9 @@
-"""Functions that users hand in: of one input, or of a pair of inputs.
+"""Functions given by users: of one input, or of a pair of inputs.
 
-The convention is the book's: phi(x), f(x) and k(x, x') take single inputs, rows of length d. A function that JAX can
-trace is traced (and compiled and differentiated); any other Python function runs on the host, row by row. For one
-input column, a function that only works on plain numbers gets plain numbers; a function that only works on arrays of
-many rows gets those, in pieces. Functions are taken to be pure: what a call returned may be kept.
+phi(x), f(x) and k(x, x') take single inputs, rows of length d. A function that JAX can trace is traced (and compiled
+and differentiated); any other runs on the host, row by row. If there is one column, a function that fails on vectors is
+called with numbers; a function that fails on single rows is called with a matrix of rows. Functions must be pure: their
+values may be kept.
 """
 
 import functools
@@ -18,22 +18,22 @@ import numpy as np
 
 from mercer.basis import Basis
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import Kind, as_matrix, as_objects, holds_numbers
+from mercer.core.inputs import Inputs, Kind, Rows, as_matrix, as_objects, holds_numbers
 from mercer.core.parameters import Parametrized
 from mercer.core.precision import concretely, double
 from mercer.kernels.evaluate import HostRows
 
 
 class RowFunction(Parametrized):
-    """A user's function of one input, applied to many: (n, d) -> (n, M)."""
+    """A user's function of one input, applied to rows: (n, d) -> (n, M)."""
 
     _transparent: ClassVar[bool] = True
 
-    module: Any  # a basis, or the arrays of an equinox module; None for a plain function
-    function: Any = eqx.field(static=True)  # a plain function, or what is left of an equinox module; None for a basis
+    module: Any  # a basis, or the arrays of an equinox module; None for a function
+    function: Any = eqx.field(static=True)  # a function, or the rest of an equinox module; None for a basis
 
     @staticmethod
-    def of(f) -> "RowFunction":
+    def of(f: Any) -> "RowFunction":
         if isinstance(f, RowFunction):
             return f
         if not callable(f):
@@ -54,8 +54,8 @@ class RowFunction(Parametrized):
             return self.module if self.function is None else self.function
         return eqx.combine(self.module, self.function)
 
-    def prepare(self, X):
-        """Rows for `__call__`: the inputs themselves, or the finished values where only the host can compute them."""
+    def prepare(self, X: Inputs) -> Rows:
+        """Rows for `__call__`: the inputs, or the values if the function runs on the host."""
         if not holds_numbers(X):
             X = as_objects(X)
         elif isinstance(X := as_matrix(X), jax.core.Tracer) or self._mode(X.shape[1]) != "host":
@@ -69,7 +69,7 @@ class RowFunction(Parametrized):
             )
         return HostRows(values)
 
-    def __call__(self, rows):
+    def __call__(self, rows: Rows) -> jax.Array:
         if isinstance(rows, HostRows):
             return jnp.asarray(rows.rows)
         if isinstance(self.module, Basis):
@@ -81,10 +81,7 @@ class RowFunction(Parametrized):
             return jax.vmap(lambda x: _flat(self.call(x[0])))(rows)
         if mode == "batch":
             return _as_columns(_floats(self.call(rows)), rows.shape[0])
-        raise DataError(
-            f"{self!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
-            "Write it with jax.numpy, or call the kernel on NumPy arrays."
-        )
+        raise _not_traceable(self)
 
     def _mode(self, d: int) -> str:
         if isinstance(self.module, Basis):
@@ -104,21 +101,19 @@ class PairFunction(eqx.Module):
         if not callable(self.function):
             raise ParameterError(f"a function of two inputs was expected; got {self.function!r}.")
 
-    def prepare(self, X, kind: Kind):
+    def prepare(self, X: Inputs, kind: Kind) -> Rows:
         if kind == "objects" or not holds_numbers(X):
             return HostRows(as_objects(X))
         X = as_matrix(X)
         return X if isinstance(X, jax.core.Tracer) or _pair_mode(self.function, X.shape[1]) != "host" else HostRows(X)
 
-    def __call__(self, X, Z):
+    def __call__(self, X: Rows, Z: Rows) -> jax.Array:
         if isinstance(X, HostRows) or isinstance(Z, HostRows):
-            return jnp.asarray(_host_pairs(self.function, *(getattr(side, "rows", side) for side in (X, Z))))
+            x, z = (side.rows if isinstance(side, HostRows) else side for side in (X, Z))
+            return jnp.asarray(_host_pairs(self.function, x, z))
         mode = _pair_mode(self.function, X.shape[1])
         if mode == "host":
-            raise DataError(
-                f"{self!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
-                "Write it with jax.numpy, or call the kernel on NumPy arrays."
-            )
+            raise _not_traceable(self)
         one = self.function if mode == "row" else lambda x, z: self.function(x[0], z[0])
         return jax.vmap(lambda x: jax.vmap(lambda z: jnp.reshape(one(x, z), ()))(Z))(X)
 
@@ -126,18 +121,25 @@ class PairFunction(eqx.Module):
         return getattr(self.function, "__name__", None) or repr(self.function)
 
 
-class _ByIdentity:
-    """A callable that cannot be hashed, told apart by which object it is."""
+def _not_traceable(function: RowFunction | PairFunction) -> DataError:
+    return DataError(
+        f"{function!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
+        "Write it with jax.numpy, or call the kernel on NumPy arrays."
+    )
 
-    def __init__(self, f):
+
+class _ByIdentity:
+    """A callable that is not hashable, hashed by identity."""
+
+    def __init__(self, f: Callable) -> None:
         self.f, self.__name__ = f, getattr(f, "__name__", repr(f))
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         return self.f(*args)
 
 
-def hashable(f):
-    """``f`` itself, or wrapped so that compiled code can be kept for it."""
+def hashable(f: Callable) -> Callable:
+    """``f`` itself, or wrapped so that compiled code can be cached by it."""
     try:
         hash(f)
     except TypeError:
@@ -145,18 +147,19 @@ def hashable(f):
     return f
 
 
-# -- which way a function wants to be called ------------------------------------------------------------------------
+# -- how a function can be called ----------------------------------------------------------------------------------
 
 
-def _row(d):
+def _row(d: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((d,), np.float64)
 
 
-def _traces(f, *shapes, accept=lambda out: True) -> bool:
+def _traces(f: Callable, *shapes: jax.ShapeDtypeStruct, accept: Callable[[Any], bool] = lambda out: True) -> bool:
+    """Whether JAX can trace ``f`` on inputs of these shapes, and its result is accepted."""
     try:
         with concretely():
             f(*(np.ones(shape.shape) for shape in shapes))
-    except IndexError:  # JAX would take the last entry for one that is not there
+    except IndexError:  # JAX would clamp the index to the last entry
         return False
     except Exception:
         pass
@@ -167,7 +170,8 @@ def _traces(f, *shapes, accept=lambda out: True) -> bool:
         return False
 
 
-def _find_row_mode(f, d: int) -> str:
+def _find_row_mode(f: Callable, d: int) -> str:
+    """How to call a function of one input of d columns: with a "row", "scalar" or "batch" of rows, or on the "host"."""
     if _traces(lambda x: _flat(f(x)), _row(d)):
         return "row"
     if d == 1 and _traces(lambda x: _flat(f(x)), jax.ShapeDtypeStruct((), np.float64)):
@@ -181,9 +185,10 @@ _row_mode = functools.lru_cache(maxsize=1024)(_find_row_mode)
 
 
 @functools.lru_cache(maxsize=1024)
-def _pair_mode(f, d: int) -> str:
+def _pair_mode(f: Callable, d: int) -> str:
+    """How to call a function of two inputs of d columns: with a "row" or a "scalar" each, or on the "host"."""
 
-    def one_number(out) -> bool:
+    def one_number(out: Any) -> bool:
         return isinstance(out, jax.ShapeDtypeStruct) and out.size == 1 and out.dtype.kind in "fiub"
 
     if _traces(f, _row(d), _row(d), accept=one_number):
@@ -194,27 +199,27 @@ def _pair_mode(f, d: int) -> str:
     return "host"
 
 
-def _flat(value):
-    """Whatever a function of one input returned, as one vector."""
+def _flat(value: Any) -> jax.Array:
+    """What a function returned for one input, as a vector."""
     return jnp.concatenate([jnp.ravel(_floats(leaf)) for leaf in jax.tree.leaves(value)])
 
 
-def _floats(value):
+def _floats(value: Any) -> jax.Array:
     value = jnp.asarray(value)
     if value.dtype.kind == "c":
         raise TypeError("it returned complex numbers")
     return value.astype(float)
 
 
-def _as_columns(value, n):
-    """One row per input, (n, M), from what a function of the whole array returned (NumPy stays NumPy)."""
+def _as_columns(value: Any, n: int) -> Any:
+    """What a function returned for a batch of n rows, as a matrix (n, M)."""
     if value.ndim not in (1, 2) or value.shape[0] != n:
         raise DataError(f"expected one row per input, {n} in all; the function returned shape {value.shape}.")
     return value[:, None] if value.ndim == 1 else value
 
 
-def _host_values(f, X):
-    """Row by row in plain Python; whole-array functions get the whole array."""
+def _host_values(f: Callable, X: np.ndarray) -> np.ndarray:
+    """Values of a function that JAX cannot trace: row by row, or all rows at once if that fails."""
     calls: list[Callable] = [lambda: [np.ravel(_real(f(x))) for x in X]]
     if X.ndim == 2:
         if X.shape[1] == 1:
@@ -230,13 +235,14 @@ def _host_values(f, X):
     raise DataError(f"the function {getattr(f, '__name__', f)!r} failed on {what}: {failure}") from failure
 
 
-def _real(value) -> np.ndarray:
+def _real(value: Any) -> np.ndarray:
     if np.asarray(value).dtype.kind == "c":
         raise TypeError("it returned complex numbers")
     return np.asarray(value, dtype=float)
 
 
-def _host_pairs(f, X, Z):
+def _host_pairs(f: Callable, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Values of a function that JAX cannot trace, pair by pair: (n, m)."""
     scalars = X.ndim == 2 and Z.ndim == 2 and X.shape[1] == 1
     out = np.empty((len(X), len(Z)))
     for i, x in enumerate(X):
@@ -254,7 +260,7 @@ def _host_pairs(f, X, Z):
     return out
 
 
-def _one_value(f, x, z, scalars):
+def _one_value(f: Callable, x: Any, z: Any, scalars: bool) -> Any:
     try:
         return f(x, z)
     except Exception:

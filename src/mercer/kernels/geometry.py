@@ -1,31 +1,32 @@
-"""Two inputs in feature space: their scalar product, their squared distance, the difference of their squared lengths.
+"""Pairs of points in feature space: scalar product, squared distance, and difference of squared norms.
 
-With a = k(x,x), b = k(z,z) and c = k(x,z) these are c, a + b - 2c and a - b. Subtracting large numbers loses the
-distance of near points, so each kernel states the three as exactly as it can, and the rules below carry them through
-the algebra without subtracting: a - c = (distance + difference)/2 and b - c = (distance - difference)/2.
+With a = k(x,x), b = k(z,z) and c = k(x,z) these are c, a + b - 2c and a - b. Subtraction cancels for close points, so
+each kernel computes the three as accurately as it can, and the rules below combine them without subtraction, by
+a - c = (distance + difference)/2 and b - c = (distance - difference)/2.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 
 class Geometry(NamedTuple):
-    """(n, m) arrays for all pairs of rows."""
+    """Arrays (n, m), for all pairs of rows."""
 
-    product: jnp.ndarray
-    distance: jnp.ndarray
-    difference: jnp.ndarray
+    product: jax.Array
+    distance: jax.Array
+    difference: jax.Array
 
     def plus(self, other: "Geometry") -> "Geometry":
         """Of k1 + k2."""
         return Geometry(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
-    def scaled(self, c) -> "Geometry":
+    def scaled(self, c: Any) -> "Geometry":
         """Of c k1."""
         return Geometry(*(c * mine for mine in self))
 
-    def shifted(self, c) -> "Geometry":
+    def shifted(self, c: Any) -> "Geometry":
         """Of k1 + c."""
         return self._replace(product=self.product + c)
 
@@ -50,16 +51,16 @@ class Geometry(NamedTuple):
         return Geometry(height, not_negative(height * (up + down)), height * (up - down))
 
 
-def not_negative(distance):
-    """Zero where rounding made a distance negative. Unlike `maximum` it keeps the whole derivative at zero itself."""
+def not_negative(distance: jax.Array) -> jax.Array:
+    """Zero where rounding made a distance negative. Unlike `maximum`, it keeps the full derivative at zero."""
     return jnp.where(distance < 0, 0.0, distance)
 
 
-def unit_lengths(product) -> Geometry:
+def unit_norms(product: jax.Array) -> Geometry:
     """Of a kernel with k(x, x) = 1."""
     return Geometry(product, 2 * (1 - product), jnp.zeros_like(product))
 
 
-def gaussian_of(r2) -> Geometry:
-    """Of exp(-r2 / 2), whose small distances are exact."""
+def gaussian_of(r2: jax.Array) -> Geometry:
+    """Of exp(-r2 / 2), accurate for small distances."""
     return Geometry(jnp.exp(-0.5 * r2), -2 * jnp.expm1(-0.5 * r2), jnp.zeros_like(r2))

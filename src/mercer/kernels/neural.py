@@ -24,31 +24,31 @@ class ArcSine(Kernel):
     bias: Positive = 1.0
     weight: PositivePerInput = 1.0
 
-    def _size(self, X):
+    def _squared_norm(self, X: jax.Array) -> jax.Array:
         if np.size(self.weight) > 1:
             check_width(X, np.size(self.weight), "weight")
         return jnp.sum(self.weight * X * X, axis=1)
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
-        u2, v2, uv = self._size(X)[:, None], self._size(Z)[None, :], (self.weight * X) @ Z.T
+        u2, v2, uv = self._squared_norm(X)[:, None], self._squared_norm(Z)[None, :], (self.weight * X) @ Z.T
         a, b, c = self.bias + u2, self.bias + v2, self.bias + uv
-        # arcsin loses half the digits near 1, where inputs far from the origin live. With numerator N = 2c and
+        # arcsin loses half the digits near 1, that is for inputs far from the origin. With numerator N = 2c and
         # denominator D, arcsin(N/D) = arctan(N / sqrt(D^2 - N^2)), and D^2 - N^2 = 1 + 2a + 2b + 4 (ab - c^2), where
         # ab - c^2 = bias |x - x'|^2 + |u|^2 |v|^2 - (u.v)^2 for u and v without the bias (Lagrange's identity). The
-        # rest is zero for one input, and else unchanged when the longer of u and v is replaced by its difference
-        # from the shorter (or their sum): that keeps the digits.
+        # last two terms cancel for one input. For more they do not change when the longer of u and v is replaced by its
+        # difference from the shorter (or their sum), which avoids cancellation.
         scale = 1 / jnp.sqrt(jnp.asarray(self.weight))
-        near = squared_distance(X, Z, scale, what="weight")
-        determinant = self.bias * near
+        minus = squared_distance(X, Z, scale, what="weight")  # |u - v|^2
+        determinant = self.bias * minus
         if X.shape[1] > 1:
-            far = squared_distance(X, -Z, scale, what="weight")
-            short = jnp.where(u2 <= v2, u2, v2)  # not `minimum`, whose derivative at a tie is of neither
-            w2, uw = jnp.where(uv > 0, near, far), jnp.where(uv > 0, uv - short, uv + short)
+            plus = squared_distance(X, -Z, scale, what="weight")
+            short = jnp.where(u2 <= v2, u2, v2)  # not `minimum`, whose derivative at a tie is an average
+            w2, uw = jnp.where(uv > 0, minus, plus), jnp.where(uv > 0, uv - short, uv + short)
             determinant = determinant + not_negative(short * w2 - uw**2)
         return 2 / jnp.pi * jnp.arctan2(2 * c, jnp.sqrt(1 + 2 * a + 2 * b + 4 * determinant))
 
     def block_diag(self, X: Rows) -> jax.Array:
-        a = self.bias + self._size(X)
+        a = self.bias + self._squared_norm(X)
         return 2 / jnp.pi * jnp.arctan2(2 * a, jnp.sqrt(1 + 4 * a))
 
     @property
@@ -59,7 +59,7 @@ class ArcSine(Kernel):
 class GaussianNetwork(Kernel):
     """Gaussian hidden units exp(-|x - u|^2 / 2 g^2) with centres u ~ N(0, s^2 I) (Williams 1998, eq. 13).
 
-    g is the ``width``, s the ``spread``: a Gaussian kernel that fades away from the origin,
+    g is the ``width``, s the ``spread``: a Gaussian kernel that decays away from the origin,
     (e/s)^d exp(-|x|^2/2m^2) exp(-|x-x'|^2/2q^2) exp(-|x'|^2/2m^2)
     with 1/e^2 = 2/g^2 + 1/s^2, q^2 = 2g^2 + g^4/s^2, m^2 = 2s^2 + g^2.
     """
@@ -67,8 +67,8 @@ class GaussianNetwork(Kernel):
     width: Positive = 1.0
     spread: Positive = 1.0
 
-    def _constants(self, d):
-        """(e/s)^d, q and m, without squares that may under- or overflow."""
+    def _constants(self, d: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """(e/s)^d, q and m, without squares, which may under- or overflow."""
         g, s, root = self.width, self.spread, 2**0.5
         return jnp.hypot(1.0, root * s / g) ** -d, g * jnp.hypot(root, g / s), jnp.hypot(root * s, g)
 

@@ -1,4 +1,4 @@
-"""Kernels of functions that repeat."""
+"""Kernels of periodic functions."""
 
 import math
 
@@ -8,27 +8,27 @@ import numpy as np
 
 from mercer.core.inputs import Rows, check_width
 from mercer.core.parameters import Positive, PositivePerInput
-from mercer.kernels.distance import safe_sqrt, squared_distance, tangent_by_products, uses_fast_distances
+from mercer.kernels.distance import Arrays, safe_sqrt, squared_distance, tangent_by_products, uses_fast_distances
 from mercer.kernels.stationary import Isotropic, Stationary
 from mercer.kernels.validity import Proof, Validity, derive, gaussian_proof
 
-SHORT = 1e-2  # lengthscales below which points of circles have too few digits to be told apart
-TERMS = 16
+MIN_CIRCLE_LENGTHSCALE = 1e-2  # below it, distances of points on circles have too few digits
+SERIES_TERMS = 16
 
 
 class Periodic(Stationary):
     """exp(-2 sum_i sin^2(pi (x_i - x'_i) / p_i) / l_i^2) (RW06 4.31).
 
-    Period and lengthscale are one for all inputs, or one per input.
+    Period and lengthscale are one number each, or one per input.
 
-    It is the Gaussian kernel on points of circles, u(x) = (cos 2 pi x/p, sin 2 pi x/p), since
-    |u - u'|^2 = 4 sin^2(pi (x - x')/p): 2 n d sines instead of n^2 d, and a proof.
+    It is the Gaussian kernel of points on circles, u(x) = (cos 2 pi x/p, sin 2 pi x/p), since
+    |u - u'|^2 = 4 sin^2(pi (x - x')/p): 2 n d sines instead of n^2 d, and a proof of validity.
     """
 
     period: PositivePerInput = 1.0
     lengthscale: PositivePerInput = 1.0
 
-    def _check(self, X):
+    def _check(self, X: jax.Array) -> None:
         for name in ("period", "lengthscale"):
             if np.size(getattr(self, name)) > 1:
                 check_width(X, np.size(getattr(self, name)), name)
@@ -51,7 +51,7 @@ class Periodic(Stationary):
 class RadialPeriodic(Isotropic):
     """exp(-2 sin^2(pi |x - x'| / p) / l^2): scikit-learn's ExpSineSquared.
 
-    For one input it is `Periodic`. For several it is not a valid kernel in general, so nothing is claimed of it.
+    For one input it is `Periodic`. For several it is not a valid kernel in general.
     """
 
     lengthscale: Positive = 1.0
@@ -61,7 +61,7 @@ class RadialPeriodic(Isotropic):
         return self.of_squared_distance(squared_distance(X, Z))
 
     def of_squared_distance(self, r2: jax.Array) -> jax.Array:
-        # sin^2(pi r/p) with r brought within half a period of zero, as a function that is smooth in r^2 there.
+        # sin^2(pi r/p) with r reduced to half a period around zero, as a function of r^2, in which it is smooth there.
         r = safe_sqrt(r2)
         near = _within_half(r, self.period)
         y = jnp.where(near == r, r2 / self.period**2, (near / self.period) ** 2)
@@ -76,69 +76,69 @@ class RadialPeriodic(Isotropic):
 
 
 @jax.custom_jvp
-def _sines(X, Z, period, lengthscale):
-    # Near points of a circle have few digits of their distance, too few when the lengthscale is short.
-    short = jnp.min(lengthscale) < SHORT
+def _sines(X: jax.Array, Z: jax.Array, period: jax.Array, lengthscale: jax.Array) -> jax.Array:
+    # Distances of close points on a circle have few digits, too few for short lengthscales.
+    short = jnp.min(lengthscale) < MIN_CIRCLE_LENGTHSCALE
     if uses_fast_distances():
         return jnp.where(short, jnp.nan, _by_circles(X, Z, period, lengthscale))
     return jax.lax.cond(short, _by_phases, _by_circles, X, Z, period, lengthscale)
 
 
 @_sines.defjvp
-def _sines_jvp(primals, tangents):
+def _sines_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
     if uses_fast_distances():
-        short = jnp.min(primals[-1]) < SHORT
+        short = jnp.min(primals[-1]) < MIN_CIRCLE_LENGTHSCALE
         return _sines(*primals), jnp.where(short, jnp.nan, 1.0) * _tangent_by_circles(primals, tangents)
     return _sines(*primals), jax.jvp(_by_phases, primals, tangents)[1]
 
 
-def _by_circles(X, Z, period, lengthscale):
+def _by_circles(X: jax.Array, Z: jax.Array, period: jax.Array, lengthscale: jax.Array) -> jax.Array:
     U, V, _ = _circles(X, Z, period, lengthscale)
     return 0.25 * squared_distance(U, V, jnp.tile(lengthscale, 2))
 
 
-def _tangent_by_circles(primals, tangents):
-    # Products are enough: what they lose of near points is nothing beside a lengthscale that is not short.
+def _tangent_by_circles(primals: Arrays, tangents: Arrays) -> jax.Array:
+    # Products suffice: what they lose for close points is negligible unless the lengthscale is short.
     circles, changes = jax.jvp(_circles, primals, tangents)
     return 0.5 * tangent_by_products(circles, changes, 0.0)
 
 
-def _circles(X, Z, period, lengthscale):
-    def points(A):
+def _circles(X: jax.Array, Z: jax.Array, period: jax.Array, lengthscale: jax.Array) -> Arrays:
+    def points(A: jax.Array) -> jax.Array:
         # The remainder is exact in floating point, so inputs far from zero lose nothing.
         angle = 2 * jnp.pi * jnp.fmod(A, period) / period
-        # The barrier makes the compiler do this once for each row, not again for every pair.
+        # The barrier makes the compiler do this once per row, not once per pair.
         return jax.lax.optimization_barrier(jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1))
 
     return points(X), points(Z), 1 / jnp.tile(lengthscale, 2)
 
 
-def _by_phases(X, Z, period, lengthscale):
-    """Sines of every pair: slower than circles, exact however near two points are."""
+def _by_phases(X: jax.Array, Z: jax.Array, period: jax.Array, lengthscale: jax.Array) -> jax.Array:
+    """Sines of every pair: slower than circles, accurate for points however close."""
 
-    @jax.checkpoint  # made again in the reverse pass, not kept for every column
-    def column(total, given):
-        x, z, p, scale = given
+    @jax.checkpoint  # recomputed in the reverse pass, not stored for every column
+    def add_column(total: jax.Array, column: Arrays) -> tuple[jax.Array, None]:
+        x, z, p, scale = column
         x, z = _within_half(x, p)[:, None], _within_half(z, p)[None, :]
-        # Where both are near the seam, on either side of it, each is measured from the seam: that is exact.
+        # Points on either side of the seam at half a period are measured from the seam, which is exact.
         apart = x - z
         seam = 0.5 * jnp.sign(apart) * p
         apart = jnp.where(jnp.abs(apart) > 0.5 * p, (x - seam) - (z + seam), apart)
         return total + _sine_squared((apart / p) ** 2) / scale / scale, None
 
     start = jnp.zeros_like(X[:, :1] + Z[None, :, 0])
-    return jax.lax.scan(column, start, (X.T, Z.T, period, lengthscale))[0]
+    return jax.lax.scan(add_column, start, (X.T, Z.T, period, lengthscale))[0]
 
 
-def _within_half(x, period):
-    """x less the whole number of periods that brings it nearest to zero: exact in floating point."""
+def _within_half(x: jax.Array, period: jax.Array) -> jax.Array:
+    """x reduced by whole periods to the interval of half a period around zero: exact in floating point."""
     rest = jnp.fmod(x, period)
     return jnp.where(jnp.abs(rest) > 0.5 * period, rest - jnp.sign(rest) * period, rest)
 
 
-def _sine_squared(y):
+def _sine_squared(y: jax.Array) -> jax.Array:
     """sin^2(pi sqrt y) for 0 <= y <= 1/4, by its series in y, sum_k (-1)^(k+1) (2 pi)^(2k) y^k / (2 (2k)!)."""
     total = jnp.zeros_like(y)
-    for k in range(TERMS, 0, -1):
+    for k in range(SERIES_TERMS, 0, -1):
         total = ((-1) ** (k + 1) * (2 * math.pi) ** (2 * k) / (2 * math.factorial(2 * k)) + total) * y
     return total

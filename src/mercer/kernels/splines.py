@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 
 from mercer.basis import Polynomial
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import Rows, as_matrix, select_columns
+from mercer.core.inputs import Inputs, Rows, as_matrix, select_columns
 from mercer.core.parameters import plain
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import safe_sqrt, squared_distance
@@ -19,30 +20,30 @@ from mercer.kernels.validity import Proof, Validity
 
 @dataclasses.dataclass(frozen=True)
 class NullSpace:
-    """The polynomials that a conditionally valid kernel leaves unpenalised.
+    """Polynomials that a conditionally valid kernel leaves unpenalised.
 
-    ``parts`` lists (degree, selections): all polynomials up to that degree in the columns that remain after the
-    selections, one after the other.
+    ``parts`` are pairs (degree, selections): all polynomials up to that degree in the columns that remain after the
+    selections, applied in order.
     """
 
-    parts: tuple
+    parts: tuple[tuple[int, tuple[Any, ...]], ...]
 
     @property
     def degree(self) -> int:
         return max(degree for degree, _ in self.parts)
 
-    def __call__(self, X, standardized: bool = False):
-        """Functions that span it, at the inputs: (n, number of functions).
+    def __call__(self, X: Inputs, standardized: bool = False) -> np.ndarray:
+        """Values at the inputs of functions that span the space: (n, number of functions).
 
-        ``standardized`` gives other functions of the same space, well-conditioned on these very inputs.
+        ``standardized``: other functions of the same space, well-conditioned on these inputs.
         """
         columns = []
         for degree, selections in self.parts:
-            seen = as_matrix(functools.reduce(select_columns, selections, X))
+            Z = as_matrix(functools.reduce(select_columns, selections, X))
             if standardized:
-                spread = seen.std(axis=0)
-                seen = (seen - seen.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-            columns.append(Polynomial(degree)(seen))
+                deviation = Z.std(axis=0)
+                Z = (Z - Z.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+            columns.append(Polynomial(degree)(Z))
         return np.column_stack(columns)
 
 
@@ -50,8 +51,8 @@ class ThinPlate(Kernel):
     """r^power log r for an even power, r^power for an odd one, signed to be conditionally positive definite.
 
     ``power=2`` is the thin-plate spline. The Green's function of the operator that penalises all m-th derivatives in
-    d dimensions has power 2m - d (`of_order`). The kernel is not positive semidefinite by itself: its quadratic form
-    is non-negative on coefficients that annihilate the polynomials in `null_space`, so it needs that polynomial part.
+    d dimensions has power 2m - d (`of_order`). The kernel is not positive semidefinite: its quadratic form is
+    non-negative on coefficients that annihilate the polynomials in `null_space`, so models must include these.
     """
 
     power: int = eqx.field(default=2, static=True, converter=plain)
@@ -61,8 +62,8 @@ class ThinPlate(Kernel):
             raise ParameterError(f"ThinPlate.power must be a positive integer; got {self.power!r}.")
 
     @classmethod
-    def of_order(cls, m: int, d: int):
-        """The spline that penalises m-th derivatives of functions of d inputs; 2m must exceed d.
+    def of_order(cls, m: int, d: int) -> "ThinPlate":
+        """Spline that penalises m-th derivatives of functions of d inputs; 2m must exceed d.
 
         >>> ThinPlate.of_order(m=2, d=2), ThinPlate.of_order(m=2, d=1)
         (ThinPlate(power=2), ThinPlate(power=3))
@@ -73,7 +74,7 @@ class ThinPlate(Kernel):
 
     @property
     def order(self) -> int:
-        """The order of conditional positive definiteness (Wendland 2004, theorems 8.16 and 8.17)."""
+        """Order of conditional positive definiteness (Wendland 2004, theorems 8.16 and 8.17)."""
         return self.power // 2 + 1
 
     @property

@@ -64,7 +64,8 @@ def standard_form(kernel: Kernel) -> StandardForm | None:
     nu, parts = math.inf, kernel.parts if type(kernel) is Sum else (kernel,)
     for i, part in enumerate(parts):
         path: Path = ((("parts", i)),) if type(kernel) is Sum else ()
-        inner, below, variance = part, path, 1.0
+        inner: Any = part
+        below, variance = path, 1.0
         if type(part) is Scale:
             inner, below, variance = part.inner, (*path, ("inner", None)), part.variance
         order = {RBF: math.inf, Exponential: 0.5}.get(type(inner), getattr(inner, "nu", None))

@@ -17,10 +17,10 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.bessel import matern
 from mercer.kernels.distance import safe_sqrt, squared_distance
 from mercer.kernels.dot import Linear
-from mercer.kernels.geometry import Geometry, gaussian_of, unit_lengths
+from mercer.kernels.geometry import Geometry, gaussian_of, unit_norms
 from mercer.kernels.validity import Validity, derive, gaussian_proof, proved
 
-SMOOTHNESSES = (0.5, 1.5, 2.5, math.inf)  # orders of Matern functions with a closed form that are in common use
+SMOOTHNESSES = (0.5, 1.5, 2.5, math.inf)  # common orders of Matern functions
 
 
 class Stationary(Kernel):
@@ -32,20 +32,20 @@ class Stationary(Kernel):
         return jnp.ones_like(X[:, 0])
 
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
-        return unit_lengths(self.block(X, Z))
+        return unit_norms(self.block(X, Z))
 
 
 class Isotropic(Stationary):
     """A function of |x - x'| / l. One lengthscale per input makes it anisotropic (ARD) and keeps it stationary.
 
-    Subclasses give `of_squared_distance`; the distance comes divided by the lengthscale, from distance.py, once.
+    Subclasses define `of_squared_distance`, of distances already divided by the lengthscale.
     """
 
     lengthscale: PositivePerInput = 1.0
 
     def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         """k as a function of |x - x'|^2 / l^2, elementwise."""
-        raise NotImplementedError(f"{type(self).__name__} must say its formula in of_squared_distance(self, r2).")
+        raise NotImplementedError(f"{type(self).__name__} must define its formula in of_squared_distance(self, r2).")
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.of_squared_distance(squared_distance(X, Z, self.lengthscale))
@@ -60,7 +60,7 @@ class Isotropic(Stationary):
         return _all_equal(self.lengthscale)
 
 
-def _all_equal(value) -> bool:
+def _all_equal(value: Any) -> bool:
     return np.size(value) == 1 or (not is_traced(value) and bool(np.ptp(value) == 0))
 
 
@@ -96,7 +96,7 @@ class Matern(Isotropic):
     """Matern of any order nu > 0 (RW06 4.14): 2^(1-nu)/Gamma(nu) s^nu K_nu(s), s = sqrt(2 nu) |x - x'| / l.
 
     Samples are ceil(nu) - 1 times differentiable. nu = 1/2 is `Exponential`, nu = inf is `RBF`. Half-integers have a
-    closed form; other orders integrate the Bessel function numerically, about a hundred times slower.
+    closed form; other orders integrate the Bessel function numerically, which is about a hundred times slower.
     """
 
     nu: float = eqx.field(default=2.5, static=True, converter=plain)
@@ -122,7 +122,7 @@ class RationalQuadratic(Isotropic):
     alpha: Positive = 1.0
 
     def of_squared_distance(self, r2: jax.Array) -> jax.Array:
-        # log1p keeps the digits when alpha is large.
+        # log1p is accurate for large alpha.
         return jnp.exp(-self.alpha * jnp.log1p(r2 / (2 * self.alpha)))
 
     @property
@@ -135,9 +135,9 @@ class Standard(Kernel):
     """theta0 exp(-theta1/2 |x - x'|^2) + theta2 + theta3 x.x' (PRML 6.63).
 
     With one theta1 per input (the book's eta) it is the ARD kernel (PRML 6.72). theta2 = 0 and theta3 = 0 switch the
-    constant and the linear term off for good. With ``shift`` and ``scale`` (one number, or one per input) it looks at
-    (x - shift) / scale instead of x, which makes the thetas of unlike inputs comparable; both stay as they are given.
-    ``nu`` puts a rougher Matern function (1/2, 3/2 or 5/2) of theta1^1/2 |x - x'| in the place of the Gaussian.
+    constant and the linear term off for good. With ``shift`` and ``scale`` (one number, or one per input) it is a
+    function of (x - shift) / scale, which makes the thetas of different inputs comparable; both are not learned. With
+    ``nu`` (1/2, 3/2 or 5/2) the Gaussian is replaced by a rougher Matern function of theta1^1/2 |x - x'|.
     """
 
     theta0: Positive = 1.0
@@ -165,21 +165,21 @@ class Standard(Kernel):
                     )
                 object.__setattr__(self, field, value)
 
-    def _seen(self, X):
+    def _standardised(self, X: jax.Array) -> jax.Array:
         for field in ("shift", "scale"):
             if np.size(getattr(self, field)) > 1:
                 check_width(X, np.size(getattr(self, field)), field)
         if self.shift is None and self.scale is None:
             return X
         X = X if self.shift is None else X - self.shift
-        # Once for each row, not again for every pair.
+        # The barrier makes the compiler do this once per row, not once per pair.
         return jax.lax.optimization_barrier(X if self.scale is None else X / self.scale)
 
-    def _parts(self, X, Z):
-        X, Z = self._seen(X), self._seen(Z)
+    def _parts(self, X: jax.Array, Z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        X, Z = self._standardised(X), self._standardised(Z)
         return X, Z, squared_distance(X, Z, 1 / jnp.sqrt(jnp.asarray(self.theta1)), what="theta1")
 
-    def _radial(self, r2):
+    def _radial(self, r2: jax.Array) -> jax.Array:
         """exp(-r2 / 2), or the Matern function of this order: (1 + a s + b s^2) exp(-s), s = (2 nu r2)^1/2."""
         if self.nu is None:
             return jnp.exp(-0.5 * r2)
@@ -195,12 +195,12 @@ class Standard(Kernel):
         return value if is_zero(self.theta3) else value + self.theta3 * (X @ Z.T)
 
     def block_diag(self, X: Rows) -> jax.Array:
-        X = self._seen(X)
+        X = self._standardised(X)
         return self.theta0 + self.theta2 + self.theta3 * jnp.sum(X * X, axis=1)
 
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
         X, Z, r2 = self._parts(X, Z)
-        radial = gaussian_of(r2) if self.nu is None else unit_lengths(self._radial(r2))
+        radial = gaussian_of(r2) if self.nu is None else unit_norms(self._radial(r2))
         return radial.scaled(self.theta0).plus(Linear().geometry(X, Z).scaled(self.theta3)).shifted(self.theta2)
 
     @property
@@ -234,7 +234,7 @@ class Standard(Kernel):
 
 
 class _Pointwise(Kernel):
-    """Kernels that look at which row it is, not at what is in it: they take inputs of any kind."""
+    """Kernels of the index of a row, not of its values: they accept inputs of any kind."""
 
     needs_all_columns = reads_values = False
     reads = "anything"
@@ -252,7 +252,7 @@ class _Pointwise(Kernel):
 
 
 class Constant(_Pointwise):
-    """The same value for every pair: a common unknown offset."""
+    """The same value for every pair: a common, unknown offset."""
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(self.variance), (X.shape[0], Z.shape[0]))
@@ -272,8 +272,8 @@ class Constant(_Pointwise):
 class White(_Pointwise):
     """Independent noise of each row (the delta of PRML 6.62): ``kernel(X)`` is variance times I, ``kernel(X, Z)`` zero.
 
-    Two rows are different rows even when their values are equal, as two measurements at one place are. Only
-    ``kernel(X)``, or ``kernel(X, X)`` with the very same object, pairs a row with itself.
+    Two rows are different even if their values are equal, like two measurements at one place. Only ``kernel(X)``, or
+    ``kernel(X, X)`` with the very same object, pairs a row with itself.
     """
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:

@@ -1,11 +1,12 @@
-"""Kernels looked at through something: a function, some of the columns, a distance (PRML 6.14, 6.19, 6.26).
+"""Kernels of transformed inputs, of some columns, and of distances of another kernel (PRML 6.14, 6.19, 6.26).
 
-Each class is one rule: what it does to Gram blocks, diagonals and features, and what it proves.
+Each class is one rule: Gram blocks, diagonals, features, and proof of validity.
 """
 
 import functools
 import operator
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -37,13 +38,13 @@ class Modulate(Unary):
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return self.f.prepare(X), self.inner.prepare(X, index)
 
-    needs_all_columns = True  # f sees them all
+    needs_all_columns = True  # for f
 
-    def _factor(self, rows):
+    def _factor(self, rows: Rows) -> jax.Array:
         values = self.f(rows)
         if values.shape[1] != 1:
             raise DataError(
-                f"modulate takes a function that returns one number per input; it returned {values.shape[1]}."
+                f"modulate needs a function that returns one number per input; this one returned {values.shape[1]}."
             )
         return values[:, 0]
 
@@ -61,7 +62,7 @@ class Modulate(Unary):
     def feature_block(self, X: Rows) -> jax.Array:
         return self._factor(X[0])[:, None] * self.inner.feature_block(X[1])
 
-    stationary = isotropic = None  # cannot be known
+    stationary = isotropic = None  # not known
 
     @property
     def validity(self) -> Validity:
@@ -83,16 +84,16 @@ class Warp(Unary):
     def prepare(self, X: Inputs, index: Array) -> Rows:
         rows = self.phi.prepare(X)
         if not is_traced((self, rows)) and not isinstance(rows, HostRows) and len(index):
-            # The inner kernel prepares what phi returns, so if it works on the host, phi has to as well.
+            # The inner kernel prepares the values of phi, so if it runs on the host, phi has to as well.
             with concretely():
-                if on_host(self._seen((rows[:1], index[:1]))):
+                if on_host(self._warped((rows[:1], index[:1]))):
                     rows = HostRows(np.asarray(self.phi(rows)))
         return rows, index
 
-    needs_all_columns = True  # phi sees them all
+    needs_all_columns = True  # for phi
     reads = "anything"
 
-    def _seen(self, X):
+    def _warped(self, X: Rows) -> Rows:
         rows, index = X
         values = self.phi(rows)
         if not is_traced(values) and not np.isfinite(values).all():
@@ -100,18 +101,18 @@ class Warp(Unary):
         return self.inner.prepare(values, index)
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
-        return self.inner.block(self._seen(X), self._seen(Z))
+        return self.inner.block(self._warped(X), self._warped(Z))
 
     def block_diag(self, X: Rows) -> jax.Array:
-        return self.inner.block_diag(self._seen(X))
+        return self.inner.block_diag(self._warped(X))
 
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
-        return self.inner.geometry(self._seen(X), self._seen(Z))
+        return self.inner.geometry(self._warped(X), self._warped(Z))
 
     def feature_block(self, X: Rows) -> jax.Array:
-        return self.inner.feature_block(self._seen(X))
+        return self.inner.feature_block(self._warped(X))
 
-    stationary = isotropic = None  # cannot be known
+    stationary = isotropic = None  # not known
 
     @property
     def validity(self) -> Validity:
@@ -122,7 +123,7 @@ class Warp(Unary):
 
 
 class Span(NamedTuple):
-    """A slice that can be compared and hashed."""
+    """A hashable slice."""
 
     start: int | None
     stop: int | None
@@ -130,16 +131,17 @@ class Span(NamedTuple):
 
 
 class On(Unary):
-    """A kernel that looks at some of the inputs (the parts of PRML 6.21 and 6.22; by itself, 6.19 with a selection)."""
+    """A kernel of some of the columns (the parts of PRML 6.21 and 6.22; alone, 6.19 with a selection)."""
 
-    columns: tuple = eqx.field(static=True)
+    columns: Any = eqx.field(static=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "columns", _checked_columns(self.columns))
 
     @property
-    def selection(self):
+    def selection(self) -> Any:
+        """Columns for `select_columns`: a slice, or a tuple of indices or names."""
         return slice(*self.columns) if isinstance(self.columns, Span) else self.columns
 
     @property
@@ -173,7 +175,7 @@ class On(Unary):
 
     @property
     def isotropic(self) -> bool | None:
-        # Where there are other inputs, only a constant (or white noise) can be.
+        # If there are other columns, only a constant (or white noise) is isotropic in them.
         return self.inner.isotropic and (self.columns == Span(None, None, None) or not self.inner.needs_all_columns)
 
     @property
@@ -194,8 +196,8 @@ class On(Unary):
         return self._method(f"on({shown})")
 
 
-def by_position(kernel, names):
-    """The kernel with columns by index where it had them by name, for inputs whose columns have these names.
+def by_position(kernel: Any, names: Sequence[str]) -> Any:
+    """Select columns by index where the kernel selects them by name, for inputs whose columns have these names.
 
     >>> from mercer.kernels import RBF
     >>> by_position(RBF().on("b"), ["a", "b"])
@@ -213,18 +215,18 @@ def by_position(kernel, names):
     return map_children(lambda child: by_position(child, names) if isinstance(child, Kernel) else child, kernel)
 
 
-def _indices(selection, d):
+def _indices(selection: Any, d: int) -> Sequence[int]:
     return range(d)[selection] if isinstance(selection, slice) else [c % d for c in selection]
 
 
-def _checked_columns(columns):
+def _checked_columns(columns: Any) -> Any:
     if isinstance(columns, Span):
         return columns
     if isinstance(columns, slice):
         parts = (columns.start, columns.stop, columns.step)
         whole = all(part is None or isinstance(part, int | np.integer) for part in parts)
         if not whole or columns.step == 0:
-            raise ParameterError(f"on takes slices of column indices; got {columns!r}. Columns by name go in a list.")
+            raise ParameterError(f"on accepts slices of column indices; got {columns!r}. Give column names in a list.")
         return Span(*parts)
     given = columns
     if isinstance(columns, str | int | np.integer) and not isinstance(columns, bool):
@@ -237,14 +239,14 @@ def _checked_columns(columns):
         columns = ()
     if len({type(c) for c in columns}) != 1:
         raise ParameterError(
-            f"on takes column indices, a slice, or the names of a frame's columns, at least one and all of one kind; "
+            f"on accepts column indices, a slice, or names of a frame's columns, at least one and all of one kind; "
             f"got {given!r}."
         )
     return columns
 
 
 class GaussianOf(Unary):
-    """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): the Gaussian kernel over k1's distance (PRML 6.26)."""
+    """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): the Gaussian kernel of k1's distance (PRML 6.26)."""
 
     sigma: Positive = 1.0
 
@@ -267,7 +269,7 @@ class GaussianOf(Unary):
 
     @property
     def validity(self) -> Validity:
-        says = "a Gaussian kernel over the distance of a valid one (6.14 and 6.16)"
+        says = "a Gaussian kernel of the distance of a valid one (6.14 and 6.16)"
         return derive("6.26", says, repr(self), [self.inner.validity])
 
     def __repr__(self) -> str:
@@ -279,7 +281,7 @@ class Normalize(Unary):
 
     @property
     def stationary(self) -> bool | None:
-        return self.inner.stationary or None  # of exp(x.x') it makes the Gaussian kernel
+        return self.inner.stationary or None  # exp(x.x') normalized is the Gaussian kernel
 
     @property
     def isotropic(self) -> bool | None:
@@ -287,9 +289,9 @@ class Normalize(Unary):
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         rows = self.inner.prepare(X, index)
-        return _of_moderate_size(rows, self.inner.homogeneity) if self.inner.homogeneity else rows
+        return _rescaled(rows, self.inner.homogeneity) if self.inner.homogeneity else rows
 
-    def _factor(self, X):
+    def _factor(self, X: Rows) -> jax.Array:
         diagonal = self.inner.block_diag(X)
         inside = jnp.where(diagonal > 0, diagonal, 1.0)
         return jnp.where(diagonal > 0, 1 / jnp.sqrt(inside), 0.0)
@@ -301,15 +303,15 @@ class Normalize(Unary):
         return jnp.where(self.inner.block_diag(X) > 0, 1.0, 0.0)
 
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
-        # With lengths s and t: 2 - 2c/st = (distance - (s - t)^2) / st, and s - t = difference / (s + t).
+        # With norms s and t: 2 - 2c/st = (distance - (s - t)^2) / st, and s - t = difference / (s + t).
         s, t = (jnp.sqrt(jnp.maximum(self.inner.block_diag(rows), 0.0)) for rows in (X, Z))
         s, t = s[:, None], t[None, :]
-        there = (s > 0) & (t > 0)
-        sum_, product = jnp.where(there, s + t, 1.0), jnp.where(there, s * t, 1.0)
+        nonzero = (s > 0) & (t > 0)
+        sum_, product = jnp.where(nonzero, s + t, 1.0), jnp.where(nonzero, s * t, 1.0)
         _, distance, difference = self.inner.geometry(X, Z)
-        exact = not_negative(distance - (difference / sum_) ** 2) / product
+        accurate = not_negative(distance - (difference / sum_) ** 2) / product
         plain = super().geometry(X, Z)
-        return plain._replace(distance=jnp.where(there, exact, plain.distance))
+        return plain._replace(distance=jnp.where(nonzero, accurate, plain.distance))
 
     def feature_block(self, X: Rows) -> jax.Array:
         return self._factor(X)[:, None] * self.inner.feature_block(X)
@@ -322,9 +324,9 @@ class Normalize(Unary):
         return self._method("normalize()")
 
 
-def _of_moderate_size(rows, order: int):
-    """Rows that are so short or long that a kernel of this homogeneity under- or overflows, brought to a size where it
-    does not. Powers of two cost no digits; the same one for rows of nearly the same size keeps their differences."""
+def _rescaled(rows: Rows, order: int) -> Rows:
+    """Scale very short and very long rows, for which a kernel of this homogeneity would under- or overflow. Powers of
+    two lose no digits, and rows of similar size have the same one, so their differences lose none either."""
     matrices = [leaf for leaf in jax.tree.leaves(rows) if np.ndim(leaf) == 2]
     traced = is_traced(matrices)
     xp = jnp if traced else np

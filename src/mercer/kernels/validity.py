@@ -1,7 +1,7 @@
-"""Why a kernel is valid: a proof assembled from the construction rules (PRML 6.13-6.22) as the kernel is built.
+"""Proofs that kernels are valid, assembled from the construction rules (PRML 6.13-6.22) as a kernel is built.
 
-A kernel is valid when every Gram matrix it gives is positive semidefinite (PRML 6.2). Nobody can check that by
-looking at matrices, so each construction states the rule it rests on and the kernels it rests on in turn.
+A kernel is valid if every Gram matrix is positive semidefinite (PRML 6.2). That cannot be tested on matrices, so each
+construction states its rule and the validity of the kernels it is made from.
 """
 
 import dataclasses
@@ -12,9 +12,9 @@ from mercer.core.text import tree
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Proof:
-    """One step: the rule, what it says, the expression it is about, and the steps it rests on.
+    """One step of a proof: the rule, its statement, the expression it applies to, and its premises.
 
-    ``str`` gives it in one line, "6.17 from 6.23 and 6.20"; ``tree()`` draws it.
+    ``str`` gives one line, "6.17 from 6.23 and 6.20"; ``tree()`` draws it.
     """
 
     rule: str
@@ -32,7 +32,7 @@ class Proof:
     __repr__ = __str__
 
     def tree(self) -> str:
-        """The proof as a tree, one rule a line."""
+        """The proof as a tree, one rule per line."""
         return tree(
             self,
             label=lambda p: f"[{p.rule}] {textwrap.shorten(p.expression, 60, placeholder=' ...')}: {p.says}",
@@ -47,10 +47,10 @@ class Proof:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Validity:
-    """What is known: ``valid`` is True (proved), False (known not to be), or None (unknown).
+    """Whether a kernel is valid: ``valid`` is True (proved), False (disproved), or None (unknown).
 
     ``conditional`` is the order m of a conditionally positive definite kernel: the quadratic form is non-negative
-    on coefficients that annihilate polynomials of degree below m. Such a kernel is not valid as it stands.
+    on coefficients that annihilate polynomials of degree below m. Such a kernel is not valid by itself.
     """
 
     valid: bool | None
@@ -81,19 +81,19 @@ def gaussian_proof(expression: str) -> Validity:
 
 
 def derive(rule: str, says: str, expression: str, premises: list[Validity], *, keeps_failure: bool = False) -> Validity:
-    """What a construction knows from the validity of its parts.
+    """Validity of a construction from that of its parts.
 
-    All parts valid: valid, by the rule. Otherwise the rule proves nothing and the answer is unknown, unless the
-    construction cannot mend a failure (``keeps_failure``: scaling an indefinite kernel leaves it indefinite).
+    If all parts are valid, it is valid, by the rule. Otherwise the rule proves nothing and validity is unknown, unless
+    the construction preserves invalidity (``keeps_failure``: a scaled indefinite kernel is indefinite).
     """
     steps = tuple(p.proof for p in premises)
     if all(premises):
         return Validity(True, Proof(rule, says, expression, steps))
     if keeps_failure and len(premises) == 1:
-        return Validity(premises[0].valid, Proof(rule, f"would be {says}; it is not one", expression, steps),
+        return Validity(premises[0].valid, Proof(rule, f"would be {says} if its part were valid", expression, steps),
                         premises[0].conditional)  # fmt: skip
     orders = [p.conditional or 0 for p in premises if p or p.conditional is not None]
     if rule in ("6.17", "6.21") and len(orders) == len(premises):
-        says = "a sum of conditionally valid kernels is so, of the highest order"
+        says = "a sum of conditionally valid kernels, of the highest order among them"
         return Validity(False, Proof(rule, says, expression, steps), max(orders))
-    return Validity(None, Proof(rule, f"would be {says}; not all are known to be", expression, steps))
+    return Validity(None, Proof(rule, f"would be {says} if all were known to be valid", expression, steps))
