@@ -1,10 +1,10 @@
-"""The bridge between kernels and linear algebra: a kernel met with data becomes an operator that solvers know."""
+"""The bridge between kernels and linear algebra: a kernel and a data set make an operator for solvers."""
 
 import copy
 import functools
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,10 +14,10 @@ import numpy as np
 
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.errors import InfiniteFeaturesError
-from mercer.core.inputs import Rows, align_columns, count_rows, take_rows
+from mercer.core.inputs import Inputs, Rows, align_columns, count_rows, take_rows
 from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
-from mercer.core.precision import concretely, double
+from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
 from mercer.kernels.algebra import Sum
 from mercer.kernels.base import Kernel
@@ -27,65 +27,65 @@ from mercer.kernels.held import held_leaves, hold
 from mercer.kernels.standard import StandardTriangle, standard_form
 from mercer.linalg.cholesky import Cholesky, factor
 
-PIECE = 1 << 27  # bytes
-MOST_KEPT = 32  # kernels for which one data set is kept prepared
+MAX_BLOCK_BYTES = 1 << 27
+MAX_KEPT = 32  # number of kernels for which one data set is kept prepared
 
 
-_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # data sets of posteriors and models, prepared
+_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # prepared data sets of posteriors and models
 
 
-def kept(owner, kernel, X) -> "Gram":
-    """The operator of ``kernel`` on X, cached for the lifetime of ``owner``; X must not be modified in place."""
+def kept(owner: object, kernel: Kernel, X: Inputs) -> "Gram":
+    """Operator of ``kernel`` on X, cached for the lifetime of ``owner``; X must not be modified in place."""
     sets = _KEPT.get(owner, ())
     for found in sets:
         if found.X is X and found.kernel is kernel:
             return found
     found = Gram(kernel, X)
-    # One assignment of a tuple: threads that use a model at once may prepare twice, and each has its own.
-    _KEPT[owner] = (found, *(other for other in sets if other.X is X))[:MOST_KEPT]
+    # One assignment of a tuple: threads that use a model at the same time may prepare twice, each for itself.
+    _KEPT[owner] = (found, *(other for other in sets if other.X is X))[:MAX_KEPT]
     return found
 
 
-def keep(owner, kernel, X, prepared: "Gram") -> None:
-    """Let `kept` find what was prepared before: X is a copy of the same rows, and ``kernel`` has the same structure."""
+def keep(owner: object, kernel: Kernel, X: Inputs, prepared: "Gram") -> None:
+    """Let `kept` find an operator made before: X is a copy of its rows, and ``kernel`` has the same structure."""
     own = copy.copy(prepared)
     own.kernel, own.X = kernel, X
     _KEPT[owner] = (own,)
 
 
-def raw(X):
-    """Inputs as they came, prepared or not."""
+def raw(X: "Inputs | Gram") -> Inputs:
+    """Inputs before preparation."""
     return X.X if isinstance(X, Gram) else X
 
 
-def _prepared(kernel, X):
+def _prepared(kernel: Kernel, X: "Inputs | Gram") -> Rows:
     return X.rows if isinstance(X, Gram) else kernel.prepare(X, np.arange(count_rows(X)))
 
 
-def between(kernel, X, Z, out=None) -> np.ndarray:
-    """Cross-covariance k(x_i, z_j). Rows of X and Z are distinct observations even where equal, so white noise adds
+def between(kernel: Kernel, X: Inputs, Z: "Inputs | Gram", out: np.ndarray | None = None) -> np.ndarray:
+    """Cross-covariance k(x_i, z_j). Rows of X and Z are distinct observations even if equal, so white noise adds
     nothing. Z may be prepared: a `Gram`."""
     return evaluate.gram(kernel, X, Z, out=out)
 
 
 def pieces(s: int, n: int) -> list[slice]:
-    """Which of s rows to do together: as many as make a matrix of about a hundred megabytes beside n columns."""
-    size = max(504, PIECE // (8 * max(n, 1)) // 504 * 504)
+    """Slices of s rows, each with n columns a matrix of about a hundred megabytes."""
+    size = max(504, MAX_BLOCK_BYTES // (8 * max(n, 1)) // 504 * 504)
     return [slice(i, min(i + size, s)) for i in range(0, s, size)]
 
 
-def within(kernel, X) -> np.ndarray:
-    """k(x_i, x_j), a fresh matrix that may be overwritten. X may be prepared: a `Gram`."""
+def within(kernel: Kernel, X: "Inputs | Gram") -> np.ndarray:
+    """k(x_i, x_j), a new matrix that may be overwritten. X may be prepared: a `Gram`."""
     return X.of(kernel).matrix(kernel) if isinstance(X, Gram) else evaluate.gram(kernel, X)
 
 
-def diagonal(kernel, X) -> np.ndarray:
+def diagonal(kernel: Kernel, X: "Inputs | Gram") -> np.ndarray:
     """k(x_i, x_i). X may be prepared: a `Gram`."""
     return X.of(kernel).diagonal(kernel) if isinstance(X, Gram) else evaluate.rowwise(kernel, "block_diag", X)
 
 
-def distances(kernel, X, Z) -> np.ndarray:
-    """|phi(x_i) - phi(z_j)|^2 = k(x, x) + k(z, z) - 2 k(x, z), with the digits of near points (see `geometry`)."""
+def distances(kernel: Kernel, X: Inputs, Z: "Inputs | Gram") -> np.ndarray:
+    """|phi(x_i) - phi(z_j)|^2 = k(x, x) + k(z, z) - 2 k(x, z), accurate for close points (see `geometry`)."""
     return evaluate.gram(_Distances(kernel), X, Z)
 
 
@@ -100,22 +100,22 @@ class _Distances(Unary):
 
 
 class Gram(evaluate.Prepared):
-    """K = k(X, X) of a kernel and a data set that is prepared once, as an operator: K itself is not formed. Temporary
-    memory is bounded (`pieces`).
+    """Operator K = k(X, X) of a kernel and a data set that is prepared once. K is not formed, and temporary memory is
+    bounded (`pieces`).
 
-    ``gram[rows]`` is the operator of some of the rows.
+    ``gram[rows]`` is the operator on some of the rows.
     """
 
-    def __init__(self, kernel, X):
+    def __init__(self, kernel: Kernel, X: Inputs) -> None:
         super().__init__(kernel, X)
-        self._whole: tuple[Gram, np.ndarray] | None = None  # the data set that these rows are from, and which they are
+        self._whole: tuple[Gram, np.ndarray] | None = None  # the data set that these rows are from, and their indices
         self._constants: dict[Kernel, np.ndarray] = {}
 
     @property
     def shape(self) -> tuple[int]:
         return (self.n,)
 
-    def __getitem__(self, which) -> "Gram":
+    def __getitem__(self, which: slice | np.ndarray) -> "Gram":
         part = copy.copy(self)
         part.X, part.rows = take_rows(self.X, which), evaluate.some(self.rows, which)
         part.index, part.n = self.index[which], len(self.index[which])
@@ -123,8 +123,8 @@ class Gram(evaluate.Prepared):
         return part
 
     def of(self, kernel: Kernel) -> "Gram":
-        """The operator of this kernel on the same rows, which are not prepared again if it differs by the values of
-        parameters, or is a term of the sum."""
+        """Operator of this kernel on the same rows, which are not prepared again if it differs in parameter values
+        only, or is a term of the sum."""
         wanted: Any = jax.tree.structure(bare(kernel))
         if wanted == jax.tree.structure(bare(self.kernel)):
             return self
@@ -139,11 +139,11 @@ class Gram(evaluate.Prepared):
 
     @property
     def _calls_python(self) -> bool:
-        """Whether some of its parts are evaluated pair by pair, or were computed before."""
+        """Whether some of its parts are evaluated pair by pair in Python, or were computed before."""
         return bool(self._constants) or evaluate.on_host(self.rows)
 
     def matrix(self, kernel: Kernel | None = None) -> np.ndarray:
-        """K, a fresh matrix, for this kernel or one with other parameter values."""
+        """K, a new matrix, for this kernel or one with other parameter values."""
         kernel = self.kernel if kernel is None else kernel
         out = evaluate.allocate(self.n, self.n)
         if self._calls_python and self.held(kernel)[2]:
@@ -162,34 +162,33 @@ class Gram(evaluate.Prepared):
             return np.diag(self.matrix(kernel)).copy()
         return evaluate.rowwise(kernel, "block_diag", self)
 
-    def some(self, which, out=None) -> np.ndarray:
+    def some(self, which: slice | Sequence[int] | np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Rows of K: (m, n)."""
         rows = evaluate.some(self.rows, which)
         out = np.empty((len(self.index[which]), self.n)) if out is None else out
         evaluate.fill(out, self.kernel, rows, self.rows)
         return out
 
-    def blocks(self, Z) -> Iterator[tuple[slice, np.ndarray]]:
-        """k(Z, X) some rows at a time, with the slice of Z that they are. All are written into the same memory, and may
-        be overwritten."""
+    def blocks(self, Z: Inputs) -> Iterator[tuple[slice, np.ndarray]]:
+        """k(Z, X) by blocks of rows, each with its slice of Z. Blocks share one buffer, and may be overwritten."""
         Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
         parts = pieces(count_rows(Z), self.n)
         memory = np.empty((max((part.stop - part.start for part in parts), default=0), self.n))
         for part in parts:
             yield part, between(self.kernel, take_rows(Z, part), self, out=memory[: part.stop - part.start])
 
-    def across(self, Z, A) -> np.ndarray:
+    def across(self, Z: Inputs, A: np.ndarray) -> np.ndarray:
         """k(Z, X) A: (s, ...) for A (n, ...)."""
         out = np.empty((count_rows(Z), *A.shape[1:]))
         for part, K in self.blocks(Z):
             out[part] = K @ A
         return out
 
-    def times(self, A) -> np.ndarray:
-        """K A: (n, ...) for A (n, ...). One triangle of K serves both; its strips are kept where they fit comfortably.
+    def times(self, A: np.ndarray) -> np.ndarray:
+        """K A: (n, ...) for A (n, ...). One triangle of K is computed; it is kept if it fits in memory comfortably.
 
-        To be given new memory takes longer than to compute a Gaussian kernel into old memory, so half a matrix that is
-        kept pays after a few products.
+        Allocating memory takes longer than computing a Gaussian kernel, so keeping half a matrix pays after a few
+        products.
         """
         out = np.zeros(A.shape)
         for part, strip in self._strips():
@@ -198,7 +197,7 @@ class Gram(evaluate.Prepared):
         return out
 
     def _strips(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """k(x_i, x_j) for i in a slice, and j from its first row on."""
+        """k(x_i, x_j) for i in a slice, and j from the first row of the slice on."""
         if self._kept_strips:
             yield from self._kept_strips
             return
@@ -221,16 +220,16 @@ class Gram(evaluate.Prepared):
 
     # -- parts without free parameters -------------------------------------------------------------------------------
 
-    def held(self, kernel: Kernel) -> tuple[Kernel, Any, list[np.ndarray]]:
-        """The expression with its constant parts replaced by `Held`, its rows, and the matrices of those parts: each
-        computed once for the whole data set, however many subsets and values of the other parameters are looked at."""
+    def held(self, kernel: Kernel) -> tuple[Kernel, Rows, list[np.ndarray]]:
+        """Expression with its constant parts replaced by `Held`, its rows, and the matrices of those parts, which are
+        computed once for the whole data set, for all its subsets and all values of the other parameters."""
         expression, rows, parts = hold(kernel, self.rows, self.index)
         whole = self if self._whole is None else self._whole[0]
         if not parts or 8 * whole.n**2 * len(parts) > available_memory() // 4:
             return kernel, self.rows, []
         return expression, rows, [self._constant(part, part_rows) for part, part_rows in parts]
 
-    def _constant(self, part: Kernel, rows) -> np.ndarray:
+    def _constant(self, part: Kernel, rows: Rows) -> np.ndarray:
         if part not in self._constants:
             if self._whole is not None:
                 whole, which = self._whole
@@ -251,37 +250,37 @@ class Gram(evaluate.Prepared):
         return self._constants[part]
 
 
-def covariance(kernel, X, noise) -> np.ndarray:
+def covariance(kernel: Kernel, X: "Inputs | Gram", noise: float | np.ndarray) -> np.ndarray:
     """C = K + diag(noise) (PRML 6.62)."""
     C = within(kernel, X)
     C[np.diag_indices_from(C)] += noise
     return C
 
 
-def factored(kernel, X, noise) -> Cholesky:
-    """The Cholesky factor of K + diag(noise)."""
+def factored(kernel: Kernel, X: "Inputs | Gram", noise: float | np.ndarray) -> Cholesky:
+    """Cholesky factor of K + diag(noise)."""
     return factor(covariance(kernel, X, noise))
 
 
 # -- one set of rows, many parameter values ------------------------------------------------------------------------
 
 
-def triangle(kernel, X) -> "Triangle | StandardTriangle":
-    """K(theta) on these rows, for as many values of theta as learning asks for. X may be prepared: a `Gram`."""
+def triangle(kernel: Kernel, X: "Inputs | Gram") -> "Triangle | StandardTriangle":
+    """K(theta) on these rows, for many values of theta. X may be prepared: a `Gram`."""
     form = standard_form(kernel)
     return Triangle(kernel, X) if form is None else StandardTriangle(kernel, form, raw(X))
 
 
 class Triangle:
-    """K(theta) on fixed rows, one triangle of it, for as many values of theta as learning asks for.
+    """One triangle of K(theta) on fixed rows, for many values of theta.
 
-    Rows are prepared, cut into padded tiles and given to JAX once. ``fill`` writes K; ``contract`` sums
-    W_ij dK_ij/dtheta over both triangles without forming any derivative matrix: O(n^2) time, a few tiles of memory,
-    whatever the number of parameters. Programs are kept per kernel structure and tile size, so another number of rows
-    compiles nothing. Use it in a ``with`` block: it holds threads.
+    Rows are prepared, split into padded strips and passed to JAX once. ``fill`` writes K; ``contract`` sums
+    W_ij dK_ij/dtheta over both triangles without forming any derivative matrix: O(n^2) time and a few tiles of memory
+    for any number of parameters. Programs are cached by kernel structure and tile size, so another number of rows
+    needs no compilation. Use it in a ``with`` block: it owns threads.
     """
 
-    def __init__(self, kernel, X):
+    def __init__(self, kernel: Kernel, X: "Inputs | Gram") -> None:
         prepared = X if isinstance(X, Gram) else Gram(kernel, X)
         kernel, rows, self._held = prepared.held(kernel)
         self.layout = Layout.of(kernel)
@@ -302,17 +301,17 @@ class Triangle:
         self._pool: ThreadPoolExecutor | None = None
         self._local = threading.local()
 
-    def __enter__(self):
+    def __enter__(self) -> "Triangle":
         if len(self._corners) > 1:
-            self._pool = ThreadPoolExecutor(cores() + 1)  # one more, to copy a tile while others compute
+            self._pool = ThreadPoolExecutor(cores() + 1)  # one more, to copy a tile while the others compute
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def fill(self, theta, out, accurate: bool = False):
+    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False) -> None:
         """Write K into the upper triangle of a C-ordered ``out`` (n, n); the rest of it is undefined.
 
         NaN marks where fast distances lost digits; ``accurate`` ones have them all.
@@ -320,7 +319,7 @@ class Triangle:
 
         leaves, fast = self.layout.leaves_at(theta, self._leaves), self._fast and not accurate
 
-        def work(corner):
+        def work(corner: tuple[int, int]) -> None:
             sides, own = [self._strips[side] for side in corner], self._with_held(leaves, corner)
             with concretely():  # precision is a setting of each thread
                 if self._host:
@@ -333,10 +332,10 @@ class Triangle:
 
         self._each(work)
 
-    def contract(self, theta, inverse, a) -> np.ndarray:
+    def contract(self, theta: np.ndarray, inverse: np.ndarray, a: np.ndarray) -> np.ndarray:
         """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). ``inverse`` is where `fill` wrote."""
 
-        def work(corner):
+        def work(corner: tuple[int, int]) -> np.ndarray:
             (i, last_i), (j, last_j) = map(self._span, corner)
             part = self._buffer()
             part[: last_i - i, : last_j - j] = inverse[i:last_i, j:last_j]
@@ -350,8 +349,8 @@ class Triangle:
 
         return sum(self._each(work), np.zeros(self.layout.size))
 
-    def _with_held(self, leaves, corner):
-        """``leaves`` with the tiles of parts that were computed before."""
+    def _with_held(self, leaves: list[Any], corner: tuple[int, int]) -> list[Any]:
+        """``leaves`` with the tiles of the constant parts."""
         if not self._held:
             return leaves
         leaves, ((i, last_i), (j, last_j)) = list(leaves), map(self._span, corner)
@@ -360,19 +359,19 @@ class Triangle:
             tile[: last_i - i, : last_j - j] = self._held[number][i:last_i, j:last_j]
         return leaves
 
-    def _buffer(self):
-        """A tile of this thread's own to write in: a fresh one would be paged in every time."""
+    def _buffer(self) -> np.ndarray:
+        """Tile of memory of this thread: a new one would have to be paged in every time."""
         if not hasattr(self._local, "buffer"):
             self._local.buffer = _aligned(self._size)
         return self._local.buffer
 
-    def _span(self, k):
+    def _span(self, k: int) -> tuple[int, int]:
         return k * self._size, min((k + 1) * self._size, self.n)
 
-    def _each(self, work):
+    def _each(self, work: Callable[[tuple[int, int]], Any]) -> list[Any]:
         return list((map if self._pool is None else self._pool.map)(work, self._corners))
 
-    def _pull(self, theta, corner, weights, fast):
+    def _pull(self, theta: np.ndarray, corner: tuple[int, int], weights: tuple[Any, ...], fast: bool) -> np.ndarray:
         program = _gradient_program(self.layout, fast, not self._host)
         i, j = corner
         with concretely() if self._host else double():
@@ -381,41 +380,43 @@ class Triangle:
 
 
 @functools.lru_cache(maxsize=256)
-def _gradient_program(layout: Layout, fast: bool, compiled: bool):
-    """What is computed for one tile: its share of the gradient."""
+def _gradient_program(layout: Layout, fast: bool, compiled: bool) -> Callable:
+    """Program for the contribution of one tile to the gradient."""
 
-    def pull(theta, leaves, rows, columns, inverse, a, b, i, j):
-        # Both triangles are counted by this one, the diagonal by half of twice itself.
+    def pull(
+        theta: Array, leaves: list[Any], rows: Rows, columns: Rows, inverse: Array, a: Array, b: Array, i: int, j: int
+    ) -> jax.Array:
+        # Entries above the diagonal count twice, for both triangles.
         order = (j + jnp.arange(b.size))[None, :] - (i + jnp.arange(a.size))[:, None]
         weights = (a[:, None] * b[None, :] - inverse) * jnp.where(order > 0, 2.0, jnp.where(order == 0, 1.0, 0.0))
         rows, columns = evaluate.rows_first((rows, columns))
 
-        def total(theta):
+        def total(theta: Array) -> jax.Array:
             with fast_distances(fast):
                 return jnp.vdot(weights, layout.tree(theta, leaves).block(rows, columns))
 
-        # What pads a tile has a = 0 and inverse = 0.
+        # In the padding of a tile a = 0 and inverse = 0.
         return jax.grad(total)(theta)
 
     return jax.jit(pull) if compiled else pull
 
 
-def _aligned(size):
-    """A square matrix at an address that JAX reads from directly, without a copy of its own."""
+def _aligned(size: int) -> np.ndarray:
+    """Square matrix at an address that JAX reads from directly, without a copy."""
     memory = np.empty(8 * size * size + 64, dtype=np.uint8)
     start = -memory.ctypes.data % 64
     return memory[start : start + 8 * size * size].view(np.float64).reshape(size, size)
 
 
-def _padded(a, size):
+def _padded(a: np.ndarray, size: int) -> np.ndarray:
     return a if len(a) == size else np.concatenate([a, np.zeros(size - len(a))])
 
 
 # -- explicit features -----------------------------------------------------------------------------------------------
 
 
-def count_features(kernel, X) -> int | None:
-    """How many features the kernel has on these inputs; None if not finitely many."""
+def count_features(kernel: Kernel, X: "Inputs | Gram") -> int | None:
+    """Number of features of the kernel on these inputs; None if infinite."""
     rows = _prepared(kernel, X)
     first = evaluate.take(rows, 0, 1)
     try:
@@ -428,16 +429,16 @@ def count_features(kernel, X) -> int | None:
         return None
 
 
-def features(kernel, X) -> np.ndarray:
-    """Phi (n, M) with Phi Phi^T = K, every feature there whatever the values of parameters."""
+def features(kernel: Kernel, X: "Inputs | Gram") -> np.ndarray:
+    """Phi (n, M) with Phi Phi^T = K. M does not depend on the values of parameters."""
     with Features(kernel, X) as phi:
         return phi.fill(np.asarray(to_free(kernel)))
 
 
 class Features:
-    """Phi(theta) on fixed rows, for as many values of theta as learning asks for: the twin of `Triangle`."""
+    """Phi(theta) on fixed rows, for many values of theta: the counterpart of `Triangle`."""
 
-    def __init__(self, kernel, X):
+    def __init__(self, kernel: Kernel, X: "Inputs | Gram") -> None:
         self.layout = Layout.of(kernel)
         n = self.n = count_rows(X)
         rows = _prepared(kernel, X)
@@ -451,19 +452,19 @@ class Features:
             if not self._host:
                 self._leaves, self._strips = jax.device_put((self._leaves, self._strips))
 
-    def __enter__(self):
+    def __enter__(self) -> "Features":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         pass
 
-    def fill(self, theta) -> np.ndarray:
+    def fill(self, theta: np.ndarray) -> np.ndarray:
         """Phi (n, M)."""
         program = _feature_programs(self.layout, not self._host)["features"]
         with concretely():
             return np.concatenate([np.asarray(program(theta, self._leaves, strip)) for strip in self._strips])[: self.n]
 
-    def contract(self, theta, G) -> np.ndarray:
+    def contract(self, theta: np.ndarray, G: np.ndarray) -> np.ndarray:
         """sum_ij G_ij dPhi_ij/dtheta: (p,)."""
         program, total = _feature_programs(self.layout, not self._host)["pull"], np.zeros(self.layout.size)
         padded = np.zeros((len(self._strips) * self._size, G.shape[1]))
@@ -475,11 +476,11 @@ class Features:
 
 
 @functools.lru_cache(maxsize=256)
-def _feature_programs(layout: Layout, compiled: bool):
-    def features(theta, leaves, rows):
+def _feature_programs(layout: Layout, compiled: bool) -> dict[str, Callable]:
+    def features(theta: Array, leaves: list[Any], rows: Rows) -> jax.Array:
         return layout.tree(theta, leaves).feature_block(evaluate.rows_first(rows))
 
-    def pull(theta, leaves, rows, G):
+    def pull(theta: Array, leaves: list[Any], rows: Rows, G: Array) -> jax.Array:
         return jax.grad(lambda theta: jnp.vdot(G, features(theta, leaves, rows)))(theta)
 
     return {"features": jax.jit(features), "pull": jax.jit(pull)} if compiled else {"features": features, "pull": pull}
@@ -488,7 +489,7 @@ def _feature_programs(layout: Layout, compiled: bool):
 # -- derivatives in the inputs ---------------------------------------------------------------------------------------
 
 
-def slope(kernel, Z, X, weights) -> np.ndarray:
+def slope(kernel: Kernel, Z: np.ndarray, X: Inputs, weights: np.ndarray) -> np.ndarray:
     """sum_j weights_ij dk(z_i, x_j)/dz_i: (s, d), for a matrix Z of numbers."""
     s, n = weights.shape
     if s == 0:
@@ -511,17 +512,17 @@ def slope(kernel, Z, X, weights) -> np.ndarray:
     return out
 
 
-def diagonal_slope(kernel, Z) -> np.ndarray:
+def diagonal_slope(kernel: Kernel, Z: np.ndarray) -> np.ndarray:
     """dk(z_i, z_i)/dz_i, both arguments moving together: (s, d)."""
     return _slope_by_strips(kernel, 1, Z)
 
 
-def feature_slope(kernel, Z, weights) -> np.ndarray:
+def feature_slope(kernel: Kernel, Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """sum_j weights_ij dphi_j(z_i)/dz_i: (s, d)."""
     return _slope_by_strips(kernel, 2, Z, np.asarray(weights))
 
 
-def _slope_by_strips(kernel, which: int, Z, *weights) -> np.ndarray:
+def _slope_by_strips(kernel: Kernel, which: int, Z: np.ndarray, *weights: np.ndarray) -> np.ndarray:
     s, out = len(Z), np.zeros(Z.shape)
     size = evaluate.tile_size(s)
     with concretely():
@@ -535,23 +536,23 @@ def _slope_by_strips(kernel, which: int, Z, *weights) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=256)
-def _slope_programs(layout: Layout):
-    def of_block(leaves, Z, index, columns, weights):
-        def total(Z):
+def _slope_programs(layout: Layout) -> tuple[Callable, ...]:
+    def of_block(leaves: list[Any], Z: Array, index: Array, columns: Rows, weights: Array) -> jax.Array:
+        def total(Z: Array) -> jax.Array:
             kernel = jax.tree.unflatten(layout.structure, leaves)
             return jnp.vdot(weights, kernel.block(kernel.prepare(Z, index), columns))
 
         return jax.grad(total)(Z)
 
-    def of_diagonal(leaves, Z, index):
-        def total(Z):
+    def of_diagonal(leaves: list[Any], Z: Array, index: Array) -> jax.Array:
+        def total(Z: Array) -> jax.Array:
             kernel = jax.tree.unflatten(layout.structure, leaves)
             return jnp.sum(kernel.block_diag(kernel.prepare(Z, index)))
 
         return jax.grad(total)(Z)
 
-    def of_features(leaves, Z, index, weights):
-        def total(Z):
+    def of_features(leaves: list[Any], Z: Array, index: Array, weights: Array) -> jax.Array:
+        def total(Z: Array) -> jax.Array:
             kernel = jax.tree.unflatten(layout.structure, leaves)
             return jnp.vdot(weights, kernel.feature_block(kernel.prepare(Z, index)))
 

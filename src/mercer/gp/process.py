@@ -226,8 +226,8 @@ class GP:
         if latent is not None:
             diagonal = gram.diagonal(latent, everywhere)
             R, left = random_root(
-                gram.Gram(latent, everywhere).some,
-                diagonal, most=max(256, gram.PIECE // total), tolerance=1e-9 * float(diagonal.max(initial=0.0)),
+                gram.Gram(latent, everywhere).some, diagonal, max_rank=max(256, gram.MAX_BLOCK_BYTES // total),
+                tolerance=1e-9 * float(diagonal.max(initial=0.0)),
                 rng=np.random.default_rng(np.asarray(jax.random.key_data(pivots))),
             )  # fmt: skip
             f = normal(first, (size, R.shape[1])) @ R.T + normal(second, (size, total)) * np.sqrt(left)

@@ -7,6 +7,7 @@ tiles; they are computed on all cores, and only one triangle of a symmetric matr
 Inside the caller's own ``jit``, ``grad`` or ``vmap`` none of this applies: the formula is traced as it is.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -208,7 +209,7 @@ def take(rows: Rows, start: int, stop: int, size: int | None = None) -> Rows:
     return jax.tree.map(part_of, rows)
 
 
-def some(rows: Rows, which: slice | np.ndarray) -> Rows:
+def some(rows: Rows, which: slice | Sequence[int] | np.ndarray) -> Rows:
     """Prepared rows by a slice or indices."""
     return jax.tree.map(lambda leaf: leaf[which], rows)
 

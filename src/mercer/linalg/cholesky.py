@@ -172,17 +172,17 @@ def root(K: np.ndarray, scale: float | None = None) -> np.ndarray:
 
 
 def random_root(
-    rows: Callable, diagonal: np.ndarray, most: int, tolerance: float, rng: np.random.Generator
+    rows: Callable, diagonal: np.ndarray, max_rank: int, tolerance: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """R (s, r) and d (s,) with K ~ R R^T + diag(d), looking at few rows of K: pivots drawn by what is left of the
     diagonal (randomly pivoted Cholesky, in blocks). s r^2 flops, s r of memory.
 
-    ``rows(pivots)`` gives those rows of K. It stops when every d is below ``tolerance``, or r is ``most``.
+    ``rows(pivots)`` gives those rows of K. It stops when every d is below ``tolerance``, or r is ``max_rank``.
     """
     left = diagonal.copy()
     R = np.zeros((len(left), 0))
-    while R.shape[1] < most and left.max(initial=0.0) > tolerance:
-        count = min(BLOCK, most - R.shape[1], int((left > tolerance).sum()))
+    while R.shape[1] < max_rank and left.max(initial=0.0) > tolerance:
+        count = min(BLOCK, max_rank - R.shape[1], int((left > tolerance).sum()))
         weights = np.where(left > tolerance, left, 0.0)
         pivots = rng.choice(len(left), size=count, replace=False, p=weights / weights.sum())
         G = rows(pivots) - R[pivots] @ R.T  # (count, s)

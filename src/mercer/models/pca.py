@@ -162,7 +162,7 @@ class KernelPCA(Transformer):
         kernel, X, n = self.kernel_, self.X_fit_, count_rows(self.X_fit_)
         diagonal = gram.diagonal(kernel, X)
         R, _ = random_root(
-            self._training_rows().some, diagonal, most=min(n, max(PIVOTS, 4 * q)),
+            self._training_rows().some, diagonal, max_rank=min(n, max(PIVOTS, 4 * q)),
             tolerance=1e-12 * float(diagonal.max()), rng=rng,
         )  # fmt: skip
         R -= R.mean(axis=0)
