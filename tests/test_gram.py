@@ -107,7 +107,7 @@ def test_terms_are_not_kept_and_threads_have_their_own():
 def test_the_operator_is_the_matrix(n, kept, monkeypatch):
     if not kept:
         monkeypatch.setattr(gram, "available_memory", lambda: 1 << 20)
-    monkeypatch.setattr(gram, "PIECE", 1)  # 504 rows at a time
+    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)  # 504 rows at a time
     rng = np.random.default_rng(n)
     data, A, kernel = rng.normal(size=(n, 2)), rng.normal(size=(n, 3)), 0.7 * k.RBF(1.3) + k.White(0.4)
     K, operator = kernel(data), gram.Gram(kernel, data)
@@ -119,6 +119,9 @@ def test_the_operator_is_the_matrix(n, kept, monkeypatch):
     np.testing.assert_allclose(operator.some(which), K[which], atol=1e-14)
     np.testing.assert_allclose(operator.diagonal(), np.diag(K), atol=1e-14)
     np.testing.assert_allclose(operator[which].matrix(), K[np.ix_(which, which)], atol=1e-14)
+    np.testing.assert_allclose(operator[which].times(A[which]), K[np.ix_(which, which)] @ A[which], atol=1e-11)
+    np.testing.assert_allclose(operator.of(k.White(0.4)).times(A), 0.4 * A, atol=1e-14)
+    np.testing.assert_allclose(operator.of(k.Linear()).times(A), data @ (data.T @ A), atol=1e-11)
     new = rng.normal(size=(700, 2))
     np.testing.assert_allclose(operator.across(new, A), kernel(new, data) @ A, atol=1e-11)
     blocks = [(part, block.copy()) for part, block in operator.blocks(new)]

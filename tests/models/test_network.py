@@ -291,7 +291,7 @@ def test_predictions_in_pieces(monkeypatch):
     found = RBFNetwork(centers=X[:6], kernel=KERNEL).fit(X, Y)
     many = rng.normal(size=(1200, 2))
     whole = found.predict(many)
-    monkeypatch.setattr(gram, "PIECE", 1)
+    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)
     np.testing.assert_allclose(found.predict(many), whole, atol=1e-12)
 
 

@@ -88,7 +88,7 @@ def test_iterative_is_dense_for_many_rows(stored, monkeypatch):
     dense = KernelPCA(7, k.Matern(1.0), "dense").fit(many)
     if not stored:
         monkeypatch.setattr("mercer.gram.available_memory", lambda: 1 << 20)
-    monkeypatch.setattr(mc.gram, "PIECE", 8 * 504 * 1300)
+    monkeypatch.setattr(mc.gram, "MAX_BLOCK_BYTES", 8 * 504 * 1300)
     found = KernelPCA(7, k.Matern(1.0)).fit(many)
     assert found.solver_ == "iterative"
     assert found.numerics_["residual"] < 1e-10
