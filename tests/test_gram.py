@@ -119,6 +119,9 @@ def test_the_operator_is_the_matrix(n, kept, monkeypatch):
     np.testing.assert_allclose(operator.some(which), K[which], atol=1e-14)
     np.testing.assert_allclose(operator.diagonal(), np.diag(K), atol=1e-14)
     np.testing.assert_allclose(operator[which].matrix(), K[np.ix_(which, which)], atol=1e-14)
+    np.testing.assert_allclose(operator[which].times(A[which]), K[np.ix_(which, which)] @ A[which], atol=1e-11)
+    np.testing.assert_allclose(operator.of(k.White(0.4)).times(A), 0.4 * A, atol=1e-14)
+    np.testing.assert_allclose(operator.of(k.Linear()).times(A), data @ (data.T @ A), atol=1e-11)
     new = rng.normal(size=(700, 2))
     np.testing.assert_allclose(operator.across(new, A), kernel(new, data) @ A, atol=1e-11)
     blocks = [(part, block.copy()) for part, block in operator.blocks(new)]

@@ -48,9 +48,7 @@ def kept(owner: object, kernel: Kernel, X: Inputs) -> "Gram":
 
 def keep(owner: object, kernel: Kernel, X: Inputs, prepared: "Gram") -> None:
     """Let `kept` find an operator made before: X is a copy of its rows, and ``kernel`` has the same structure."""
-    own = copy.copy(prepared)
-    own.kernel, own.X = kernel, X
-    _KEPT[owner] = (own,)
+    _KEPT[owner] = (prepared.changed(kernel=kernel, X=X, _constants={}, _whole=None),)
 
 
 def raw(X: "Inputs | Gram") -> Inputs:
@@ -116,11 +114,18 @@ class Gram(evaluate.Prepared):
         return (self.n,)
 
     def __getitem__(self, which: slice | np.ndarray) -> "Gram":
-        part = copy.copy(self)
-        part.X, part.rows = take_rows(self.X, which), evaluate.some(self.rows, which)
-        part.index, part.n = self.index[which], len(self.index[which])
-        part._whole, part._constants = (self, np.arange(self.n)[which]), {}
-        return part
+        index = self.index[which]
+        return self.changed(
+            X=take_rows(self.X, which), rows=evaluate.some(self.rows, which), index=index, n=len(index),
+            _whole=(self, np.arange(self.n)[which]), _constants={},
+        )  # fmt: skip
+
+    def changed(self, **attributes: Any) -> "Gram":
+        """A copy with other attributes, without the strips that this one keeps."""
+        new = copy.copy(self)
+        new.__dict__.pop("_kept_strips", None)
+        new.__dict__.update(attributes)
+        return new
 
     def of(self, kernel: Kernel) -> "Gram":
         """Operator of this kernel on the same rows, which are not prepared again if it differs in parameter values
@@ -130,11 +135,8 @@ class Gram(evaluate.Prepared):
             return self
         for part, rows in zip(self.kernel.parts, self.rows, strict=True) if isinstance(self.kernel, Sum) else ():
             if wanted == jax.tree.structure(bare(part)):
-                term = copy.copy(self)
-                term.kernel, term.rows = part, rows
-                if self._whole is not None:
-                    term._whole = self._whole[0].of(part), self._whole[1]
-                return term
+                whole = None if self._whole is None else (self._whole[0].of(part), self._whole[1])
+                return self.changed(kernel=part, rows=rows, _whole=whole)
         return Gram(kernel, self.X)
 
     @property

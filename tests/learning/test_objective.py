@@ -32,7 +32,7 @@ class Bowl:
 class Smallest(Objective):
     """Only what has no default."""
 
-    n = 2000
+    n, size = 2000, 2
     centre = np.array([1.0, -2.0])
 
     def names(self):

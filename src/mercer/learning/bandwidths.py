@@ -69,6 +69,10 @@ class RegressionWidths(WidthObjective):
         """Number of widths in the target that are learned."""
         return self.t.shape[1] if self.learns_width else 0
 
+    @property
+    def size(self) -> int:
+        return self.layout.size + self.widths
+
     def names(self) -> list[str]:
         return [*free_names(self.kernel), *(f"target_width[{i}]" for i in range(self.widths))]
 
@@ -173,8 +177,12 @@ class DensityWidths(WidthObjective):
     def n(self) -> int:
         return len(self.X)
 
+    @property
+    def size(self) -> int:
+        return self.X.shape[1]
+
     def names(self) -> list[str]:
-        return [f"width[{i}]" for i in range(self.X.shape[1])]
+        return [f"width[{i}]" for i in range(self.size)]
 
     def criterion(self, rows: np.ndarray | None = None) -> DensityLikelihood:
         here = slice(None) if rows is None else rows

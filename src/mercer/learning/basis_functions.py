@@ -73,6 +73,10 @@ class BasisObjective(Objective):
     def n(self) -> int:
         return len(self.T)
 
+    @property
+    def size(self) -> int:
+        return self.layout.size + 1
+
     def names(self) -> list[str]:
         return [*free_names(self.kernel), "alpha"]
 

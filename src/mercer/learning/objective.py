@@ -80,9 +80,9 @@ class Objective(abc.ABC):
         """Number of rows."""
 
     @property
+    @abc.abstractmethod
     def size(self) -> int:
         """Number of parameters."""
-        return len(self.names())
 
     @abc.abstractmethod
     def names(self) -> list[str]:

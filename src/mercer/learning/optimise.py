@@ -36,8 +36,8 @@ SCREENED_CLIMBS, MANY_SCREENED_CLIMBS = 3, 5  # climbs continued after screening
 MAX_CHEAP_ROWS, MAX_CHEAP_PARAMETERS = 200, 4  # up to which they cost little
 CONTINUED_OPTIMA = 2  # of a subset, climbed on more rows
 RESTART_DEVIATION = 1.5  # of logarithms, around the best start
-MIN_GAIN_ON_SUBSET, MIN_GAIN_AT_LAST, MIN_GAIN_AT_ONCE = 2e-2, 1e-3, 1e-4  # nats a climb may leave: on few rows, on
-# all rows after fewer, on all rows from the beginning
+# Nats that a climb may leave: on a subset of the rows, on all rows after a subset, on all rows from the beginning.
+MIN_GAIN_ON_SUBSET, MIN_GAIN_AT_LAST, MIN_GAIN_AT_ONCE = 2e-2, 1e-3, 1e-4
 COARSE_GAIN = 0.05  # nats that the climbs behind the best one may leave
 CLOSE_NATS = 0.2  # a coarse climb that ended this close to the best may lead above it
 MAX_LAG_NATS = 4.0  # optima of a subset further behind the best are dropped
@@ -51,7 +51,8 @@ MAX_DEPTH_RATIO = 4.0  # of the fall a quadratic predicts to the true one: beyon
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How to search. ``n_restarts`` climbs start at random places; ``max_iterations`` limits each climb."""
+    """Settings of a search: optimiser, number of climbs from random places, iterations of each climb at most, and
+    whether to show a progress line."""
 
     method: str = "lbfgs"
     n_restarts: int = 0

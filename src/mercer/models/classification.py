@@ -151,7 +151,7 @@ class GaussianProcessClassifier(Classifier):
         if self.learning in ("mle", "map") and objective.size:
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
             default, use_priors, seed = self.kernel is None, self.learning == "map", seed_of(self.random_state)
-            given = inference, self.learning, seed, self.optimizer, self.n_restarts
+            given = inference, self.solver_, self.learning, seed, self.optimizer, self.n_restarts
             journal = resumed(self.checkpoint, {"data": (X, codes), "kernel": (default, kernels), "settings": given})
             learner = LabelLearner(
                 inference, settings, seed, default_kernel=default, use_priors=use_priors, journal=journal
