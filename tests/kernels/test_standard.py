@@ -11,7 +11,7 @@ from mercer.core.coordinates import from_free, to_free
 from mercer.core.parameters import evolve
 from mercer.gram import Triangle, triangle
 from mercer.kernels import standard as module
-from mercer.kernels.standard import STRIP, StandardTriangle
+from mercer.kernels.standard import STRIP_ROWS, StandardTriangle
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
 
 
@@ -29,7 +29,9 @@ def rows(n: int, d: int, seed: int):
 
 
 @pytest.mark.parametrize("nu", SMOOTHNESSES)
-@pytest.mark.parametrize(("n", "d", "one"), [(7, 1, False), (9, 2, True), (STRIP, 3, False), (2 * STRIP + 5, 8, False)])
+@pytest.mark.parametrize(
+    ("n", "d", "one"), [(7, 1, False), (9, 2, True), (STRIP_ROWS, 3, False), (2 * STRIP_ROWS + 5, 8, False)]
+)
 def test_the_matrix_is_that_of_the_kernel(n, d, one, nu):
     kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
     out = np.full((n, n), np.nan)
@@ -40,7 +42,7 @@ def test_the_matrix_is_that_of_the_kernel(n, d, one, nu):
 
 
 @pytest.mark.parametrize("nu", SMOOTHNESSES)
-@pytest.mark.parametrize(("n", "d", "one"), [(9, 2, True), (STRIP + 30, 4, False)])
+@pytest.mark.parametrize(("n", "d", "one"), [(9, 2, True), (STRIP_ROWS + 30, 4, False)])
 def test_the_contraction_is_that_of_the_compiled_program_and_a_finite_difference(n, d, one, nu):
     kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
     rng = np.random.default_rng(5)
@@ -74,7 +76,7 @@ def test_without_a_linear_term():
 @pytest.mark.parametrize("nu", SMOOTHNESSES)
 @pytest.mark.parametrize("keeps", [True, False])
 def test_many_rows_on_all_cores_and_few_on_one_give_the_same(monkeypatch, nu, keeps):
-    n, d = 3 * STRIP + 7, 5
+    n, d = 3 * STRIP_ROWS + 7, 5
     kernel, X = standard(d, nu, seed=1), rows(n, d, seed=2)
     rng = np.random.default_rng(5)
     a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel))
@@ -107,7 +109,7 @@ FORMS = [
 
 @pytest.mark.parametrize("kernel", FORMS, ids=repr)
 def test_kernels_of_this_form_have_the_matrix_and_the_derivatives_of_the_compiled_program(kernel):
-    n = STRIP + 9
+    n = STRIP_ROWS + 9
     X, rng = rows(n, 3, seed=1), np.random.default_rng(2)
     a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel)) + 0.2
     found = []

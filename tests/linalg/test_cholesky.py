@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mercer as mc
-from mercer.linalg.cholesky import LARGEST_JITTER, attempt, factor, jitters, root
+from mercer.linalg.cholesky import MAX_JITTER, attempt, factor, jitters, root
 
 rng = np.random.default_rng(0)
 
@@ -120,7 +120,7 @@ def test_one_ladder_of_jitter():
     steps = list(jitters(1000))
     assert steps[0] == pytest.approx(1000 * np.finfo(float).eps)
     assert np.diff(np.log10(steps))[:-1] == pytest.approx(2.0)
-    assert steps[-1] == LARGEST_JITTER
+    assert steps[-1] == MAX_JITTER
     assert list(jitters(5, first=1e-10, step=10.0, last=1e-8)) == pytest.approx([1e-10, 1e-9, 1e-8])
     assert attempt(np.asfortranarray(np.diag([1.0, -1.0]))) is None
     assert attempt(np.asfortranarray([[np.nan]])) is None

@@ -87,7 +87,7 @@ def test_an_unknown_mean_is_integrated_out():
         np.testing.assert_allclose(more.predict(Z), kernel_all.predict(Z), atol=1e-9)
 
 
-def test_samples_of_an_unknown_mean_have_its_doubt():
+def test_samples_of_an_unknown_mean_have_its_uncertainty():
     found = model(1.3 * k.RBF(LENGTHS), (X[:8], y[:8]), noise=0.1, learning=None)
     mean, cov = found.predict(Z, return_cov=True, include_noise=False)
     draws = found.sample_y(Z, 4000, include_noise=False)

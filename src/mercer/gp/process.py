@@ -126,8 +126,8 @@ class GP:
         mean, variance = self._mean_with_constant(Z), gram.diagonal(self.kernel, Z)
         if self.observed is not None:
             H = self.prior_mean.columns(Z)
-            for part, V, doubt in self._whitened_pieces(self.kernel, self.observed, Z, H, mean):
-                variance[part] += np.einsum("ij,ij->j", doubt, doubt) - np.einsum("ij,ij->j", V, V)
+            for part, V, S in self._whitened_pieces(self.kernel, self.observed, Z, H, mean):
+                variance[part] += np.einsum("ij,ij->j", S, S) - np.einsum("ij,ij->j", V, V)
             np.maximum(variance, 0.0, out=variance)  # rounding, relative to the prior variance
         return mean, variance
 
@@ -157,12 +157,12 @@ class GP:
         self, kernel: Kernel, observed: Observed, Z: Inputs, H: np.ndarray, mean: np.ndarray
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Yield, for each block of rows of Z, L^-1 k(X, Z) and the contribution of the uncertain constant
-        (`Trend.doubt`), and add k(Z, X) a to ``mean``. The blocks share memory. ``H``: design matrix at Z."""
+        (`Trend.uncertainty_root`), and add k(Z, X) a to ``mean``. Blocks share memory. ``H``: design matrix at Z."""
         many = len(mean) > len(observed.y)
         for part, K in (self._prepared() if kernel is self.kernel else gram.Gram(kernel, observed.X)).blocks(Z):
             mean[part] += K @ observed.a
-            doubt = np.zeros((0, len(K))) if observed.trend is None else observed.trend.doubt(H[part], K)
-            yield part, observed.factor.half_solve_in_place(K.T, many), doubt
+            S = np.zeros((0, len(K))) if observed.trend is None else observed.trend.uncertainty_root(H[part], K)
+            yield part, observed.factor.half_solve_in_place(K.T, many), S
 
     def _prepared(self) -> gram.Gram:
         """Operator of the kernel on the observed inputs, prepared once."""
@@ -178,8 +178,8 @@ class GP:
         if self.observed is not None:
             cross = gram.between(self.kernel, Z, self._prepared()).T
             if self.observed.trend is not None:
-                doubt = self.observed.trend.doubt(self.prior_mean.columns(Z), cross.T)
-                K += doubt.T @ doubt
+                S = self.observed.trend.uncertainty_root(self.prior_mean.columns(Z), cross.T)
+                K += S.T @ S
             V = self.observed.factor.half_solve(cross)
             K -= V.T @ V
         return K
@@ -383,8 +383,8 @@ class GP:
                 dmean[part] = gram.slope(kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
                 weights = self.observed.factor.solve(K.T).T
                 if self.observed.trend is not None:
-                    doubt = self.observed.trend.doubt(self.prior_mean.columns(Z[part]), K)
-                    weights += (self.observed.trend.half @ doubt).T
+                    S = self.observed.trend.uncertainty_root(self.prior_mean.columns(Z[part]), K)
+                    weights += (self.observed.trend.half @ S).T
                 dvariance[part] -= 2 * gram.slope(kernel, Z[part], X, weights)
         return dmean, dvariance
 
@@ -398,8 +398,8 @@ class GP:
         Z = self._aligned(Z)
         mean, variance = np.zeros(count_rows(Z)), gram.diagonal(part, Z)
         none = np.zeros_like(self.prior_mean.columns(Z))  # the unknown constant belongs to no term
-        for piece, V, doubt in self._whitened_pieces(part, observed, Z, none, mean):
-            variance[piece] += np.einsum("ij,ij->j", doubt, doubt) - np.einsum("ij,ij->j", V, V)
+        for piece, V, S in self._whitened_pieces(part, observed, Z, none, mean):
+            variance[piece] += np.einsum("ij,ij->j", S, S) - np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
 
     def rescaled(self, kernel: Kernel, factor: float) -> "GP":

@@ -1,7 +1,7 @@
-"""The standard kernel, and others of its form, on one set of rows, in NumPy: what fits evaluate hundreds of times.
+"""The standard kernel, and others of its form, on one set of rows, in NumPy, for the hundreds of evaluations of a fit.
 
-The same numbers as the compiled program, without one: nothing to compile for a new width of the inputs, and derivatives
-by matrix products, several times faster. Only the upper triangle is computed, in strips of rows that stay in the cache.
+Compared with the compiled program of `gram.Triangle`, nothing is compiled for a new number of columns, and derivatives
+by matrix products are several times faster. Only the upper triangle is computed, in strips of rows that stay in the cache.
 """
 
 import math
@@ -20,13 +20,13 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.dot import Linear
 from mercer.kernels.stationary import RBF, Constant, Exponential, Matern, Standard, White
 
-MAX_SERIAL_ROWS = 600  # beyond it, strips run on all cores
-MAX_KEPT_ROWS = 4000  # up to which the radial function and its derivative are kept: one more matrix
-MAX_DIFFERENCES = 2  # columns up to which distances are sums of squared differences
-NEAR = 1e-3  # share of squared norms: smaller squared distances lose digits in the matrix product
-STRIP = 128  # rows
+MAX_SERIAL_ROWS = 600  # beyond it, strips are computed on all cores
+MAX_KEPT_ROWS = 4000  # up to it, the radial function and its derivative are kept: one more matrix
+MAX_DIFFERENCE_COLUMNS = 2  # up to it, distances are sums of squared differences
+MIN_RELATIVE_DISTANCE = 1e-3  # to the sum of squared norms: smaller squared distances lose digits in the matrix product
+STRIP_ROWS = 128
 FIELDS = ("theta0", "theta1", "theta2", "theta3", "theta4")
-# Constant factor of the radial function's derivative in r2, by smoothness; what it multiplies is computed beside it.
+# Constant factor of the radial function's derivative in r2, by smoothness; `_of_squared_distance` computes the rest.
 SLOPES = {0.5: -0.5, 1.5: -1.5, 2.5: -5 / 6, math.inf: -0.5}
 
 
@@ -46,8 +46,9 @@ class StandardForm(NamedTuple):
 
 
 def standard_form(kernel: Kernel) -> StandardForm | None:
-    """The standard kernel itself, or a multiple of a Gaussian or Matern kernel (of order 1/2, 3/2 or 5/2), plus at most
-    one each of a constant, a linear kernel and white noise; None for any other kernel. Parameters may be fixed.
+    """Standard form of a kernel: of the standard kernel itself, or of a multiple of a Gaussian or Matern kernel (of
+    order 1/2, 3/2 or 5/2) plus at most one each of a constant, a linear kernel and white noise. None for any other
+    kernel. Parameters may be fixed.
 
     >>> from mercer.kernels import RBF, White
     >>> form = standard_form(2.0 * RBF(0.5) + White(0.1))
@@ -91,7 +92,7 @@ def _form(
     kernel: Kernel, thetas: dict[str, Any], places: dict[tuple[Path, str], tuple[str, float]], nu: float,
     shift: Any = None, scale: Any = None,
 ) -> StandardForm:  # fmt: skip
-    """``places``: of every parameter of the kernel, which theta it enters, and the power to which it does."""
+    """``places``: for every parameter of the kernel, the theta that it enters, and its exponent there."""
     values = [np.atleast_1d(np.asarray(thetas.get(field, 0.0), dtype=float)) for field in FIELDS]
     values = [value[value != 0] for value in values]
     edges = dict(zip(FIELDS, np.cumsum([0, *map(len, values[:-1])]), strict=True))
@@ -124,8 +125,10 @@ class StandardTriangle:
         self._where = [slice(*edges[i : i + 2]) for i in range(len(FIELDS))]
         n = len(self.X)
         # Strips of the upper triangle: some rows, and the columns from their first on.
-        self._strips = [(slice(i, min(i + STRIP, n)), slice(i, n)) for i in range(0, n, STRIP)]
-        self._half = np.triu(np.ones((STRIP, STRIP))) - 0.5 * np.eye(STRIP)  # a half of a square on the diagonal
+        self._strips = [(slice(i, min(i + STRIP_ROWS, n)), slice(i, n)) for i in range(0, n, STRIP_ROWS)]
+        self._half = np.triu(np.ones((STRIP_ROWS, STRIP_ROWS))) - 0.5 * np.eye(
+            STRIP_ROWS
+        )  # weights of one triangle of a square on the diagonal
         self._ones = np.ones(n)
         self._parallel, self._keeps = n > MAX_SERIAL_ROWS and cores() > 1, n <= MAX_KEPT_ROWS
         self._pool: ThreadPoolExecutor | None = None
@@ -136,7 +139,7 @@ class StandardTriangle:
         self._kept_at: bytes | None = None  # the theta that they belong to
 
     def _memory(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Two matrices of the shape of strip ``i``: fresh memory has to be paged in, so those kept are used again."""
+        """Two matrices of the shape of strip ``i``: new memory has to be paged in, so kept ones are reused."""
         if self._kept[i] is not None:
             return self._kept[i]
         rows, columns = self._strips[i]
@@ -159,20 +162,20 @@ class StandardTriangle:
         self._forget()
 
     def _each(self, work: Callable[[int], Any]) -> list[Any]:
-        """``work`` of every strip, in their order."""
+        """Results of ``work`` for every strip, in order."""
         if self._pool is None:
             return [work(i) for i in range(len(self._strips))]
         with one_thread():
             return list(self._pool.map(work, range(len(self._strips))))
 
     def _values(self, theta: np.ndarray) -> list[np.ndarray]:
-        """The thetas of the standard form, empty where switched off."""
+        """The thetas of the standard form; empty if switched off."""
         with np.errstate(all="ignore"):
             values = np.exp(self.form.offset + self.form.matrix @ theta)
         return [values[where] for where in self._where]
 
     def _radial(self, theta: np.ndarray, precision: np.ndarray) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-        """Of strip i, the radial function and its derivative in r2 but for the factor in `SLOPES`."""
+        """Function of i: the radial function on strip i, and its derivative in r2 without the factor in `SLOPES`."""
         if theta.tobytes() == self._kept_at:
             return self._kept.__getitem__
         A = self._centred * np.sqrt(precision)  # rows whose Euclidean distances are the kernel's
@@ -190,7 +193,7 @@ class StandardTriangle:
         return radial
 
     def _of_squared_distance(self, r2: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """In the memory of r2 and another matrix of its shape."""
+        """Radial function and derivative, overwriting r2 and another matrix of its shape."""
         if math.isinf(self.nu):
             np.multiply(r2, -0.5, out=r2)
             return np.exp(r2, out=r2), other
@@ -213,9 +216,9 @@ class StandardTriangle:
     def _squared_distances(
         self, strip: tuple[slice, slice], A: np.ndarray, norms: np.ndarray, out: np.ndarray, work: np.ndarray
     ) -> None:
-        """sum_j theta1_j (x_j - x'_j)^2 of a strip, with the digits of near rows."""
+        """sum_j theta1_j (x_j - x'_j)^2 of a strip, accurate for close rows."""
         rows, columns = strip
-        if A.shape[1] <= MAX_DIFFERENCES:
+        if A.shape[1] <= MAX_DIFFERENCE_COLUMNS:
             out[:] = 0.0
             for a in A.T:
                 np.subtract.outer(a[rows], a[columns], out=work)
@@ -226,12 +229,12 @@ class StandardTriangle:
         out *= -2
         np.add.outer(norms[rows], norms[columns], out=work)
         out += work
-        work *= NEAR
-        near = np.flatnonzero(out < work)  # the diagonal, and what lies below it, too
-        if len(near):
-            i, j = np.divmod(near, out.shape[1])
-            away = A[rows][i] - A[columns][j]
-            out.ravel()[near] = np.einsum("ij,ij->i", away, away)
+        work *= MIN_RELATIVE_DISTANCE
+        close = np.flatnonzero(out < work)  # the diagonal too, and entries below it
+        if len(close):
+            i, j = np.divmod(close, out.shape[1])
+            difference = A[rows][i] - A[columns][j]
+            out.ravel()[close] = np.einsum("ij,ij->i", difference, difference)
         out.ravel()[:: out.shape[1] + 1] = 0.0
 
     def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False) -> None:
@@ -255,13 +258,13 @@ class StandardTriangle:
         self._kept_at = theta.tobytes() if self._keeps else None
 
     def contract(self, theta: np.ndarray, inverse: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). Of ``inverse`` the upper triangle
-        counts."""
+        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). Reads the upper triangle of
+        ``inverse``."""
         theta0, theta1, theta2, theta3, theta4 = self._values(theta)
         radial = self._radial(theta, theta1)
 
         def work(i: int) -> tuple[float, np.ndarray, float, float]:
-            """Derivatives in theta0, in theta1 but for the factors theta0 and that in `SLOPES`, in theta2, theta3."""
+            """Derivatives in theta0, theta1 (without the factors theta0 and that in `SLOPES`), theta2 and theta3."""
             rows, columns = self._strips[i]
             with np.errstate(all="ignore"):
                 k, in_r2 = radial(i)

@@ -1,17 +1,16 @@
-"""Dense CPU linear algebra, in place, through SciPy's BLAS and LAPACK. Code outside `mercer.linalg` goes through these
-functions for large matrices.
+"""Dense CPU linear algebra, in place, by SciPy's BLAS and LAPACK. Code outside `mercer.linalg` uses these functions for
+large matrices.
 
-A symmetric matrix is the lower triangle of a Fortran-ordered array; what is above the diagonal is not read. That is the
-upper triangle of the transpose, in C's order, as kernels write it. A twin of this file for another device would keep
-its arrays there.
+A symmetric matrix is the lower triangle of a Fortran-ordered array; its upper triangle is not read. In C order that is
+the upper triangle, which kernels write.
 
-OpenBLAS lets its threads spin for tens of milliseconds after every call, in case another follows. Between two
-factorisations kernels are computed on the same cores, and the spinning makes them take 1.5 times as long. OpenBLAS
-reads how long to spin when it is loaded: if SciPy is not loaded yet, we ask for half a millisecond (2^20 cycles), which
-costs the factorisations nothing. A user's setting is kept.
+OpenBLAS threads spin for tens of milliseconds after every call. Kernels are computed on the same cores between two
+factorisations, and take 1.5 times as long because of it. OpenBLAS reads the timeout when it is loaded: if SciPy is not
+loaded yet, we set it to half a millisecond (2^20 cycles), which does not slow down the factorisations. A user's setting
+is kept.
 
-The cubic verbs call LAPACK by its address. SciPy's wrappers admit one thread at a time; called directly, two threads
-that factorise a matrix each take half the time.
+Factorisations and inversions call LAPACK by its address. SciPy's wrappers admit one thread at a time; called directly,
+two threads that factorise a matrix each take half the time.
 """
 
 import ctypes
@@ -20,21 +19,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-_SPIN = "OPENBLAS_THREAD_TIMEOUT"
-_ours = _SPIN not in os.environ
-if _ours:
-    os.environ[_SPIN] = "20"
+_TIMEOUT = "OPENBLAS_THREAD_TIMEOUT"
+_sets_timeout = _TIMEOUT not in os.environ
+if _sets_timeout:
+    os.environ[_TIMEOUT] = "20"
 try:
     from scipy import linalg
     from scipy.linalg import blas, cython_lapack, lapack
 finally:
-    if _ours:
-        del os.environ[_SPIN]
+    if _sets_timeout:
+        del os.environ[_TIMEOUT]
 
 
 def _lower(name: str, options: int) -> Callable[[np.ndarray], int]:
-    """LAPACK's subroutine for the lower triangle of one square matrix, in place; it returns LAPACK's ``info``.
-    ``options``: letters it takes before the order of the matrix."""
+    """LAPACK subroutine on the lower triangle of a square matrix, in place, which returns LAPACK's ``info``.
+    ``options``: number of its character arguments."""
     capsule, api = cython_lapack.__pyx_capi__[name], ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
@@ -45,9 +44,9 @@ def _lower(name: str, options: int) -> Callable[[np.ndarray], int]:
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * options, integer, ctypes.c_void_p, integer, integer)(address)
 
     def run(A: np.ndarray) -> int:
-        assert A.dtype == float, "or LAPACK would read other numbers"
-        assert A.flags.f_contiguous, "or LAPACK would read another matrix"
-        assert A.flags.writeable, "or LAPACK would overwrite what must stay"
+        assert A.dtype == float, "LAPACK reads doubles"
+        assert A.flags.f_contiguous, "LAPACK reads columns"
+        assert A.flags.writeable, "LAPACK overwrites the matrix"
         order, info = ctypes.c_int(len(A)), ctypes.c_int(0)
         if len(A):
             call(*letters, order, A.ctypes.data, order, info)
@@ -87,17 +86,17 @@ def half_solve(L: np.ndarray, b: np.ndarray, transposed: bool = False, in_place:
 
 
 def invert(L: np.ndarray) -> None:
-    """(L L^T)^-1 in the place of L. 2/3 n^3 flops."""
+    """Overwrite L with (L L^T)^-1. 2/3 n^3 flops."""
     _potri(L)
 
 
 def half_invert(L: np.ndarray) -> None:
-    """L^-1 in the place of L. n^3/3 flops."""
+    """Overwrite L with L^-1. n^3/3 flops."""
     _trtri(L)
 
 
 def half_square(R: np.ndarray) -> None:
-    """R^T R in the place of a lower triangular R. n^3/3 flops."""
+    """Overwrite a lower triangular R with R^T R. n^3/3 flops."""
     _lauum(R)
 
 
@@ -124,12 +123,12 @@ def gram(X: np.ndarray) -> np.ndarray:
 
 
 def subtract_gram(A: np.ndarray, X: np.ndarray) -> None:
-    """A - X^T X in the place of A."""
+    """Subtract X^T X from A, in place."""
     blas.dsyrk(-1.0, X, trans=1, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
 def subtract_products(A: np.ndarray, U: np.ndarray, V: np.ndarray) -> None:
-    """A - U V^T - V U^T in the place of A, for vectors or columns."""
+    """Subtract U V^T + V U^T from A, in place, for vectors or columns."""
     if np.ndim(U) == 1:
         blas.dsyr2(-1.0, U, V, a=A, lower=1, overwrite_a=1)
     else:
@@ -137,7 +136,7 @@ def subtract_products(A: np.ndarray, U: np.ndarray, V: np.ndarray) -> None:
 
 
 def subtract_squares(A: np.ndarray, U: np.ndarray) -> None:
-    """A - U U^T in the place of A, for a few columns."""
+    """Subtract U U^T from A, in place, for a few columns."""
     for column in U.T:
         blas.dsyr(-1.0, column, a=A, lower=1, overwrite_a=1)
 

@@ -1,4 +1,4 @@
-"""The Cholesky factor of a dense covariance matrix, and the jitter policy. Knows nothing of kernels."""
+"""Cholesky factor of a dense covariance matrix, and the jitter policy."""
 
 import dataclasses
 import functools
@@ -10,8 +10,8 @@ from mercer.core.errors import NotPositiveDefiniteError
 from mercer.linalg import backend
 from mercer.linalg.backend import lapack
 
-BLOCK = 128  # pivots drawn at a time
-LARGEST_JITTER = 1e-5  # relative to the mean of the diagonal; beyond it the matrix is called indefinite
+PIVOT_BLOCK = 128  # pivots drawn at a time
+MAX_JITTER = 1e-5  # relative to the mean of the diagonal; a matrix that needs more is indefinite
 
 
 @dataclasses.dataclass(eq=False)
@@ -24,7 +24,7 @@ class Cholesky:
 
     lower: np.ndarray
     jitter: float = 0.0
-    form: str = "factor"  # or "half inverse", "inverse": what is in ``lower``
+    form: str = "factor"  # or "half inverse", "inverse": content of ``lower``
 
     def half_solve(self, b: np.ndarray, transposed: bool = False) -> np.ndarray:
         """L^-1 b, or L^-T b. n^2 flops a column."""
@@ -33,15 +33,15 @@ class Cholesky:
 
     @functools.cached_property
     def lower_inverse(self) -> np.ndarray:
-        """L^-1, made when first wanted. n^3/3 flops and a second matrix."""
+        """L^-1, computed at first use. n^3/3 flops and a second matrix."""
         assert self.form == "factor"
         inverse = self.lower.copy(order="F")
         backend.half_invert(inverse)
         return inverse
 
     def half_solve_in_place(self, b: np.ndarray, many: bool = False) -> np.ndarray:
-        """L^-1 b over b itself, a Fortran-ordered matrix (n, s). For ``many`` columns in all, multiplying by L^-1 is
-        faster than triangular solves, which parallelise poorly."""
+        """Overwrite b, a Fortran-ordered matrix (n, s), with L^-1 b. For ``many`` columns in all, products with L^-1
+        are faster than triangular solves, which parallelise poorly."""
         assert self.form == "factor"
         if many:
             return backend.half_product(self.lower_inverse, b, in_place=True)
@@ -56,15 +56,15 @@ class Cholesky:
         return backend.solve(self.lower, b)
 
     def halve(self) -> None:
-        """L^-1 in the place of L. n^3/3 flops."""
+        """Overwrite L with L^-1. n^3/3 flops."""
         if self.form == "factor":
-            self.log_det()  # kept, while L is there
+            self.log_det()  # cached while L exists
             backend.half_invert(self.lower)
             self.form = "half inverse"
 
     def invert(self) -> None:
-        """(C + jitter I)^-1 in the place of L, lower triangle only. 2/3 n^3 flops, less what `halve` has done."""
-        self.log_det()  # kept, while L is there
+        """Overwrite L with the lower triangle of (C + jitter I)^-1. 2/3 n^3 flops, half of them after `halve`."""
+        self.log_det()  # cached while L exists
         if self.form == "factor":
             backend.invert(self.lower)
         elif self.form == "half inverse":
@@ -72,7 +72,7 @@ class Cholesky:
         self.form = "inverse"
 
     def inverse_diagonal(self) -> np.ndarray:
-        """The diagonal of (C + jitter I)^-1, from L^-1. n^3/3 flops and, unless halved, a second matrix."""
+        """Diagonal of (C + jitter I)^-1, from L^-1. n^3/3 flops and, unless halved, a second matrix."""
         if self.form == "inverse":
             return np.diag(self.lower).copy()
         half = self.lower if self.form == "half inverse" else self.lower_inverse
@@ -84,7 +84,7 @@ class Cholesky:
         assert self.form == "factor"
         if n == 0:
             return 1.0
-        v = np.ones(n) + 0.5 * np.cos(np.arange(n))  # a start that is unlikely to be orthogonal to an eigenvector
+        v = np.ones(n) + 0.5 * np.cos(np.arange(n))  # unlikely to be orthogonal to an eigenvector
         u, largest, smallest = v.copy(), 1.0, 1.0
         for _ in range(steps):
             v = self.lower @ (self.lower.T @ (v / np.linalg.norm(v)))
@@ -108,7 +108,7 @@ class Cholesky:
         return 2.0 * float(np.log(np.diag(self.lower)).sum())
 
     def extended(self, B: np.ndarray, D: np.ndarray) -> "Cholesky":
-        """The factor of [[C, B], [B^T, D]], at n^2 flops a new column instead of starting again."""
+        """Factor of [[C, B], [B^T, D]], from this one. n^2 flops for each new column."""
         n, m = B.shape
         V = self.half_solve(B)
         corner = factor(D - V.T @ V, scale=float(np.mean(np.diag(D))))
@@ -120,8 +120,8 @@ class Cholesky:
 
 
 def attempt(C: np.ndarray, clean: bool = False) -> Cholesky | None:
-    """Cholesky factor of the lower triangle of a Fortran-ordered C, overwriting it; None where C is not positive
-    definite. No jitter. What is above the diagonal stays as it is, unless ``clean``."""
+    """Cholesky factor of the lower triangle of a Fortran-ordered C, overwriting it; None if C is not positive definite.
+    No jitter. The upper triangle stays as it is, unless ``clean``."""
     return Cholesky(C) if backend.factor(C, clean) else None
 
 
@@ -129,8 +129,8 @@ def factor(C: np.ndarray, scale: float | None = None, clear: bool = True) -> Cho
     """Cholesky factor of a symmetric matrix, overwriting it. n^3/3 flops and no second matrix. Without ``clear``, C
     stays above the diagonal, for `Cholesky.residual`.
 
-    Tried first without jitter; on failure jitter starts at n eps and grows a hundredfold per attempt, up to
-    LARGEST_JITTER, relative to ``scale`` (default: the mean of the diagonal). The jitter used is stored in the result.
+    The first attempt is without jitter; then it starts at n eps and grows a hundredfold per attempt, up to
+    MAX_JITTER, relative to ``scale`` (default: the mean of the diagonal). The jitter used is stored in the result.
     """
     work, diagonal = _checked(C)
     n = len(diagonal)
@@ -147,7 +147,7 @@ def root(K: np.ndarray, scale: float | None = None) -> np.ndarray:
     """R (n, r) with R R^T = K for a positive semidefinite K, singular or not, overwriting K. No jitter.
 
     A singular matrix is factorised with pivoting (LAPACK pstrf) up to its numerical rank r, so a smooth field on many
-    points, whose rank is small, costs n r^2.
+    points, which has a small rank, costs n r^2.
     """
     work, diagonal = _checked(K)
     n = len(diagonal)
@@ -160,13 +160,13 @@ def root(K: np.ndarray, scale: float | None = None) -> np.ndarray:
     factored, pivots, rank, _ = lapack.dpstrf(work, tol=tolerance, lower=1, overwrite_a=1)
     R = np.empty((n, rank))
     R[pivots - 1] = np.tril(factored)[:, :rank]
-    # pstrf stops where the diagonal of the remainder is rounding. So is the rest of it, if K is semidefinite.
+    # pstrf stops where the diagonal of the remainder is rounding; if K is semidefinite, so is all of the remainder.
     remainder = np.triu(work, 1) - np.triu(R @ R.T, 1)
     np.fill_diagonal(remainder, diagonal - np.einsum("ij,ij->i", R, R))
     if np.abs(remainder).max() > 100 * tolerance:
         raise NotPositiveDefiniteError(
-            f"a covariance matrix of {n} points has negative eigenvalues beyond what rounding explains, so nothing can "
-            "be drawn from it. Look at the kernel with mercer.check_kernel(kernel, X)."
+            f"a covariance matrix of {n} points has negative eigenvalues that rounding does not explain, so no samples "
+            "can be drawn. Check the kernel with mercer.check_kernel(kernel, X)."
         )
     return R
 
@@ -174,15 +174,15 @@ def root(K: np.ndarray, scale: float | None = None) -> np.ndarray:
 def random_root(
     rows: Callable, diagonal: np.ndarray, max_rank: int, tolerance: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """R (s, r) and d (s,) with K ~ R R^T + diag(d), looking at few rows of K: pivots drawn by what is left of the
-    diagonal (randomly pivoted Cholesky, in blocks). s r^2 flops, s r of memory.
+    """R (s, r) and d (s,) with K ~ R R^T + diag(d), from few rows of K: randomly pivoted Cholesky, in blocks, with
+    pivots drawn in proportion to the remaining diagonal. s r^2 flops, s r of memory.
 
-    ``rows(pivots)`` gives those rows of K. It stops when every d is below ``tolerance``, or r is ``max_rank``.
+    ``rows(pivots)`` returns these rows of K. It stops when every d is below ``tolerance``, or r is ``max_rank``.
     """
     left = diagonal.copy()
     R = np.zeros((len(left), 0))
     while R.shape[1] < max_rank and left.max(initial=0.0) > tolerance:
-        count = min(BLOCK, max_rank - R.shape[1], int((left > tolerance).sum()))
+        count = min(PIVOT_BLOCK, max_rank - R.shape[1], int((left > tolerance).sum()))
         weights = np.where(left > tolerance, left, 0.0)
         pivots = rng.choice(len(left), size=count, replace=False, p=weights / weights.sum())
         G = rows(pivots) - R[pivots] @ R.T  # (count, s)
@@ -199,7 +199,7 @@ def random_root(
 
 
 def _checked(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A Fortran-ordered view (C is symmetric, so its transpose is itself) and a copy of the diagonal."""
+    """A Fortran-ordered view of C (or of its transpose, which is equal) and a copy of the diagonal."""
     work = C if C.flags.f_contiguous else C.T
     if not work.flags.f_contiguous:
         work = np.asfortranarray(C)
@@ -209,9 +209,9 @@ def _checked(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return work, diagonal
 
 
-def jitters(n: int, first: float | None = None, step: float = 100.0, last: float = LARGEST_JITTER) -> Iterator[float]:
-    """What is added to the diagonal of a matrix (n, n) that should be positive definite, relative to its mean: n eps
-    unless ``first`` is given, and ``step`` times more at every failure. The one rule for all that factorise."""
+def jitters(n: int, first: float | None = None, step: float = 100.0, last: float = MAX_JITTER) -> Iterator[float]:
+    """Jitters to try for a matrix (n, n) that should be positive definite, relative to the mean of its diagonal: n eps
+    unless ``first`` is given, then ``step`` times more each, up to ``last``. All factorisations use this rule."""
     relative = max(n, 10) * np.finfo(float).eps if first is None else first
     while relative < 0.99 * last:
         yield relative
@@ -230,7 +230,7 @@ def _attempt(work: np.ndarray, diagonal: np.ndarray) -> bool:
 
 
 def restore(work: np.ndarray, diagonal: np.ndarray) -> None:
-    """The lower triangle again from the upper one, column by column (rows of the upper triangle)."""
+    """Copy the upper triangle to the lower one, and set the diagonal."""
     for j in range(len(diagonal)):
         work[j + 1 :, j] = work[j, j + 1 :]
     np.fill_diagonal(work, diagonal)
@@ -244,6 +244,6 @@ def clear_upper(work: np.ndarray) -> None:
 def _indefinite(n: int, scale: float) -> str:
     return (
         f"a covariance matrix of {n} points is not positive definite: it stayed indefinite with jitter up to "
-        f"{LARGEST_JITTER:g} of its diagonal ({scale:.3g}). Add noise, remove duplicate inputs, or look at the kernel "
+        f"{MAX_JITTER:g} of its diagonal ({scale:.3g}). Add noise, remove duplicate inputs, or check the kernel "
         "with mercer.check_kernel(kernel, X)."
     )

@@ -1,7 +1,7 @@
-"""What is orthogonal to a few given vectors: how unpenalised terms (an intercept, polynomials) leave a linear system.
+"""Orthogonal complement of a few vectors, to eliminate unpenalised terms (an intercept, polynomials) from a system.
 
 min_b (y - P b - f)^T (y - P b - f) + penalty(f) is, in the coordinates y' = Q^T y of the complement of P's columns, the
-problem without P. Q is kept as Householder reflectors, I - U T U^T: n p numbers, not n^2.
+problem without P. Q is stored as Householder reflectors, I - U T U^T: n p numbers, not n^2.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from mercer.linalg.backend import lapack
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Complement:
-    """Of p independent columns P of length n: Q = I - U T U^T with P = Q [R; 0] (Schreiber and Van Loan 1989)."""
+    """Complement of p independent columns P (n, p): Q = I - U T U^T with P = Q [R; 0] (Schreiber and Van Loan 1989)."""
 
     U: np.ndarray
     T: np.ndarray
@@ -37,16 +37,16 @@ class Complement:
     def p(self) -> int:
         return len(self.T)
 
-    def turned(self, Y: np.ndarray) -> np.ndarray:
-        """Q^T Y, for the whole of Q: p coordinates along the columns of P, then those in the complement."""
+    def rotated(self, Y: np.ndarray) -> np.ndarray:
+        """Q^T Y: p coordinates along the columns of P, then those in the complement."""
         return Y - self.U @ (self.T.T @ (self.U.T @ Y))
 
-    def down(self, Y: np.ndarray) -> np.ndarray:
-        """The coordinates in the complement: (n - p, ...). 4 n p flops a column."""
-        return self.turned(Y)[self.p :]
+    def coordinates(self, Y: np.ndarray) -> np.ndarray:
+        """Coordinates in the complement: (n - p, ...). 4 n p flops a column."""
+        return self.rotated(Y)[self.p :]
 
-    def up(self, Z: np.ndarray) -> np.ndarray:
-        """The vectors (n, ...) with coordinates Z (n - p, ...)."""
+    def vectors(self, Z: np.ndarray) -> np.ndarray:
+        """Vectors (n, ...) with coordinates Z (n - p, ...)."""
         padded = np.concatenate([np.zeros((self.p, *Z.shape[1:])), Z])
         padded -= self.U @ (self.T @ (self.U.T @ padded))
         return padded

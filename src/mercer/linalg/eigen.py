@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a symmetric matrix that is known by its products alone. Knows nothing of kernels."""
+"""Largest eigenvalues of a symmetric matrix given by products with vectors."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,14 +7,14 @@ import numpy as np
 
 from mercer.linalg import backend
 
-SPARE = 10  # vectors carried along beside the wanted ones, so that the last of these converge as fast as the first
-BLOCKS = 8  # how many blocks the basis has before it is cut back to the best two
-FRESH = 4  # random directions in the first block: what the start is blind to, they see
+EXTRA_VECTORS = 10  # beyond those wanted, so that the last of these converge as fast as the first
+MAX_BLOCKS = 8  # of the basis, before a restart from the best two
+RANDOM_VECTORS = 4  # in the first block, for directions orthogonal to the start
 
 
 class Eigenpairs(NamedTuple):
-    """The largest eigenvalues (k,), in falling order; orthonormal vectors (n, k); |A v - value v| (k,) relative to the
-    largest eigenvalue; how many products with a block of vectors that took; and whether all residuals are small."""
+    """Largest eigenvalues (k,), in descending order; orthonormal vectors (n, k); |A v - value v| (k,) relative to the
+    largest eigenvalue; number of products with a block of vectors; and whether all residuals are small."""
 
     values: np.ndarray
     vectors: np.ndarray
@@ -28,25 +28,25 @@ def largest(
     start: np.ndarray,
     count: int,
     tolerance: float,
-    most: int,
+    max_products: int,
     rng: np.random.Generator,
 ) -> Eigenpairs:
     """The ``count`` algebraically largest eigenvalues of a symmetric A (n, n), with their vectors.
 
     Block Lanczos with full orthogonalisation and thick restarts, written as Rayleigh-Ritz on a growing basis Q: the
     residuals of the best Ritz vectors are the next block, which spans the same Krylov space, and any start may be used.
-    A step is one product with about ``count`` + 10 vectors and 8 n |Q| (count + 10) flops beside it; memory is 2 n |Q|,
+    A step is one product with about ``count`` + 10 vectors and 8 n |Q| (count + 10) further flops; memory is 2 n |Q|,
     with |Q| up to 8 blocks or the start.
 
     ``product`` gives A V for a block V (n, b). ``start`` (n, b) is any guess of the leading vectors: the better it is,
-    the fewer products. It ends when every residual is below ``tolerance`` times the largest eigenvalue, or after
-    ``most`` products.
+    the fewer products. The iteration ends when every residual is below ``tolerance`` times the largest eigenvalue, or
+    after ``max_products``.
     """
     n = len(start)
     count = min(count, n)
-    width = min(n, count + SPARE)
-    V = _orthonormal(np.concatenate([start, rng.normal(size=(n, max(FRESH, count - start.shape[1])))], axis=1))
-    room = min(n, max(BLOCKS * width, V.shape[1] + 2 * width))
+    width = min(n, count + EXTRA_VECTORS)
+    V = _orthonormal(np.concatenate([start, rng.normal(size=(n, max(RANDOM_VECTORS, count - start.shape[1])))], axis=1))
+    room = min(n, max(MAX_BLOCKS * width, V.shape[1] + 2 * width))
     Q, AQ = np.empty((n, room), order="F"), np.empty((n, room), order="F")
     T, size, products = np.empty((0, 0)), 0, 0
     while True:
@@ -55,16 +55,16 @@ def largest(
         products += 1
         across, corner = Q[:, :size].T @ AQ[:, size:last], V.T @ AQ[:, size:last]
         T, size = np.block([[T, across], [across.T, (corner + corner.T) / 2]]), last
-        # Rayleigh-Ritz: the best that the basis holds.
+        # Rayleigh-Ritz: the best approximations in the basis.
         theta, Y = backend.eigenpairs(T)
         theta, Y = theta[::-1], Y[:, ::-1]
         best = Q[:, :size] @ Y[:, :width]
         R = AQ[:, :size] @ Y[:, :width] - best * theta[:width]
         residuals = np.linalg.norm(R, axis=0) / (np.abs(theta).max(initial=0.0) or 1.0)
         converged = bool((residuals[:count] <= tolerance).all())
-        if converged or products >= most or size >= n:
+        if converged or products >= max_products or size >= n:
             break
-        # The next block: what those Ritz vectors miss that are not done yet.
+        # The next block: residuals of the Ritz vectors that have not converged.
         R = R[:, residuals > tolerance]
         if size + R.shape[1] > room:  # thick restart from the best
             kept = min(2 * width, room - R.shape[1])
@@ -77,9 +77,9 @@ def largest(
 
 
 def _orthonormal(V: np.ndarray, Q: np.ndarray | None = None) -> np.ndarray:
-    """An orthonormal basis of V's columns, less what lies in Q; directions that hold nothing new are left out."""
+    """Orthonormal basis of the span of V's columns orthogonal to Q; negligible directions are left out."""
     V = V / np.maximum(np.linalg.norm(V, axis=0), np.finfo(float).tiny)
-    for _ in range(3):  # the first leaves six digits, the others the rest
+    for _ in range(3):  # the first pass is accurate to six digits, the others to all
         if Q is not None:
             V = V - Q @ (Q.T @ V)
         squares, E = backend.eigenpairs(V.T @ V)
@@ -89,8 +89,8 @@ def _orthonormal(V: np.ndarray, Q: np.ndarray | None = None) -> np.ndarray:
 
 
 def signs_to_fix(V: np.ndarray) -> np.ndarray:
-    """1 or -1 for each column of V, which makes its largest entry positive; of entries that are equal to rounding the
-    first decides."""
+    """Sign (1 or -1) for each column of V that makes its largest entry positive; of entries equal up to rounding, the
+    first."""
     size = np.abs(V)
-    decides = (size >= (1 - 1e-6) * size.max(axis=0, initial=0.0)).argmax(axis=0)
-    return np.where(V[decides, np.arange(V.shape[1])] < 0, -1.0, 1.0)
+    first = (size >= (1 - 1e-6) * size.max(axis=0, initial=0.0)).argmax(axis=0)
+    return np.where(V[first, np.arange(V.shape[1])] < 0, -1.0, 1.0)

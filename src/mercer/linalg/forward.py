@@ -1,4 +1,4 @@
-"""Least squares one column at a time: which column next, and what leaving one row out would say. Knows no kernels."""
+"""Least squares by forward selection of columns, with leave-one-out errors."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,16 +8,16 @@ import numpy as np
 from mercer.core.machine import one_thread
 from mercer.linalg.backend import linalg
 
-ROUNDING = 1e-10  # of a column's squared length: what is left below it is not told from rounding
-ALONE = 1e-10  # 1 - leverage below this: the row determines its own value, and leaving it out takes the column along
-PATIENCE = 40  # columns without a better leave-one-out error after which the search ends
-GRID = np.geomspace(1e-15, 1.0, 31)  # penalties tried, in units of the largest squared singular value
-AS_GOOD = 1.02  # mean squared errors up to this multiple of the least are as good: of these the largest penalty
+MIN_REMAINDER = 1e-10  # squared length of an orthogonalised column, relative to the column: less is rounding
+MIN_FREEDOM = 1e-10  # 1 - leverage of a row; below it, the row determines its own prediction
+PATIENCE = 40  # number of columns without a smaller leave-one-out error after which the search ends
+PENALTIES = np.geomspace(1e-15, 1.0, 31)  # in units of the largest squared singular value
+MAX_ERROR_RATIO = 1.02  # mean squared errors up to this multiple of the smallest are considered as good
 
 
-class Chosen(NamedTuple):
-    """Which columns, in the order they were taken; the share of the targets' sum of squares that each one explains;
-    and after each the mean squares of residuals and of leave-one-out residuals: all (m,)."""
+class Selection(NamedTuple):
+    """Columns in the order of selection; the share of the targets' sum of squares that each one explains; and after
+    each, the mean squares of residuals and of leave-one-out residuals: all (m,)."""
 
     columns: np.ndarray
     error_reduction: np.ndarray
@@ -26,29 +26,29 @@ class Chosen(NamedTuple):
 
 
 def forward(
-    Phi: np.ndarray, T: np.ndarray, fixed: np.ndarray, most: int, order: Sequence[int] | None = None,
-    patient: bool = True,
-) -> Chosen:  # fmt: skip
-    """Orthogonal least squares (Chen, Cowan and Grant 1991): every step takes the column that explains most.
+    Phi: np.ndarray, T: np.ndarray, fixed: np.ndarray, max_columns: int, order: Sequence[int] | None = None,
+    stop_early: bool = False,
+) -> Selection:  # fmt: skip
+    """Orthogonal least squares (Chen, Cowan and Grant 1991): each step selects the column that explains most.
 
-    Phi (n, N) has the candidates, T (n, q) the targets, ``fixed`` orthonormal columns (n + p, k) that are there from
-    the start; of its rows the last p, if any, are penalties, where Phi and T are zero. ``order`` takes columns in that
-    order instead. One product Phi^T q a step: 2 n N flops. Leave-one-out errors follow from the leverages (PRESS),
-    exactly. A ``patient`` search goes on to the end; else it stops when these have long ceased to fall.
+    Phi (n, N) are the candidates, T (n, q) the targets, ``fixed`` orthonormal columns (n + p, k) that are selected from
+    the start; their last p rows, if any, are penalties, where Phi and T are zero. ``order``: select columns in that
+    order instead. One product Phi^T q a step: 2 n N flops. Leave-one-out errors follow exactly from the leverages
+    (PRESS); ``stop_early`` ends the search when they have not fallen for PATIENCE columns.
 
-    Of every candidate two numbers are kept: the squared length of what is orthogonal to the columns taken, and its
-    product with the residual. The textbook's orthogonalised candidates, an n x N matrix to be updated, are not needed.
+    For every candidate two numbers are kept: the squared length of its part orthogonal to the selected columns, and the
+    product of that part with the residual. The textbook updates the orthogonalised candidates, an n x N matrix.
     """
     with one_thread():
-        return _forward(Phi, T, fixed, most, order, patient)
+        return _forward(Phi, T, fixed, max_columns, order, stop_early)
 
 
 def _forward(
-    Phi: np.ndarray, T: np.ndarray, fixed: np.ndarray, most: int, order: Sequence[int] | None, patient: bool
-) -> Chosen:
+    Phi: np.ndarray, T: np.ndarray, fixed: np.ndarray, max_columns: int, order: Sequence[int] | None, stop_early: bool
+) -> Selection:
     n, N = Phi.shape
     k = fixed.shape[1]
-    Q = np.zeros((len(fixed), k + most), order="F")
+    Q = np.zeros((len(fixed), k + max_columns), order="F")
     Q[:, :k] = fixed
     top = fixed[:n]
     r = np.concatenate([T, np.zeros((len(fixed) - n, T.shape[1]))])
@@ -63,8 +63,8 @@ def _forward(
     steps: list[tuple[float, float, float]] = []
     best, since = np.inf, 0
     waiting = iter(range(N) if order is None else order)
-    while len(taken) < most:
-        possible = left > ROUNDING * lengths
+    while len(taken) < max_columns:
+        possible = left > MIN_REMAINDER * lengths
         if order is None:
             gain = np.where(possible, np.einsum("ij,ij->i", along, along) / np.where(possible, left, 1.0), -1.0)
             i = int(gain.argmax()) if N else -1
@@ -74,12 +74,12 @@ def _forward(
             i = next((int(j) for j in waiting if possible[j]), -1)
             if i < 0:
                 break
-        # Orthogonalised twice, which is enough.
+        # Gram-Schmidt, twice for orthogonality to rounding.
         q = np.concatenate([Phi[:, i], np.zeros(len(fixed) - n)])
         for _ in range(2):
             q -= Q[:, : k + len(taken)] @ (Q[:, : k + len(taken)].T @ q)
         length = float(np.linalg.norm(q))
-        if length**2 <= ROUNDING * lengths[i]:
+        if length**2 <= MIN_REMAINDER * lengths[i]:
             left[i] = 0.0
             continue
         q /= length
@@ -96,15 +96,15 @@ def _forward(
         steps.append((float(coordinates @ coordinates) / total, float(np.mean(r[:n] ** 2)), float(np.mean(missed**2))))
         since = 0 if steps[-1][2] < best else since + 1
         best = min(best, steps[-1][2])
-        if not patient and since > PATIENCE:
+        if stop_early and since > PATIENCE:
             break
-    return Chosen(np.array(taken, dtype=int), *np.ascontiguousarray(np.array(steps).reshape(-1, 3).T))
+    return Selection(np.array(taken, dtype=int), *np.ascontiguousarray(np.array(steps).reshape(-1, 3).T))
 
 
 def _left_out(r: np.ndarray, leverage: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """r_i / (1 - h_i); for a row that a column of its own fits, what was missed without that column."""
+    """Leave-one-out residuals r_i / (1 - h_i); for a row of leverage one, ``before``, those without the last column."""
     rest = (1.0 - leverage)[:, None]
-    return np.where(rest > ALONE, r / np.maximum(rest, ALONE), before)
+    return np.where(rest > MIN_FREEDOM, r / np.maximum(rest, MIN_FREEDOM), before)
 
 
 class Ridge:
@@ -135,16 +135,16 @@ class Ridge:
         return self.Vt.T @ ((self.s / (self.s**2 + alpha))[:, None] * self.coordinates)
 
     def left_out(self, alpha: float) -> np.ndarray:
-        """Residuals of rows predicted without them: (n, q)."""
+        """Leave-one-out residuals: (n, q)."""
         shrunk = self.s**2 / (self.s**2 + alpha)
         r = self.rest - self.U @ (shrunk[:, None] * self.coordinates)
         return _left_out(r[: self.n], self.leverage + self.squares @ shrunk, self.rest[: self.n])
 
     def best(self) -> tuple[float, float]:
-        """The largest alpha of a grid whose mean squared leave-one-out error is no worse than 2% above the least; and
-        that error. Least errors are flat, and smaller weights behave better where there are no data."""
+        """Largest alpha on a grid whose mean squared leave-one-out error is within 2% of the smallest; and that error.
+        The minimum is flat, and smaller weights extrapolate better."""
         scale = float(self.s.max(initial=0.0)) ** 2 or 1.0
         with one_thread():
-            errors = np.array([np.mean(self.left_out(alpha * scale) ** 2) for alpha in GRID])
-        best = int(np.flatnonzero(errors <= AS_GOOD * errors.min())[-1])
-        return float(GRID[best] * scale), float(errors[best])
+            errors = np.array([np.mean(self.left_out(alpha * scale) ** 2) for alpha in PENALTIES])
+        best = int(np.flatnonzero(errors <= MAX_ERROR_RATIO * errors.min())[-1])
+        return float(PENALTIES[best] * scale), float(errors[best])

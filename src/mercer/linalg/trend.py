@@ -1,4 +1,4 @@
-"""Generalised least squares: a trend with a flat prior on its coefficients, beside a covariance. Knows no kernels."""
+"""Generalised least squares: a linear trend with a flat prior on its coefficients, and correlated errors."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from mercer.linalg import backend
 class Trend:
     """y = H beta + e with a flat prior on beta (q,) and e ~ N(0, C) (RW06 2.7).
 
-    All that y says of C is in its n - q contrasts orthogonal to H: P = C^-1 - C^-1 H A^-1 H^T C^-1 with
+    The likelihood of C depends on the n - q contrasts of y orthogonal to H alone: P = C^-1 - C^-1 H A^-1 H^T C^-1 with
     A = H^T C^-1 H takes the place of C^-1. ``half`` is C^-1 H root^-T, so that P = C^-1 - half half^T; ``root`` is the
     lower Cholesky factor of A.
     """
@@ -28,12 +28,12 @@ class Trend:
             root = np.linalg.cholesky(A)
             return cls(H, np.linalg.solve(root, C_inv_H.T).T, root)
         if not A[0, 0] > 0:
-            raise np.linalg.LinAlgError("the trend's coefficient is not determined")
+            raise np.linalg.LinAlgError("the coefficient of the trend is not determined")
         root = np.sqrt(A)  # one column, evaluated hundreds of times by a fit: no LAPACK
         return cls(H, C_inv_H / root, root)
 
     def consistent(self) -> bool:
-        """Whether its parts fit together, for `mercer.load`."""
+        """Whether the shapes of its arrays agree, for `mercer.load`."""
         q = self.H.shape[1]
         return self.half.shape == self.H.shape and self.root.shape == (q, q)
 
@@ -42,7 +42,7 @@ class Trend:
         return self.H.shape[1]
 
     def coefficients(self, y: np.ndarray) -> np.ndarray:
-        """beta = A^-1 H^T C^-1 y, the generalised least squares estimate, which is the mean of its posterior."""
+        """beta = A^-1 H^T C^-1 y, the generalised least squares estimate and posterior mean."""
         return np.linalg.solve(self.root.T, self.half.T @ y)
 
     def contrasted(self, C_inv_y: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -50,9 +50,9 @@ class Trend:
         return C_inv_y - self.half @ (self.half.T @ y)
 
     def log_det(self) -> float:
-        """ln |H^T C^-1 H| - ln |H^T H|: what the density of the contrasts (restricted likelihood) has beside ln |C|.
+        """ln |H^T C^-1 H| - ln |H^T H|, added to ln |C| in the density of the contrasts (restricted likelihood, REML).
 
-        Contrasts are taken along orthonormal directions, so that their density does not depend on which.
+        Contrasts are along orthonormal directions, so their density does not depend on the choice of these.
         """
         squares = self.H.T @ self.H
         of_H = math.log(squares[0, 0]) if self.size == 1 else float(np.linalg.slogdet(squares)[1])
@@ -62,9 +62,9 @@ class Trend:
         """P in the lower triangle of a Fortran-ordered ``inverse`` that holds C^-1."""
         backend.subtract_squares(inverse, self.half)
 
-    def doubt(self, h: np.ndarray, K: np.ndarray) -> np.ndarray:
-        """root^-1 (h - k C^-1 H)^T: (q, s), whose squares, summed, are what the uncertainty of beta adds to a variance.
+    def uncertainty_root(self, h: np.ndarray, K: np.ndarray) -> np.ndarray:
+        """S = root^-1 (h - k C^-1 H)^T: (q, s). S^T S is the covariance that the uncertainty of beta adds (RW06 2.42).
 
-        ``h`` (s, q) are the columns at new rows and ``K`` (s, n) the covariances of these with the data.
+        ``h`` (s, q) are the columns at new rows, ``K`` (s, n) their covariances with the data.
         """
         return np.linalg.solve(self.root, h.T) - self.half.T @ K.T

@@ -127,7 +127,7 @@ class Placer:
         Phi = gram.between(kernel, take_rows(data.X, candidates), data.X).T
         chosen = forward(
             Phi, data.T, fixed, most, order=range(len(candidates)) if how == "random" else None,
-            patient=count is not None,
+            stop_early=count is None,
         )  # fmt: skip
         if not len(chosen.columns):  # a constant target, or basis functions that are: nothing is explained by any
             first = np.array([0])

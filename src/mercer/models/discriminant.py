@@ -16,7 +16,7 @@ from mercer.learning.heuristics import radial_kernel
 from mercer.linalg import backend
 from mercer.linalg.complement import Complement
 from mercer.linalg.eigen import signs_to_fix
-from mercer.linalg.spectrum import Spectrum, eigenpairs_beside
+from mercer.linalg.spectrum import Spectrum, eigenpairs_orthogonal_to
 from mercer.models.estimator import Classifier, Transformer, wholly
 
 ALPHAS = np.geomspace(1e-8, 1e2, 41)  # tried, in units of the mean of the centred Gram matrix's diagonal
@@ -135,7 +135,7 @@ class KernelFisherDiscriminant(Classifier, Transformer):
         # D^-1/2 Y^T (I - smoother) Y D^-1/2, less the direction in which indicators sum to one: 1 - eigenvalue.
         root = 1 / np.sqrt(counts)
         within = alpha * root[:, None] * (Y.T @ spectrum.coefficients(alpha)) * root
-        B = Complement.of(np.sqrt(counts)[:, None]).up(np.eye(C - 1))
+        B = Complement.of(np.sqrt(counts)[:, None]).vectors(np.eye(C - 1))
         inside, E = backend.eigenpairs(B.T @ ((within + within.T) / 2) @ B)
         inside, scores = np.clip(inside[:q], np.finfo(float).eps, 1.0), root[:, None] * (B @ E[:, :q])
         self.eigenvalues_ = 1 - inside
@@ -244,7 +244,7 @@ def _spectrum(kernel, X, Y) -> _Decomposed:
     )
     K = gram.within(kernel, X)
     mean = K.mean(axis=0)
-    values, V = eigenpairs_beside(K, np.ones(n))
+    values, V = eigenpairs_orthogonal_to(K, np.ones(n))
     return _Decomposed(Spectrum("dual", values, V, Y, np.ones(n), mean, True), mean, None)
 
 

@@ -29,7 +29,7 @@ from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.splines import ThinPlate
 from mercer.learning.heuristics import centre_and_spread
-from mercer.linalg.saddle import TOLERABLE, Saddle, spread_of
+from mercer.linalg.saddle import MAX_RESIDUAL, Saddle, spread_of
 from mercer.models.estimator import Regressor, wholly
 from mercer.scores import LeaveOneOut
 
@@ -108,7 +108,7 @@ class RBFInterpolator(Regressor):
             "method": found.method, "jitter": found.jitter, "condition": found.condition,
             "steps": found.steps, "residual": found.share,
         }  # fmt: skip
-        if not found.share <= TOLERABLE:
+        if not found.share <= MAX_RESIDUAL:
             self._tell_why(Y, kept)
         self.coef_ = found.w if self._several else found.w[:, 0]
         self.polynomial_coef_ = found.c if self._several else found.c[:, 0]
@@ -352,7 +352,7 @@ def _twins(K, Y, smoothing):
     order = rows[np.argsort(K[rows].sum(axis=1), kind="stable")]
     tolerance, spread = 1e-14 * np.abs(K).max(initial=0.0), spread_of(Y)
     for i, j in itertools.pairwise(order):
-        if (np.abs(Y[i] - Y[j]) > TOLERABLE * spread).any() and np.abs(K[i] - K[j]).max() <= tolerance:
+        if (np.abs(Y[i] - Y[j]) > MAX_RESIDUAL * spread).any() and np.abs(K[i] - K[j]).max() <= tolerance:
             return min(i, j), max(i, j)
     return None
 

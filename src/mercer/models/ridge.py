@@ -16,7 +16,7 @@ from mercer.learning.heuristics import radial_kernel
 from mercer.linalg import backend
 from mercer.linalg.cholesky import factor
 from mercer.linalg.complement import Complement
-from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_beside
+from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_orthogonal_to
 from mercer.models.estimator import Regressor, wholly
 from mercer.scores import LeaveOneOut
 
@@ -166,13 +166,13 @@ class KernelRidge(Regressor):
         return K, mean
 
     def _reduced_gram(self, s):
-        """S K S, where there is an intercept in the complement of s; the mean of K's rows; and the ways down to that
-        space and up from it."""
+        """S K S, where there is an intercept in the complement of s; the mean of K's rows; and the maps to
+        coordinates in that space and back."""
         K, mean = self._weighted_gram(s)
         if not self.fit_intercept:
             return K, mean, lambda Y: Y, lambda Z: Z
         rest = Complement.of(s[:, None])
-        return rest.compress(K), mean, rest.down, rest.up
+        return rest.compress(K), mean, rest.coordinates, rest.vectors
 
     def _solve_primal(self, alpha):
         """(Phi^T W Phi + alpha I) w = Phi^T W t on centred features (PRML 6.9 without a): n M^2 flops."""
@@ -238,7 +238,7 @@ class KernelRidge(Regressor):
         _check_memory(n, copies=4)
         K, mean = self._weighted_gram(s)
         if self.fit_intercept:
-            values, V = eigenpairs_beside(K, s)
+            values, V = eigenpairs_orthogonal_to(K, s)
         else:
             values, V = backend.eigenpairs(K, in_place=True)
         return Spectrum("dual", np.maximum(values, 0.0), V, s[:, None] * self.y_fit_, s, mean, self.fit_intercept)
