@@ -14,7 +14,7 @@ import mercer.kernels
 from mercer import basis
 from mercer import kernels as k
 from mercer.core.parameters import nodes_of
-from mercer.kernels import algebra, composite, stationary, substitution
+from mercer.kernels import algebra, composite, held, stationary, substitution
 from mercer.kernels.base import Kernel
 
 FAMILIES = {
@@ -23,15 +23,15 @@ FAMILIES = {
 
 
 def every_class() -> list[type]:
-    """All kernel classes of the package that are not families of others, found by walking its modules."""
+    """All kernel classes for users, found by walking the modules of kernels: no families, no placeholders."""
     for module in pkgutil.walk_packages(mercer.kernels.__path__, "mercer.kernels."):
         importlib.import_module(module.name)
 
     def below(cls):
         return {cls}.union(*(below(sub) for sub in cls.__subclasses__()))
 
-    found = [cls for cls in below(Kernel) if cls.__module__.startswith("mercer.")]
-    return sorted(set(found) - FAMILIES, key=lambda cls: cls.__name__)
+    found = [cls for cls in below(Kernel) if cls.__module__.startswith("mercer.kernels.")]
+    return sorted(set(found) - FAMILIES - {held.Held}, key=lambda cls: cls.__name__)
 
 
 # Users' functions for JAX, each with the same function in extended precision beside it for the reference.

@@ -1,7 +1,7 @@
 """The standard kernel, and others of its form, on one set of rows, in NumPy, for the hundreds of evaluations of a fit.
 
 Compared with the compiled program of `gram.Triangle`, nothing is compiled for a new number of columns, and derivatives
-by matrix products are several times faster. Only the upper triangle is computed, in strips of rows that stay in the cache.
+by matrix products are several times faster. Only the upper triangle is computed, in strips of rows that fit the cache.
 """
 
 import math
