@@ -4,8 +4,8 @@ A `Parametrized` object is an immutable pytree. A field annotated `Positive`, `N
 parameter: it is converted to float64 and checked when the object is built, it is a leaf of the pytree, and it
 appears in `parameters` under a readable, unique name. The constraint defines the map between the two scales.
 
-What other rooms do with such trees are functions here (`slots_of`, `nodes_of`, `evolve`), not methods: a user's kernel
-may then have fields of any name.
+Operations on such trees are functions (`slots_of`, `nodes_of`, `evolve`), not methods, so that a user's kernel may have
+fields of any name.
 """
 
 import dataclasses

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import equinox as eqx
+
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.precision import Array
 from mercer.kernels import convert
@@ -13,11 +15,7 @@ class Unary(Kernel):
 
     _transparent: ClassVar[bool] = True
 
-    inner: Kernel
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "inner", convert.as_kernel(self.inner))
+    inner: Kernel = eqx.field(converter=convert.as_kernel)
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return self.inner.prepare(X, index)

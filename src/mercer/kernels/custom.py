@@ -30,12 +30,8 @@ class FeatureMap(Kernel):
            [ 7., 10.]])
     """
 
-    phi: RowFunction
+    phi: RowFunction = eqx.field(converter=RowFunction.of)
     alpha: Positive = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "phi", RowFunction.of(self.phi))
 
     reads = "anything"
 
@@ -77,13 +73,10 @@ class Custom(Kernel):
 
     runs_user_code = True
 
-    f: PairFunction
+    f: PairFunction = eqx.field(converter=lambda f: f if isinstance(f, PairFunction) else PairFunction(f))
     kind: Kind | None = eqx.field(default=None, static=True, kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.f, PairFunction):
-            object.__setattr__(self, "f", PairFunction(self.f))
+    def __check_init__(self) -> None:
         if self.kind not in (None, *get_args(Kind)):
             kinds = ", ".join(map(repr, get_args(Kind)))
             raise ParameterError(f"Custom.kind must be one of {kinds}; got {self.kind!r}.")

@@ -34,8 +34,8 @@ _fast: contextvars.ContextVar[bool] = contextvars.ContextVar("fast", default=Fal
 def fast_distances(enabled: bool) -> Iterator[None]:
     """Context in which traced code uses the fast formula alone, with NaN where it may have lost digits.
 
-    Checking all pairs inside the program takes a quarter of the work, and hardly ever finds any; whoever enables this
-    checks the result for NaN, and computes such a tile again by the accurate formula.
+    Checking all pairs inside the program takes a quarter of the work, and hardly ever finds any. The caller must check
+    the result for NaN, and compute such a tile again by the accurate formula.
     """
     token = _fast.set(enabled)
     try:

@@ -29,11 +29,7 @@ from mercer.kernels.validity import Validity, derive
 class Modulate(Unary):
     """f(x) k1(x, x') f(x') for any function f (PRML 6.14)."""
 
-    f: RowFunction
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "f", RowFunction.of(self.f))
+    f: RowFunction = eqx.field(converter=RowFunction.of)
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return self.f.prepare(X), self.inner.prepare(X, index)
@@ -75,11 +71,7 @@ class Modulate(Unary):
 class Warp(Unary):
     """k1(phi(x), phi(x')) for any function phi (PRML 6.19)."""
 
-    phi: RowFunction
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "phi", RowFunction.of(self.phi))
+    phi: RowFunction = eqx.field(converter=RowFunction.of)
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         rows = self.phi.prepare(X)
@@ -133,11 +125,7 @@ class Span(NamedTuple):
 class On(Unary):
     """A kernel of some of the columns (the parts of PRML 6.21 and 6.22; alone, 6.19 with a selection)."""
 
-    columns: Any = eqx.field(static=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "columns", _checked_columns(self.columns))
+    columns: Any = eqx.field(static=True, converter=lambda columns: _checked_columns(columns))
 
     @property
     def selection(self) -> Any:

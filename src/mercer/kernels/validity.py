@@ -72,8 +72,8 @@ class Validity:
     __repr__ = __str__
 
 
-def proved(rule: str, says: str, expression: str, *premises: Proof) -> Validity:
-    return Validity(True, Proof(rule, says, expression, premises))
+def proved(rule: str, says: str, expression: str) -> Validity:
+    return Validity(True, Proof(rule, says, expression))
 
 
 def gaussian_proof(expression: str) -> Validity:
