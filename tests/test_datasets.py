@@ -72,7 +72,7 @@ def test_frames(monkeypatch):
 
 
 def test_unknown_names_are_answered_with_those_there_are():
-    with pytest.raises(mc.DataError, match="'CO_2'; there are co2, diabetes, flights. Did you mean 'co2'?"):
+    with pytest.raises(mc.DataError, match="'CO_2'; choose from co2, diabetes, flights. Did you mean 'co2'?"):
         datasets.load("CO_2")
     with pytest.raises(mc.DataError, match=r"flights\.$"):
         datasets.load("zzz")

@@ -45,5 +45,5 @@ print(table(["", "error", "log loss", "calibration error", "by chance"], rows))
 figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.9), sharey=True, layout="constrained")
 for ax, name, color in zip(axes, WAYS, ("tab:orange", "tab:green", "tab:red"), strict=True):
     mc.plot.reliability(happened, P[name], ax=ax, label="held out", color=color)
-    ax.set(title=name, xlabel="predicted probability of yes", ylabel="share of rows that were" if ax is axes[0] else "")
+    ax.set(title=name, xlabel="predicted probability of yes", ylabel="observed frequency" if ax is axes[0] else "")
 plt.show()

@@ -1,4 +1,4 @@
-"""What a model predicts: a distribution of one number for each row."""
+"""Predictive distributions: one number for each row."""
 
 import abc
 import dataclasses
@@ -12,11 +12,7 @@ from mercer.core.errors import ParameterError
 
 
 class Distribution(abc.ABC):
-    """A distribution of one number for each of s rows, independent of each other.
-
-    Whoever needs intervals, scores or draws asks for them here, and works with any prediction: normal, a mixture, or
-    that of another likelihood.
-    """
+    """Independent distributions of one number for each of s rows: normal, a mixture, or of another likelihood."""
 
     mean: np.ndarray  # (s,)
     deviation: np.ndarray  # standard deviation (s,)
@@ -27,7 +23,7 @@ class Distribution(abc.ABC):
 
     @abc.abstractmethod
     def quantile(self, q: ArrayLike) -> np.ndarray:
-        """Value not exceeded with probability q: (s,) for a number, (s, L) for L of them."""
+        """Quantile q: (s,) for a number, (s, L) for L of them."""
 
     @abc.abstractmethod
     def log_density(self, y: ArrayLike) -> np.ndarray:
@@ -39,17 +35,17 @@ class Distribution(abc.ABC):
 
     @abc.abstractmethod
     def scaled(self, factor: float, shift: float = 0.0) -> "Distribution":
-        """Of ``factor`` > 0 times the value, plus ``shift``."""
+        """Distribution of ``factor`` > 0 times the value, plus ``shift``."""
 
     def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """Central interval that should cover a share ``level`` of measurements: its ends, (s,) each."""
+        """Ends of the central interval with probability ``level``: (s,) each."""
         if not 0 <= level <= 1:
-            raise ParameterError(f"level is a share between 0 and 1, as in 0.95; got {level!r}.")
+            raise ParameterError(f"level must lie between 0 and 1, as in 0.95; got {level!r}.")
         ends = self.quantile([0.5 - level / 2, 0.5 + level / 2])
         return ends[:, 0], ends[:, 1]
 
     def z(self, y: ArrayLike) -> np.ndarray:
-        """Standard normal variables where the prediction is right: standardised residuals if it is normal. (s,)."""
+        """Values that are standard normal if the prediction is right; for a normal, standardised residuals: (s,)."""
         return ndtri(self.cdf(y))
 
 
@@ -77,8 +73,8 @@ class Normal(Distribution):
         if not ((q >= 0) & (q <= 1)).all():
             raise ParameterError(f"q must lie between 0 and 1, as in 0.95; got {q!r}.")
         mean, deviation = np.asarray(self.mean), np.asarray(self.deviation)
-        away = np.multiply.outer(deviation, ndtri(q))
-        return (mean if q.ndim == 0 else mean[:, None]) + np.where(np.isnan(away), 0.0, away)
+        offset = np.multiply.outer(deviation, ndtri(q))
+        return (mean if q.ndim == 0 else mean[:, None]) + np.where(np.isnan(offset), 0.0, offset)
 
     def log_density(self, y: ArrayLike) -> np.ndarray:
         """ln N(y | mean, deviation^2); infinite, not NaN, where the deviation is zero."""
@@ -87,15 +83,15 @@ class Normal(Distribution):
         return np.where(self.deviation > 0, density, np.where(y == self.mean, np.inf, -np.inf))
 
     def crps(self, y: ArrayLike) -> np.ndarray:
-        """Continuous ranked probability score (Gneiting and Raftery 2007, eq 21): in the units of y, the lower the
-        better; the absolute error where the deviation is zero."""
-        away = np.asarray(y, dtype=float) - self.mean
+        """Continuous ranked probability score (Gneiting and Raftery 2007, eq 21), in the units of y; lower is better.
+        The absolute error where the deviation is zero."""
+        residual = np.asarray(y, dtype=float) - self.mean
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.where(self.deviation > 0, away / self.deviation, np.inf)
+            z = np.where(self.deviation > 0, residual / self.deviation, np.inf)
         density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
         z = np.where(np.isfinite(z), z, 0.0)
-        scored = self.deviation * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
-        return np.where(self.deviation > 0, scored, np.abs(away))
+        score = self.deviation * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
+        return np.where(self.deviation > 0, score, np.abs(residual))
 
     def sample(self, size: int, rng: np.random.Generator) -> np.ndarray:
         mean, deviation = np.asarray(self.mean)[:, None], np.asarray(self.deviation)[:, None]

@@ -1,4 +1,4 @@
-"""Scores of predictions: log density, CRPS, coverage of intervals, reliability of probabilities, rows left out."""
+"""Scores of predictions: log density, coverage of intervals, reliability of probabilities, leave-one-out."""
 
 import dataclasses
 import math
@@ -22,11 +22,11 @@ LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of central intervals
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """Each training row predicted from all the others, in the parts that the model has; the rest is None.
+    """Predictions of each training row from all others; parts that the model does not have are None.
 
     ``mean`` (n,) or (n, q), with ``residual`` = target - mean or with ``variance`` (noise included); for classifiers,
     ``probability`` (n, C). ``log_score`` (n,) is the log predictive density of the target, or ln p of the true class.
-    As a sequence it has the fields that are not None, in the order declared below.
+    As a sequence it has the fields that are not None, in the order below.
     """
 
     mean: np.ndarray | None = None
@@ -45,18 +45,18 @@ class LeaveOneOut:
         return tuple(self)[i]
 
     def take(self, rows: Any) -> "LeaveOneOut":
-        """Some of the rows."""
+        """The predictions of some rows."""
         return LeaveOneOut(**{name: None if part is None else part[rows] for name, part in vars(self).items()})
 
     @property
     def prediction(self) -> np.ndarray | None:
-        """The mean."""
+        """Alias of ``mean``."""
         return self.mean
 
 
 def optimism(n: int, parameters: int) -> float:
-    """How much larger squared errors of new rows are than those of n rows that k parameters were learned from:
-    (n + k) / (n - k), as in Akaike's final prediction error. k counts as half of the rows at most."""
+    """Ratio of the squared errors of new rows to those of the n rows from which k parameters were learned:
+    (n + k) / (n - k), as in Akaike's final prediction error, with k at most n / 2."""
     k = min(parameters, n // 2)
     return (n + k) / (n - k)
 
@@ -84,19 +84,19 @@ class Calibration:
 def calibration(y: ArrayLike, predicted: Distribution) -> Calibration:
     """Compare predictions with the measurements y (n,)."""
     y = np.asarray(y, dtype=float)
-    missed, z = y - predicted.mean, predicted.z(y)
+    residual, z = y - predicted.mean, predicted.z(y)
     coverage = np.array([np.mean(np.abs(z) <= ndtri(0.5 + level / 2)) for level in LEVELS])
-    spread = float(np.sum((y - y.mean()) ** 2))
-    r2 = 1 - float(missed @ missed) / spread if spread > 0 else float("nan")
-    rmse, mae = float(np.sqrt(np.mean(missed**2))), float(np.mean(np.abs(missed)))
+    total = float(np.sum((y - y.mean()) ** 2))
+    r2 = 1 - float(residual @ residual) / total if total > 0 else float("nan")
+    rmse, mae = float(np.sqrt(np.mean(residual**2))), float(np.mean(np.abs(residual)))
     return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(predicted.log_density(y))), z)
 
 
-def chance_range(n: int, level: float, share: float = 0.95) -> tuple[float, float]:
-    """Range of the coverage on n rows to expect of correct intervals of this level, with probability ``share``."""
+def chance_range(n: int, level: float, probability: float = 0.95) -> tuple[float, float]:
+    """Range of the coverage of correct intervals of this level on n rows, with the given probability."""
     k = np.arange(n)
-    below = betainc(n - k, k + 1, 1 - level)  # P(a count of at most k)
-    edges = np.searchsorted(below, [(1 - share) / 2, (1 + share) / 2])
+    below = betainc(n - k, k + 1, 1 - level)  # P(count <= k)
+    edges = np.searchsorted(below, [(1 - probability) / 2, (1 + probability) / 2])
     return float(edges[0]) / n, float(edges[1]) / n
 
 
@@ -191,7 +191,7 @@ def reliability(codes: ArrayLike, probability: ArrayLike, bins: int | ArrayLike 
 
 
 def checked(codes: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Validated class numbers (n,) and probabilities (n, C)."""
+    """Validated class indices (n,) and probabilities (n, C)."""
     P = as_matrix(probability, "probability")
     codes = np.asarray(codes)
     if P.shape[1] < 2:

@@ -244,7 +244,7 @@ def test_held_out_classes_and_their_probabilities(classified):
     held_out = text.partition("Held-out rows\n")[2].partition("\nFit\n")[0]
     assert re.search(rf"errors +{wrong} ", held_out)
     # Judged before --refit gave the model these rows.
-    assert re.search(rf"log score a row +{table['log_score'].mean():.4f} ", held_out)
+    assert re.search(rf"log score per row +{table['log_score'].mean():.4f} ", held_out)
     # The same share of each class is held out, to a row.
     counts = dict(whole["kind"].value_counts().iter_rows())
     assert abs(big.sum() - 0.2 * counts["big"]) < 1

@@ -65,9 +65,9 @@ def test_a_vague_prior_changes_little_and_comes_back_from_a_file(tmp_path):
 
 def test_priors_of_the_noise_where_they_cannot_be_used():
     prior = priors.LogNormal(0.0, 1.0)
-    with pytest.warns(mc.ModelWarning, match="the noise has a prior, which learning='mle' leaves out"):
+    with pytest.warns(mc.ModelWarning, match="the noise has a prior, which learning='mle' ignores"):
         mc.GaussianProcessRegressor(k.RBF(), noise=prior, progress=False).fit(X, y)
-    with pytest.raises(mc.ParameterError, match="is a prior, under which the noise is learned"):
+    with pytest.raises(mc.ParameterError, match="is a prior, which needs a noise to learn"):
         mc.GaussianProcessRegressor(k.RBF(), noise=prior, learning=None).fit(X, y)
     with pytest.raises(mc.ParameterError, match="is a prior"):
         mc.GaussianProcessRegressor(k.RBF() + k.White(), noise=prior, learning="map").fit(X, y)
@@ -93,5 +93,5 @@ def test_the_default_kernel_honours_a_prior_of_the_noise_too(n):
 
 
 def test_noise_objects_are_not_for_estimators():
-    with pytest.raises(mc.ParameterError, match="noise is None, a variance"):
+    with pytest.raises(mc.ParameterError, match="noise must be None, a variance"):
         mc.GaussianProcessRegressor(k.RBF(), noise=CommonNoise(0.1)).fit(X, y)

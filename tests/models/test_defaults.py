@@ -266,11 +266,11 @@ def test_the_scale_of_the_inputs_does_not_change_what_is_reached():
     assert far.log_marginal_likelihood_ == pytest.approx(near.log_marginal_likelihood_, abs=0.05)
 
 
-def test_lines_through_a_far_zero_are_told():
+def test_linear_terms_through_a_distant_origin_warn():
     t = 1955 + np.linspace(0, 5, 30)[:, None]
     y = np.sin(t[:, 0])
     fixed = {"learning": None, "noise": 0.1}
-    with pytest.warns(mc.ModelWarning, match="constant beside it"):
+    with pytest.warns(mc.ModelWarning, match="Add a constant"):
         model(t, y, k.Linear() * k.Periodic(1.0, 1.0), **fixed)
     with pytest.warns(mc.ModelWarning, match="Polynomial"):
         model(t, y, k.Polynomial(2), **fixed)
@@ -305,7 +305,7 @@ def test_interrupting_the_choice_keeps_the_best_so_far(monkeypatch):
         return original(*given)
 
     monkeypatch.setattr(Evidence, "score", interrupted)
-    with pytest.warns(mc.InterruptedFitWarning, match="best parameters found until then") as told:
+    with pytest.warns(mc.InterruptedFitWarning, match="best parameters found so far") as told:
         found = model(X, y)
     assert f"after {found.n_evaluations_} evaluations" in str(told[0].message)
     assert found.score(X, y) > 0.9

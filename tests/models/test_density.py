@@ -137,9 +137,9 @@ def test_far_away_and_hard_scales(kernel):
         ({"kernel": k.Linear()}, "RBF, Exponential, Matern or RationalQuadratic; got Linear"),
         ({"kernel": k.RationalQuadratic(alpha=1.0)}, "for alpha above 1"),
         ({"width": "wide"}, "width must be one of 'scott'"),
-        ({"width": -1.0}, "width is positive"),
+        ({"width": -1.0}, "width must be a positive"),
         ({"width": [1.0, 2.0, 3.0]}, "one for each of 2 inputs"),
-        ({"covariance": "round"}, "'diagonal' or 'full'"),
+        ({"covariance": "round"}, "one of 'diagonal', 'full'"),
     ],
 )
 def test_settings_are_checked(settings, message):
@@ -150,7 +150,7 @@ def test_settings_are_checked(settings, message):
 def test_full_needs_rows_in_every_direction():
     with pytest.raises(mc.DataError, match="fewer than 3 directions"):
         ParzenDensity(covariance="full").fit(np.column_stack([X, X.sum(axis=1)]))
-    with pytest.raises(mc.DataError, match="no others"):
+    with pytest.raises(mc.DataError, match="at least two rows"):
         ParzenDensity().fit([[1.0]]).loo()
 
 

@@ -177,7 +177,7 @@ def test_rows_at_one_place():
     assert not left_out[[0, 1, 2, 40, 41, 42]].any()
     np.testing.assert_allclose(left_out[3:40], RBFInterpolator().fit(X, y).loo().residual[3:], atol=1e-8)
     t[41] += 1e-3
-    with pytest.raises(mc.DataError, match=r"rows 1 and 41 are at the same place.*1 such rows"):
+    with pytest.raises(mc.DataError, match=r"rows 1 and 41 are at the same point.*1 such rows"):
         RBFInterpolator().fit(twice, t)
     s = np.zeros(43)
     s[41] = 0.1  # the other passes through its value
@@ -235,8 +235,8 @@ def test_predictions_in_pieces(monkeypatch):
 
 def test_settings_and_what_is_printed():
     for wrong, said in (
-        ({"degree": -2}, "degree must be"), ({"degree": 1.5}, "degree must be"), ({"smoothing": -1}, "not negative"),
-        ({"smoothing": [1.0, 2.0]}, "one for each of 40 rows"), ({"kernel": k.White()}, "noise alone"),
+        ({"degree": -2}, "degree must be"), ({"degree": 1.5}, "degree must be"), ({"smoothing": -1}, "non-negative"),
+        ({"smoothing": [1.0, 2.0]}, "one for each of 40 rows"), ({"kernel": k.White()}, "pure noise"),
     ):  # fmt: skip
         with pytest.raises(mc.MercerError, match=said):
             RBFInterpolator(**wrong).fit(X, y)

@@ -259,8 +259,8 @@ def test_nothing_to_learn_from():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target_width": -1.0}, "target_width is a standard deviation"),
-        ({"target_width": [1.0, 2.0]}, "target_width is a standard deviation"),
+        ({"target_width": -1.0}, "target_width must be a positive"),
+        ({"target_width": [1.0, 2.0]}, "target_width must be a positive"),
         ({"criterion": "aic"}, "criterion must be one of"),
         ({"learning": "mle"}, "learning must be one of"),
         ({"learning_rows": 1}, "learning_rows must be an integer"),

@@ -111,7 +111,7 @@ def test_nothing_to_learn_from():
         ({"n_components": 0}, "n_components must be an integer of at least 1, or 'bic'"),
         ({"n_components": 151}, "there are 150"),
         ({"covariance": "round"}, "covariance must be one of"),
-        ({"regularization": 0.0}, "regularization is a share"),
+        ({"regularization": 0.0}, "regularization is a fraction"),
     ],
 )
 def test_settings_are_checked(settings, message):

@@ -148,9 +148,9 @@ def test_any_input():
 def test_settings_are_checked():
     with pytest.raises(mc.DataError, match="n_neighbors is 61, but there are only 60 rows"):
         KernelNeighborsClassifier(61).fit(X, y)
-    with pytest.raises(mc.ParameterError, match="n_neighbors must be a whole number"):
+    with pytest.raises(mc.ParameterError, match="n_neighbors must be an integer"):
         KernelNeighborsClassifier(2.5).fit(X, y)
-    with pytest.raises(mc.ParameterError, match="weights must be 'uniform' or 'distance'"):
+    with pytest.raises(mc.ParameterError, match="weights must be one of 'uniform', 'distance'"):
         KernelNeighborsClassifier(weights="gaussian").fit(X, y)
     with pytest.raises(mc.InvalidKernelError, match="distance in feature space needs"):
         KernelNeighborsClassifier(kernel=k.Sigmoid()).fit(X, y)

@@ -12,7 +12,7 @@ from mercer import gram
 from mercer import kernels as k
 from mercer.core.random import generator
 from mercer.models import network
-from mercer.models.centers import SLIGHT, sizes_up_to
+from mercer.models.centers import LINEAR_PENALTY, sizes_up_to
 from mercer.models.network import RBFNetwork
 
 rng = generator(0)
@@ -135,7 +135,7 @@ def test_candidates_can_be_limited():
 
 
 def test_many_rows_choose_on_some(monkeypatch):
-    monkeypatch.setattr(network, "ROWS_FOR_CENTRES", 25)
+    monkeypatch.setattr(network, "MAX_CENTER_ROWS", 25)
     found = RBFNetwork(5, kernel=KERNEL).fit(X, y)
     np.testing.assert_array_equal(found.centers_, X[found.center_indices_])
 
@@ -147,7 +147,7 @@ def written_out(Phi, t, alpha, inputs=None, n=40):
     """Ridge regression with a constant, and linear terms all but unpenalised: coefficients (constant, linear, Phi)."""
     linear = np.zeros((len(Phi), 0)) if inputs is None else inputs
     A = np.column_stack([np.ones(len(Phi)), linear, Phi])
-    penalty = np.r_[0.0, np.full(linear.shape[1], SLIGHT * n), np.full(Phi.shape[1], alpha)]
+    penalty = np.r_[0.0, np.full(linear.shape[1], LINEAR_PENALTY * n), np.full(Phi.shape[1], alpha)]
     return A, np.linalg.solve(A.T @ A + np.diag(penalty), A.T @ t)
 
 

@@ -108,8 +108,8 @@ def test_all_components_keep_all_distances():
 
 
 def test_what_does_not_converge_is_told(monkeypatch):
-    monkeypatch.setattr(pca, "PRODUCTS", 1)
-    monkeypatch.setattr(pca, "PIVOTS", 20)
+    monkeypatch.setattr(pca, "MAX_PRODUCTS", 1)
+    monkeypatch.setattr(pca, "MIN_PIVOTS", 20)
     rough = k.Exponential(0.05)
     with pytest.warns(mc.NumericalWarning, match="have not converged: the largest residual"):
         found = KernelPCA(5, rough, "iterative").fit(X)
@@ -165,13 +165,13 @@ def test_the_image_of_what_comes_back_is_nearest():
         assert (distance(back) <= distance(other) + 1e-10).all()
 
 
-def test_no_way_back_to_strings():
+def test_strings_have_no_pre_images():
     letters = k.Custom(lambda a, b: float(len(set(a) & set(b))))
     model = KernelPCA(2, letters).fit(["tea", "coat", "sun", "nut", "toe"])
     assert model.transform(["ten"]).shape == (1, 2)
-    with pytest.raises(mc.DataError, match="no way back"):
+    with pytest.raises(mc.DataError, match="numeric vectors"):
         model.inverse_transform([[0.0, 0.0]])
-    with pytest.raises(mc.DataError, match="2 coordinates to a row; got 3"):
+    with pytest.raises(mc.DataError, match="2 coordinates per row; got 3"):
         model.inverse_transform([[0.0, 0.0, 0.0]])
 
 
@@ -185,7 +185,7 @@ def test_frames_signs_and_names():
     assert list(out.columns) == ["kernelpca0", "kernelpca1", "kernelpca2"]
     largest = np.abs(model.dual_coef_).argmax(axis=0)
     assert (model.dual_coef_[largest, range(3)] > 0).all()
-    assert "together" in str(model)
+    assert "cumulative" in str(model)
     assert KernelPCA(3, RBF).fit(frame).inverse_transform(out).shape == X.shape
 
 
@@ -199,7 +199,7 @@ def test_settings_are_checked():
         KernelPCA(121).fit(X)
     with pytest.raises(mc.ParameterError, match="solver must be one of"):
         KernelPCA(2, solver="qr").fit(X)
-    with pytest.raises(mc.ParameterError, match="say how many"):
+    with pytest.raises(mc.ParameterError, match="give n_components"):
         KernelPCA(solver="iterative").fit(X)
     with pytest.raises(mc.ParameterError, match="finitely many features"):
         KernelPCA(2, RBF, solver="features").fit(X)

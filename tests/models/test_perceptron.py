@@ -123,7 +123,7 @@ def test_rows_made_on_demand_give_the_same(monkeypatch):
     kernel = k.RBF(0.7) + k.White(0.2)
     whole = KernelPerceptron(kernel).fit(X, THREE)
     monkeypatch.setattr(perceptron, "available_memory", lambda: 0)
-    monkeypatch.setattr(perceptron, "AHEAD", 8)
+    monkeypatch.setattr(perceptron, "BLOCK_ROWS", 8)
     parts = KernelPerceptron(kernel).fit(X, THREE)
     np.testing.assert_array_equal(parts.dual_coef_, whole.dual_coef_)
     np.testing.assert_array_equal(parts.mistakes_, whole.mistakes_)
@@ -147,7 +147,7 @@ def test_any_input_and_any_label():
 
 
 def test_settings_are_checked():
-    with pytest.raises(mc.ParameterError, match="max_epochs must be a whole number of at least 1; got 0"):
+    with pytest.raises(mc.ParameterError, match="max_epochs must be an integer of at least 1; got 0"):
         KernelPerceptron(max_epochs=0).fit(X, INSIDE)
     with pytest.raises(mc.InvalidKernelError, match="a perceptron needs"):
         KernelPerceptron(k.Sigmoid()).fit(X, INSIDE)

@@ -504,7 +504,7 @@ def test_other_objects_than_numbers():
     words = ["tea", "toast", "coat", "sun", "stone", "note"]
     found = model(1.0 * k.Custom(lambda a, b: len(set(a) & set(b))), (words, np.arange(6.0)), noise=0.1)
     assert np.isfinite(found.predict(["ten", "oats"])).all()
-    with pytest.raises(mc.DataError, match="numbers of another kind|another kind"):
+    with pytest.raises(mc.DataError, match="these rows are objects"):
         found.relevance()
     assert "Relevance" not in str(found.report())
     with pytest.raises(mc.DataError):
@@ -550,7 +550,7 @@ def test_before_fitting_there_is_nothing_to_ask():
 
 
 def test_asking_for_both_is_asking_for_neither(learned):
-    with pytest.raises(mc.ParameterError, match="not for both"):
+    with pytest.raises(mc.ParameterError, match="cannot both be True"):
         learned.predict(X, return_std=True, return_cov=True)
     with pytest.raises(mc.DataError, match="expecting 3 features"):
         learned.predict(X[:, :2])

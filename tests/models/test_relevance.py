@@ -159,5 +159,5 @@ def test_few_rows_say_little_and_many_take_one_fold():
 
 
 def test_rows_without_columns():
-    with pytest.raises(mc.DataError, match="objects of another kind"):
+    with pytest.raises(mc.DataError, match="these rows are objects"):
         of(len, ["tea", "toast"], np.zeros(2))

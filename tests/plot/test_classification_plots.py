@@ -69,7 +69,7 @@ def test_reliability_of_two_classes_is_the_frequency_of_the_second():
     assert inside(honest).sum() >= 8
     assert inside(dishonest).sum() <= 4
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["as it should be", "honest, n = 2,000", "not, n = 2,000"]
+    assert labels == ["ideal", "honest, n = 2,000", "not, n = 2,000"]
 
 
 def test_reliability_of_a_model_is_leave_one_out(model):

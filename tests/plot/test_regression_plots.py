@@ -45,7 +45,7 @@ def test_calibration_is_the_share_of_rows_that_intervals_hold():
         assert coverage_at(narrow, level) == np.mean(np.abs(2 * z) <= norm.ppf(0.5 + level / 2))
     assert coverage_at(honest, 1.0) == 1.0
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["as it should be", "honest, n = 2,000", "too narrow, n = 2,000"]
+    assert labels == ["ideal", "honest, n = 2,000", "too narrow, n = 2,000"]
     assert len(ax.collections) == 2  # what chance allows each of them
 
 
@@ -82,7 +82,7 @@ def test_predictions_tell_what_their_intervals_missed():
     (first, *_) = held.lines[2][0].get_segments()
     np.testing.assert_allclose(first, [[-norm.ppf(0.9), 0.5], [norm.ppf(0.9), 0.5]])
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["held by its 80% interval (2)", "missed by its 80% interval (1)"]
+    assert labels == ["inside the 80% interval (2)", "outside the 80% interval (1)"]
 
 
 def test_relevance_has_the_largest_effect_on_top():
@@ -131,7 +131,7 @@ def test_what_cannot_be_drawn():
         mc.plot.calibration([1.0, 2.0])
     with pytest.raises(mc.DataError, match="mean must hold one number per row"):
         mc.plot.predictions([1.0, 2.0], [1.0], [1.0, 1.0])
-    with pytest.raises(mc.DataError, match="not negative"):
+    with pytest.raises(mc.DataError, match="must not be negative"):
         mc.plot.predictions([1.0], [1.0], [-1.0])
-    with pytest.raises(mc.ParameterError, match="level is a share"):
+    with pytest.raises(mc.ParameterError, match="level must lie between"):
         mc.plot.predictions([1.0], [1.0], [1.0], level=95)

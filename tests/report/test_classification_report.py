@@ -123,7 +123,7 @@ def test_the_page_of_a_fitted_model(fitted):
     told = page.sections["Fit"]
     for words in (
         f"{fitted.log_marginal_likelihood_:.2f}",
-        f"{loo.log_score.mean():.4f} a row",
+        f"{loo.log_score.mean():.4f} per row",
         f"{np.mean(called != y):.1%}",
         "ep, logistic sigmoid",
     ):
@@ -290,7 +290,7 @@ def test_rows_held_out_are_judged_beside_those_left_out():
     assert lines["rows"] == ["60", "60"]
     assert lines["errors"][0] == f"{np.sum(model.predict(X[60:]) != y[60:])}"
     assert lines["error rate"][0] == f"{np.mean(model.predict(X[60:]) != y[60:]):.1%}"
-    assert lines["log score a row"][0] == f"{model.log_predictive_density(X[60:], y[60:]).mean():.4f}"
+    assert lines["log score per row"][0] == f"{model.log_predictive_density(X[60:], y[60:]).mean():.4f}"
     assert page.findings == ()
     other = np.where(y[60:] == "up", "down", "up")
     assert {"held out", "calibration"} <= {finding.kind for finding in model.report(X[60:], other).findings}

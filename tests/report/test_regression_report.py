@@ -112,7 +112,7 @@ def test_rows_held_out_are_judged_beside_those_left_out(drawn):
     rmse = [np.sqrt(np.mean((y[60:] - mean) ** 2)), np.sqrt(np.mean((y[:60] - model.loo().mean) ** 2))]
     assert lines["RMSE"] == [f"{value:.4g}" for value in rmse]
     assert lines["rows"] == ["40", "60"]
-    assert float(lines["log density a row"][0]) == pytest.approx(
+    assert float(lines["log density per row"][0]) == pytest.approx(
         model.log_predictive_density(X[60:], y[60:]).mean(), abs=1e-3
     )
     shifted = found(model, X[60:], y[60:] + np.where(np.arange(40) % 2, 1.5, -1.5))
@@ -128,7 +128,7 @@ def test_only_inputs_that_surely_explain_little_are_suggested_for_leaving_out():
         effect, nan = np.array([0.5, 0.01]), np.full(2, np.nan)
         return Relevance(["a", "b"], effect, np.array(errors), nan, nan, effect <= 2 * np.array(errors))
 
-    assert about_inputs(table(0.05, 0.01)) == ["b explains little of y: leaving it out should change little."]
+    assert about_inputs(table(0.05, 0.01)) == ["b explains little of y: dropping it should change little."]
     assert about_inputs(table(0.05, 0.1)) == about_inputs(table(0.05, 0.01), but={"b"}) == []
 
 

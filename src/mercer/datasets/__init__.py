@@ -1,4 +1,4 @@
-"""Small real data to try things on, free to use for any purpose.
+"""Small real data sets for examples, free to use for any purpose.
 
 >>> from mercer import datasets
 >>> datasets.names()

@@ -1,4 +1,4 @@
-"""Reading the bundled tables."""
+"""Loaders of the bundled data sets."""
 
 import dataclasses
 import difflib
@@ -13,7 +13,7 @@ from mercer.core.errors import DataError, MercerError
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Inputs X (n, d) and targets y (n,), what they are, where they come from and what allows their use."""
+    """Inputs X (n, d) and targets y (n,), with names, description, source and licence."""
 
     name: str
     X: np.ndarray
@@ -25,7 +25,7 @@ class Dataset:
     licence: str
 
     def frame(self):
-        """Inputs and target as one table: a polars frame, or a pandas one where polars is not installed."""
+        """Inputs and target as one polars frame, or a pandas frame if polars is not installed."""
         columns = {name: self.X[:, j] for j, name in enumerate(self.feature_names)} | {self.target_name: self.y}
         try:
             import polars
@@ -33,7 +33,7 @@ class Dataset:
             try:
                 import pandas  # type: ignore[import-untyped]
             except ImportError:
-                raise MercerError("a frame needs polars or pandas: pip install polars. X and y do without.") from None
+                raise MercerError("frame() needs polars or pandas: pip install polars, or use X and y.") from None
             return pandas.DataFrame(columns)
         return polars.DataFrame(columns)
 
@@ -45,21 +45,21 @@ class Dataset:
 
 
 def names() -> list[str]:
-    """What `load` knows."""
+    """Names of the data sets."""
     return sorted(_LOADERS)
 
 
 def load(name: str) -> Dataset:
-    """A bundled data set by name; print it to read what it is."""
+    """Load a bundled data set by name; print it for its description."""
     if name not in _LOADERS:
         near = difflib.get_close_matches(str(name).lower(), names(), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise DataError(f"there is no data set {name!r}; there are {', '.join(names())}.{hint}")
+        raise DataError(f"there is no data set {name!r}; choose from {', '.join(names())}.{hint}")
     return _LOADERS[name]()
 
 
 def _bundled(name: str, description: str, source: str, licence: str) -> Dataset:
-    """A table of numbers beside this file: a header, then one row a line, the target in the last column."""
+    """Read a table next to this file: a header, then one row per line, with the target in the last column."""
     packed = (resources.files("mercer.datasets") / f"{name}.csv.gz").read_bytes()
     header, *lines = gzip.decompress(packed).decode().splitlines()
     *features, target = header.split(",")
@@ -98,7 +98,7 @@ def _diabetes() -> Dataset:
         np.array(table.target, dtype=float),
         list(table.feature_names),
         "progression",
-        "How far diabetes of 442 patients had come a year later: age, sex, body mass index, mean blood pressure and "
+        "Progression of diabetes in 442 patients after one year: age, sex, body mass index, mean blood pressure and "
         "six measurements of blood serum (s1 to s6).",
         "B. Efron, T. Hastie, I. Johnstone and R. Tibshirani (2004), Least angle regression; read from scikit-learn.",
         "BSD-3-Clause, as part of scikit-learn",

@@ -1,4 +1,4 @@
-"""Where the basis functions of a network sit, and how they are measured against each other (PRML 6.3)."""
+"""Choice of a network's centres, and normalisation of its basis functions (PRML 6.3)."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -15,17 +15,17 @@ from mercer.kernels.stationary import Isotropic
 from mercer.learning.heuristics import centre_and_spread
 from mercer.linalg.forward import Ridge, forward
 
-MOST = 200  # centres, where their number is chosen
-VALUES = 1 << 23  # kernel values among which orthogonal least squares looks, unless told how many candidates
-SLIGHT = 1e-6  # the penalty of linear terms on standardised inputs, for each row: they are always determined
-CHARGE = 2.5  # parameters that a function costs which was searched for (Friedman 1991, section 3.6: 1 + 3/2)
-FAR = 1e-290  # a sum of basis functions below this has no digits to be divided by
+MAX_CENTERS = 200  # when their number is chosen by leave-one-out
+MAX_KERNEL_VALUES = 1 << 23  # computed for orthogonal least squares, unless n_candidates is given
+LINEAR_PENALTY = 1e-6  # per row, on standardised inputs: keeps linear terms determined
+PARAMETERS_PER_CENTER = 2.5  # charged for a centre found by search (Friedman 1991, section 3.6: 1 + 3/2)
+MIN_BASIS_SUM = 1e-290  # below it, dividing by the sum of basis functions loses all digits
 
 
 class CenterPath(NamedTuple):
-    """Centres in the order they were taken: the row of each, the share of the targets' variance it explains (the
-    error-reduction ratio), and with it the root mean squares of residuals and of leave-one-out residuals; all (m,).
-    For several targets these are in units of each one's standard deviation."""
+    """Centres in the order of selection, all (m,): row index, error-reduction ratio (fraction of the targets' variance
+    explained), and root mean squares of the residuals and leave-one-out residuals with the centres so far.
+    For several targets the errors are in units of each target's standard deviation."""
 
     indices: np.ndarray
     error_reduction: np.ndarray
@@ -38,7 +38,7 @@ class CenterPath(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Data:
-    """Rows X, standardised targets T (n, q), standardised inputs for linear terms or None; ``unit`` is T's in y."""
+    """Rows X, standardised targets T (n, q), standardised inputs for linear terms or None; ``unit`` scales T to y."""
 
     X: Any
     T: np.ndarray
@@ -46,29 +46,29 @@ class Data:
     intercept: bool
     unit: float
 
-    def some(self, most: int, rng) -> "Data":
+    def subset(self, max_rows: int, rng) -> "Data":
         n = len(self.T)
-        if n <= most:
-            return dataclasses.replace(self)
-        rows = np.sort(rng.choice(n, most, replace=False))
+        if n <= max_rows:
+            return self
+        rows = np.sort(rng.choice(n, max_rows, replace=False))
         inputs = None if self.inputs is None else self.inputs[rows]
         return Subset(take_rows(self.X, rows), self.T[rows], inputs, self.intercept, self.unit, rows)
 
     @property
     def terms(self) -> np.ndarray:
-        """The constant and the linear terms; below the rows of these the root of their penalty: (n + d, 1 + d)."""
+        """Constant and linear terms, augmented by d rows with the root of their penalty: (n + d, 1 + d)."""
         n, d = len(self.T), 0 if self.inputs is None else self.inputs.shape[1]
         A = np.zeros((n + d, int(self.intercept) + d))
         if self.intercept:
             A[:n, 0] = 1.0
         if self.inputs is not None:
             A[:n, -d:] = self.inputs
-            A[range(n, n + d), range(A.shape[1] - d, A.shape[1])] = np.sqrt(SLIGHT * n)
+            A[range(n, n + d), range(A.shape[1] - d, A.shape[1])] = np.sqrt(LINEAR_PENALTY * n)
         return A
 
     @property
     def fixed(self) -> np.ndarray:
-        """Orthonormal columns that span them."""
+        """Orthonormal columns that span ``terms``."""
         A = self.terms
         return np.linalg.qr(A)[0] if A.shape[1] else A
 
@@ -86,7 +86,7 @@ class Subset(Data):
 
 
 class Placed(NamedTuple):
-    """Centres, their rows, the path to them, and the mean squared leave-one-out error they give."""
+    """Centres, their row indices, the path that selected them, and their mean squared leave-one-out error."""
 
     centers: Any
     indices: np.ndarray | None
@@ -95,7 +95,7 @@ class Placed(NamedTuple):
 
 
 class Placer:
-    """Chooses centres as an `RBFNetwork` says."""
+    """Choose centres by the settings of an `RBFNetwork`."""
 
     def __init__(self, network, rng):
         self.network, self.count, self.normalized = network, network._count, network.normalized
@@ -103,62 +103,59 @@ class Placer:
         self._clusters: dict = {}
 
     def __call__(self, kernel, data, count) -> Placed:
-        """``count`` centres; None is as many as the network says, or as leave-one-out says."""
+        """Place ``count`` centres; None takes the network's number, or the one with the least leave-one-out error."""
         n = len(data.T)
         count = self.count if count is None else count
         count = None if count is None else min(count, n)
-        how = self.network.centers
-        if not isinstance(how, str):
-            return self._judged(kernel, data, _given(how, data.X), None, None)
-        if how == "kmeans":
+        method = self.network.centers
+        if not isinstance(method, str):
+            return self._evaluated(kernel, data, _checked_centers(method, data.X))
+        if method == "kmeans":
             return self._by_clusters(kernel, data, count)
-        return self._by_path(kernel, data, count, how)
+        return self._by_path(kernel, data, count, method)
 
-    def _by_path(self, kernel, data, count, how) -> Placed:
+    def _by_path(self, kernel, data, count, method) -> Placed:
         n = len(data.T)
         fixed = data.fixed
-        most = min(n, MOST) if count is None else count
+        max_centers = min(n, MAX_CENTERS) if count is None else count
         order = np.random.default_rng(self.seeds[0]).permutation(n)
-        if how == "random":
-            candidates = order[:most]
+        if method == "random":
+            candidates = order[:max_centers]
         else:
-            among = self.network.n_candidates or max(VALUES // n, 4 * MOST)
-            candidates = np.sort(order[: max(among, most)])
+            n_candidates = self.network.n_candidates or max(MAX_KERNEL_VALUES // n, 4 * MAX_CENTERS)
+            candidates = np.sort(order[: max(n_candidates, max_centers)])
         Phi = gram.between(kernel, take_rows(data.X, candidates), data.X).T
         chosen = forward(
-            Phi, data.T, fixed, most, order=range(len(candidates)) if how == "random" else None,
+            Phi, data.T, fixed, max_centers, order=range(len(candidates)) if method == "random" else None,
             stop_early=count is None,
         )  # fmt: skip
-        if not len(chosen.columns):  # a constant target, or basis functions that are: nothing is explained by any
+        if not len(chosen.columns):  # constant target or basis functions: no centre explains anything
             first = np.array([0])
-            return self._judged(kernel, data, take_rows(data.X, first), _rows(data, first), None)
+            return self._evaluated(kernel, data, take_rows(data.X, first), _original_rows(data, first))
         errors = chosen.left_out
-        if how == "ols" and self.network.n_centers is None:
-            errors = errors * _charged(len(errors), fixed.shape[1], n)
+        if method == "ols" and self.network.n_centers is None:
+            errors = errors * _search_penalty(len(errors), fixed.shape[1], n)
         m = int(np.argmin(errors)) + 1 if count is None else len(chosen.columns)
         index = candidates[chosen.columns]
         if self.normalized:
             sizes = sizes_up_to(len(index)) if count is None else [len(index)]
-            charged = np.divide(errors, chosen.left_out, out=np.ones(len(errors)), where=chosen.left_out > 0)
+            penalty = np.divide(errors, chosen.left_out, out=np.ones(len(errors)), where=chosen.left_out > 0)
             found = {
-                size: self._error(kernel, data, take_rows(data.X, index[:size])) * charged[size - 1] for size in sizes
+                size: self._error(kernel, data, take_rows(data.X, index[:size])) * penalty[size - 1] for size in sizes
             }
             m = min(found, key=found.__getitem__)
             error = float(found[m])
         else:
             error = float(errors[m - 1])
-        path = CenterPath(
-            _rows(data, index), chosen.error_reduction, np.sqrt(chosen.training), np.sqrt(chosen.left_out)
-        )
-        return Placed(take_rows(data.X, index[:m]), _rows(data, index[:m]), path, error)
+        rows = _original_rows(data, index)
+        path = CenterPath(rows, chosen.error_reduction, np.sqrt(chosen.training), np.sqrt(chosen.left_out))
+        return Placed(take_rows(data.X, index[:m]), rows[:m], path, error)
 
     def _by_clusters(self, kernel, data, count) -> Placed:
-        found = []
         X = self.network._check_vectors(data.X)
-        distinct = len(np.unique(X, axis=0))
-        sizes = sizes_up_to(min(MOST, distinct, max(1, len(X) // 2))) if count is None else [min(count, distinct)]
-        for size in sizes:
-            found.append(self._judged(kernel, data, self._cluster(X, size), None, None))
+        n_distinct = len(np.unique(X, axis=0))
+        sizes = [min(count, n_distinct)] if count else sizes_up_to(min(MAX_CENTERS, n_distinct, max(1, len(X) // 2)))
+        found = [self._evaluated(kernel, data, self._cluster(X, size)) for size in sizes]
         return min(found, key=lambda placed: placed.error)
 
     def _cluster(self, X, size):
@@ -172,8 +169,8 @@ class Placer:
             self._clusters[len(X), size] = means.cluster_centers_ * spread + shift
         return self._clusters[len(X), size]
 
-    def _judged(self, kernel, data, centers, indices, path) -> Placed:
-        return Placed(centers, indices, path, self._error(kernel, data, centers))
+    def _evaluated(self, kernel, data, centers, indices=None) -> Placed:
+        return Placed(centers, indices, None, self._error(kernel, data, centers))
 
     def _error(self, kernel, data, centers) -> float:
         K = gram.between(kernel, data.X, centers)
@@ -182,33 +179,33 @@ class Placer:
         return ridge.best()[1] if isinstance(alpha, str) else float(np.mean(ridge.left_out(alpha) ** 2))
 
 
-def _charged(count: int, k: int, n: int) -> np.ndarray:
-    """By what mean squares grow, after 1, 2, ... centres beside k terms, if each is charged as `CHARGE` parameters
-    (generalised cross-validation): (count,)."""
+def _search_penalty(count: int, k: int, n: int) -> np.ndarray:
+    """Factor on the mean squared error of 1, 2, ... centres beside k terms, by generalised cross-validation with
+    `PARAMETERS_PER_CENTER`: (count,)."""
     m = np.arange(1, count + 1)
-    return ((1 - np.minimum((k + m) / n, 1.0)) / np.maximum(1 - (k + CHARGE * m) / n, 1e-3)) ** 2
+    return ((1 - np.minimum((k + m) / n, 1.0)) / np.maximum(1 - (k + PARAMETERS_PER_CENTER * m) / n, 1e-3)) ** 2
 
 
-def _rows(data, index) -> np.ndarray:
+def _original_rows(data, index) -> np.ndarray:
     return data.rows[index] if isinstance(data, Subset) else index
 
 
-def sizes_up_to(most: int) -> list[int]:
-    """Numbers of centres to compare: twice as many each time.
+def sizes_up_to(largest: int) -> list[int]:
+    """Numbers of centres to compare, each about twice the one before.
 
     >>> sizes_up_to(40)
     [5, 10, 20, 40]
     """
-    sizes = [most]
+    sizes = [largest]
     while sizes[0] > 5:
         sizes.insert(0, sizes[0] // 2)
     return sizes
 
 
-def _given(centers, X):
-    """Centres from outside, checked against the inputs."""
+def _checked_centers(centers, X):
+    """Validate user-supplied centres against the inputs."""
     if not count_rows(centers):
-        raise ParameterError("centers has no rows; at least one centre is needed.")
+        raise ParameterError("centers has no rows; give at least one centre.")
     if not (holds_numbers(centers) and holds_numbers(X)) or hasattr(X, "columns"):
         return centers
     centers = as_matrix(centers, "centers")
@@ -225,29 +222,29 @@ def lengthscales_of(kernel: Kernel) -> list:
 
 
 def stretched(kernel: Kernel, factor: float) -> Kernel:
-    """With every lengthscale multiplied."""
+    """The kernel with every lengthscale multiplied by ``factor``."""
     slots = lengthscales_of(kernel)
     if not slots:
         raise ParameterError(
-            f"width multiplies lengthscales, and {kernel!r} has none. Leave it out, or take width='learned'."
+            f"width multiplies lengthscales, and {kernel!r} has none. Leave it out, or use width='learned'."
         )
     return kernel.replace(**{slot.name: np.asarray(slot.value) * factor for slot in slots})
 
 
 def normalised(K, kernel, X, centers) -> np.ndarray:
-    """k_j / sum_l k_l (PRML 6.41), overwriting K. Finite everywhere: see `RBFNetwork`."""
+    """Normalised basis functions k_j / sum_l k_l (PRML 6.41), overwriting K. Finite everywhere: see `RBFNetwork`."""
     if K.min(initial=0.0) < 0:
         raise DataError(
-            f"{kernel!r} is negative at some of these inputs; basis functions to be normalised (6.41) must not be, for "
-            "their sum would vanish somewhere. Take normalized=False, or another kernel."
+            f"{kernel!r} is negative at some of these inputs; normalised basis functions (PRML 6.41) must not be, or "
+            "their sum may vanish. Use normalized=False, or another kernel."
         )
     total = K.sum(axis=1)
-    far = np.flatnonzero(~(total > FAR))
-    K /= np.where(total > FAR, total, 1.0)[:, None]
+    far = np.flatnonzero(~(total > MIN_BASIS_SUM))
+    K /= np.where(total > MIN_BASIS_SUM, total, 1.0)[:, None]
     if len(far):
         K[far] = 1.0 / K.shape[1]
         if isinstance(kernel, Isotropic):
-            # Which centre is nearest, by a kernel whose tails are too heavy to vanish.
+            # Find the nearest centre by a kernel with tails too heavy to underflow.
             heavy = gram.between(RationalQuadratic(kernel.lengthscale), take_rows(X, far), centers)
             K[far] = np.arange(K.shape[1]) == heavy.argmax(axis=1)[:, None]
     return K

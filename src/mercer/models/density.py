@@ -1,4 +1,4 @@
-"""Kernel density estimation: Parzen windows, with kernels whose integral is known (PRML 2.5.1, 6.42)."""
+"""Kernel density estimation with kernels whose integral is known (PRML 2.5.1, 6.42)."""
 
 import math
 import reprlib
@@ -21,35 +21,34 @@ from mercer.learning import heuristics
 from mercer.learning.bandwidths import learn_density_widths
 from mercer.learning.optimise import Settings
 from mercer.linalg import backend
-from mercer.models.estimator import Estimator, wholly
+from mercer.models.estimator import Estimator, all_or_nothing
 from mercer.models.kernel_regression import merged
 from mercer.models.records import warn_of_interruption
 
-RULES = ("scott", "silverman", "loo")
+WIDTH_RULES = ("scott", "silverman", "loo")
 
 
 class ParzenDensity(Estimator):
-    """p(x) = 1/N sum_n k((x - x_n) / l) / Z(l): a bump at each training row (PRML 6.42), k any of four kernels.
+    """Parzen density p(x) = 1/N sum_n k((x - x_n) / l) / Z(l), with a kernel at each training row (PRML 6.42).
 
     `RBF`, `Exponential`, `Matern` and `RationalQuadratic` (alpha above half the number of inputs) have a known integral
-    Z, and are scale mixtures of Gaussians, so that samples are exact.
+    Z, and are scale mixtures of Gaussians, so sampling is exact.
 
     Parameters
     ----------
-    kernel : its shape; None is a Gaussian. An amplitude cancels.
-    width : its lengthscale l. "scott" and "silverman" are the rules of thumb, from the spread of the inputs: each bump
-        has the standard deviation they have for Gaussians. "loo" maximises the likelihood of rows left out, with one
-        width for each input. A number, or one for each input, or a function of X that gives either. None takes the
-        lengthscale the kernel has.
-    covariance : "diagonal", a width for each input; or "full": bumps with the correlations of the data, as
-        `scipy.stats.gaussian_kde` has them. Widths then multiply the standard deviations along principal axes.
-    random_state : seed of the subset learning begins with. None is 0: the same data, the same model.
-    learning_rows : how many rows "loo" looks at. Of more rows a random part is taken, and widths shrink by the factor
-        that theory has for the larger number.
-    progress : whether a line on stderr tells how far a fit is that takes longer than a second or two.
+    kernel : one of the four; None is a Gaussian. An amplitude cancels.
+    width : the lengthscale l. "scott" and "silverman" are the usual rules for Gaussians; other kernels get the same
+        standard deviation. "loo" maximises the leave-one-out likelihood, with one width per input. Or a number, one
+        number per input, or a function of X that returns either. None keeps the kernel's lengthscale.
+    covariance : "diagonal", a width for each input; or "full", kernels with the correlations of the data, as in
+        `scipy.stats.gaussian_kde`. Widths then multiply the standard deviations along principal axes.
+    random_state : seed of the subset on which learning starts. None means 0, so that equal data give equal models.
+    learning_rows : number of rows used by "loo". From more rows a random subset is taken, and widths shrink by the
+        theoretical factor for the larger number.
+    progress : whether to show progress on stderr when a fit takes longer than a second or two.
 
-    Fitted: ``width_`` (d,); ``kernel_``, with those widths; ``covariance_`` (d, d), their squares on its diagonal and
-    beside it what "full" adds; ``X_train_``, ``weights_`` (of sum one); ``n_evaluations_``.
+    Fitted: ``width_`` (d,); ``kernel_``, with those widths; ``covariance_`` (d, d), with the squared widths on its
+    diagonal; ``X_train_``; ``weights_``, with sum one; ``n_evaluations_``.
 
     >>> model = ParzenDensity().fit([[0.0], [1.0], [3.0]])
     >>> model.density([[0.5]]).round(3), model.width_.round(3)
@@ -75,29 +74,28 @@ class ParzenDensity(Estimator):
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
-    @wholly
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
-        """Keep the rows and choose the widths. ``y`` is not looked at; weights multiply bumps."""
-        if self.covariance not in ("diagonal", "full"):
-            raise ParameterError(f"covariance must be 'diagonal' or 'full'; got {self.covariance!r}.")
+        """Store the rows and choose the widths. ``y`` is ignored; weights multiply kernels."""
+        self._check_choice("covariance", ("diagonal", "full"))
         X = self._check_vectors(self._check_inputs(X, reset=True)).copy()
         w = self._check_weights(sample_weight, len(X))
         X, w = X[w > 0], w[w > 0] / w.sum()
         shape = self._shape_for(X.shape[1])
         self.X_train_, self.weights_, self.n_evaluations_ = X, w, 0
-        # Coordinates in which bumps are parallel to the axes, with the spread along each.
+        # Coordinates in which kernels are parallel to the axes, with the standard deviation along each.
         axes, spread = self._axes(X, w)
         widths = self._widths(X, axes, spread, shape)
         size = float(np.abs(axes).max() * np.max(widths))
-        if not 1e-140 < size < 1e140:  # whose square is no number here
-            raise DataError(f"these inputs ask for a width of {size:.2g}, beyond what can be squared. Use other units.")
+        if not 1e-140 < size < 1e140:
+            raise DataError(f"a width of {size:.2g} overflows or underflows when squared. Use other units for X.")
         self.covariance_ = axes * widths**2 @ axes.T
         self.width_ = np.sqrt(np.diag(self.covariance_))
         self.kernel_ = evolve(shape, lengthscale=as_float(self.width_))
         return self
 
     def _axes(self, X, w):
-        """Axes A (d, d) in which x = A u, and the standard deviation of u along each (n_eff - 1 in place of n)."""
+        """Axes A (d, d) in which x = A u, and the standard deviation of u along each, with divisor n_eff - 1."""
         d = X.shape[1]
         shift, spread = heuristics.centre_and_spread(X, w)
         unbiased = 1 - float(w @ w) if len(X) > 1 else 1.0
@@ -107,28 +105,26 @@ class ParzenDensity(Estimator):
         values, vectors = np.linalg.eigh(U.T @ U)
         if not values[0] > 1e-14 * d * values[-1]:
             raise DataError(
-                f"these {len(X)} rows vary in fewer than {d} directions, so covariance='full' has no density. Leave "
-                "out inputs that others determine, or use covariance='diagonal'."
+                f"these {len(X)} rows vary in fewer than {d} directions, so covariance='full' is singular. Drop inputs "
+                "determined by others, or use covariance='diagonal'."
             )
         return spread[:, None] * vectors, np.sqrt(values)
 
     def _widths(self, X, axes, spread, shape):
-        """The lengthscale along each axis: (d,)."""
-        d, full = X.shape[1], self.covariance == "full"
+        """Lengthscale along each axis: (d,)."""
+        d = X.shape[1]
         if isinstance(self.width, str):
-            if self.width not in RULES:
+            if self.width not in WIDTH_RULES:
                 raise ParameterError(
-                    f"width must be one of {', '.join(map(repr, RULES))}, a number, one for each input, a function or "
-                    f"None; got {self.width!r}."
+                    f"width must be one of {', '.join(map(repr, WIDTH_RULES))}, a number, one number per input, a "
+                    f"function or None; got {self.width!r}."
                 )
-            n = 1 / float(self.weights_ @ self.weights_)  # as many as weights make of them
+            n = 1 / float(self.weights_ @ self.weights_)  # effective number of rows
             factor = (n if self.width != "silverman" else n * (d + 2) / 4) ** (-1 / (d + 4))
             widths = factor * spread / _deviation(shape, d)
-            return (
-                self._learn(np.linalg.solve(axes, X.T).T, widths, shape)
-                if self.width == "loo" and len(X) > 1
-                else widths
-            )
+            if self.width == "loo" and len(X) > 1:
+                return self._learn(np.linalg.solve(axes, X.T).T, widths, shape)
+            return widths
         given = shape.lengthscale if self.width is None else self.width
         given = given(X) if callable(given) else given
         try:
@@ -137,12 +133,12 @@ class ParzenDensity(Estimator):
             widths = np.full(d, np.nan)
         if not (np.isfinite(widths).all() and (widths > 0).all()):
             raise ParameterError(
-                f"width is positive: a number, or one for each of {d} inputs; got {reprlib.repr(given)}."
+                f"width must be a positive number, or one for each of {d} inputs; got {reprlib.repr(given)}."
             )
-        return widths * spread if full else widths
+        return widths * spread if self.covariance == "full" else widths
 
     def _learn(self, U, start, shape):
-        """Widths along the axes by the likelihood of rows left out, in units of where it begins."""
+        """Widths along the axes by leave-one-out likelihood, in units of the starting widths."""
         U = U / start
         kept, _, c = merged(U, np.empty((len(U), 0)), self.weights_ * len(U))
         U, d = U[kept], U.shape[1]
@@ -157,7 +153,7 @@ class ParzenDensity(Estimator):
         return start * widths
 
     def _shape_for(self, d):
-        """The kernel without its amplitude, if it is one whose integral is known."""
+        """The kernel without its amplitude; an error if its integral is not known."""
         kernel = RBF() if self.kernel is None else as_kernel(self.kernel)
         while isinstance(kernel, Scale):
             kernel = kernel.inner
@@ -165,12 +161,12 @@ class ParzenDensity(Estimator):
             kernel = RBF(kernel.lengthscale)
         if type(kernel) not in (RBF, Exponential, Matern, RationalQuadratic):
             raise ParameterError(
-                "a density needs a kernel whose integral is known: RBF, Exponential, Matern or RationalQuadratic; got "
-                f"{kernel!r}."
+                "ParzenDensity needs a kernel with a known integral: RBF, Exponential, Matern or RationalQuadratic; "
+                f"got {kernel!r}."
             )
         if isinstance(kernel, RationalQuadratic) and not 2 * kernel.alpha > d:
             raise ParameterError(
-                f"RationalQuadratic has a finite integral over {d} inputs for alpha above {d / 2:g}; got "
+                f"RationalQuadratic has a finite integral over {d} inputs only for alpha above {d / 2:g}; got alpha = "
                 f"{float(kernel.alpha):g}."
             )
         return kernel
@@ -178,12 +174,12 @@ class ParzenDensity(Estimator):
     # -- densities ---------------------------------------------------------------------------------------------------
 
     def log_density(self, X) -> np.ndarray:
-        """ln p(x) of each row: (s,). Finite however far from the data. O(N d) for each row."""
+        """ln p(x) of each row: (s,). Finite at any distance from the data. O(N d) per row."""
         self._check_fitted()
         return self._log_density(self._check_vectors(self._check_inputs(X, reset=False)))
 
     def score_samples(self, X) -> np.ndarray:
-        """`log_density`, by the name scikit-learn has for it."""
+        """Alias of `log_density`, for scikit-learn."""
         return self.log_density(X)
 
     def density(self, X) -> np.ndarray:
@@ -191,14 +187,14 @@ class ParzenDensity(Estimator):
         return np.exp(self.log_density(X))
 
     def score(self, X, y=None) -> float:
-        """The mean log density of the rows."""
+        """Mean log density of the rows."""
         return float(np.mean(self.log_density(X)))
 
     def loo(self) -> np.ndarray:
-        """ln p(x_n) of each training row of positive weight, from all the others: (n,)."""
+        """Leave-one-out ln p(x_n) of each training row of positive weight: (n,)."""
         self._check_fitted()
         if len(self.X_train_) == 1:
-            raise DataError("one row alone has no others to be predicted from.")
+            raise DataError("leave-one-out needs at least two rows; there is one.")
         return self._log_density(self.X_train_, left_out=True)
 
     def _log_density(self, X, left_out=False):
@@ -207,7 +203,7 @@ class ParzenDensity(Estimator):
             logs = np.log(self.weights_)
         if isinstance(self.kernel_, RBF) and not left_out:
             return self._mixture().log_density(X[None])[0]
-        # Whitened: bumps of unit lengthscale.
+        # Whiten: kernels of unit lengthscale.
         root = np.asfortranarray(np.linalg.cholesky(self.covariance_))
         U, V = (backend.half_solve(root, A.T).T for A in (X, self.X_train_))
         constant = _log_integral(self.kernel_, d) + np.log(np.diag(root)).sum()
@@ -242,32 +238,28 @@ class ParzenDensity(Estimator):
         self._check_fitted()
         if self.X_train_.shape[1] != 1 or not isinstance(self.kernel_, RBF):
             d, kind = self.X_train_.shape[1], type(self.kernel_).__name__
-            raise ParameterError(f"{what} is for one input and a Gaussian; here are {d} inputs and {kind}.")
+            raise ParameterError(f"{what} needs one input and a Gaussian; this model has {d} inputs and {kind}.")
         return self
 
     def sample(self, n_samples=1, random_state=0) -> np.ndarray:
-        """Rows drawn from the density: (n_samples, d)."""
+        """Draws from the density: (n_samples, d)."""
         self._check_fitted()
         check_size(n_samples)
         rng, d = np.random.default_rng(entropy(random_state)), self.X_train_.shape[1]
         which = rng.choice(len(self.weights_), size=n_samples, p=self.weights_)
-        # A Gaussian of random width (PRML 2.160 for RationalQuadratic), one draw of it for each row.
+        # Each draw is from a Gaussian of random width (PRML 2.160 for RationalQuadratic).
         z = rng.standard_normal((n_samples, d)) * np.sqrt(_scales(self.kernel_, d, n_samples, rng))[:, None]
         return self.X_train_[which] + z @ np.linalg.cholesky(self.covariance_).T
 
-    def __str__(self):
-        if not self.__sklearn_is_fitted__():
-            return repr(self)
-        how = self.width if isinstance(self.width, str) else "given"
-        rows = [[str(name), number(rounded(w))] for name, w in zip(self._input_names(), self.width_, strict=True)]
+    def _summary(self):
+        rule = self.width if isinstance(self.width, str) else "given"
+        names = getattr(self, "feature_names_in_", range(len(self.width_)))
+        rows = [[str(name), number(rounded(w))] for name, w in zip(names, self.width_, strict=True)]
         head = f"{type(self).__name__}, {type(self.kernel_).__name__} at each of {len(self.weights_):,} rows"
-        return "\n".join([head, f"width: {how}, {self.covariance}", "", table(["input", "width"], rows[:20])])
-
-    def _input_names(self):
-        return getattr(self, "feature_names_in_", range(len(self.width_)))
+        return "\n".join([head, f"width: {rule}, {self.covariance}", "", table(["input", "width"], rows[:20])])
 
 
-# -- the four kernels, of unit lengthscale, as densities -----------------------------------------------------------
+# -- the four kernels as densities, at unit lengthscale ------------------------------------------------------------
 
 
 def _log_profile(kernel, r2) -> np.ndarray:
@@ -307,17 +299,17 @@ def _log_integral(kernel, d) -> float:
 
 
 def _deviation(kernel, d) -> float:
-    """The standard deviation of the density along one axis; one where it has none."""
+    """Standard deviation of the density along one axis; one if it is infinite."""
     if isinstance(kernel, RBF):
         return 1.0
     if isinstance(kernel, RationalQuadratic):
-        left = 2 * float(kernel.alpha) - d - 2
-        return math.sqrt(2 * float(kernel.alpha) / left) if left > 0 else 1.0
+        rest = 2 * float(kernel.alpha) - d - 2
+        return math.sqrt(2 * float(kernel.alpha) / rest) if rest > 0 else 1.0
     return math.sqrt(1 + d / (2 * _order(kernel)))
 
 
 def _scales(kernel, d, size, rng) -> np.ndarray:
-    """Variances v such that N(0, v I), v random, is the kernel's density."""
+    """Random variances v for which N(0, v I) has the kernel's density."""
     if isinstance(kernel, RBF):
         return np.ones(size)
     if isinstance(kernel, RationalQuadratic):

@@ -1,4 +1,4 @@
-"""The scikit-learn contract: parameters, tags, and what comes in."""
+"""The scikit-learn contract: parameters, tags, and validation of inputs, targets and settings."""
 
 import functools
 import inspect
@@ -26,6 +26,7 @@ from mercer import gram
 from mercer.core.errors import DataError, MercerError, ParameterError
 from mercer.core.inputs import (
     Kind,
+    align_columns,
     as_frame,
     as_matrix,
     as_objects,
@@ -34,27 +35,28 @@ from mercer.core.inputs import (
     container_types,
     count_rows,
     holds_numbers,
+    take_rows,
 )
 from mercer.core.registry import storable
 from mercer.kernels.base import Kernel
 
 
 class NotFittedError(MercerError, SklearnNotFittedError):
-    """The estimator has not seen data yet."""
+    """The estimator has not been fitted yet."""
 
 
-register = storable("models")  # class decorator: files may hold the estimator
+register = storable("models")  # class decorator: lets `mercer.save` store the estimator
 
 
 class Estimator(BaseEstimator):
-    """A scikit-learn estimator. A kernel's parameters are reached too: ``set_params(kernel__lengthscale=2.0)``."""
+    """A scikit-learn estimator. ``set_params`` also reaches kernel parameters, as in ``kernel__lengthscale=2.0``."""
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Constructor arguments by name; with ``deep`` also those inside them, as in ``kernel__lengthscale``."""
+        """Constructor arguments by name; with ``deep`` also nested ones, such as ``kernel__lengthscale``."""
         params = super().get_params(deep)
         for name, value in list(params.items()):
             if deep and isinstance(value, Kernel):
@@ -62,7 +64,7 @@ class Estimator(BaseEstimator):
         return params
 
     def set_params(self, **params):
-        """Change constructor arguments, also inside them: ``set_params(kernel__lengthscale=2.0)``. Returns self."""
+        """Set constructor arguments, also nested ones: ``set_params(kernel__lengthscale=2.0)``. Returns self."""
         inside: dict[str, dict[str, Any]] = {}
         for key, value in params.items():
             name, separator, inner = key.partition("__")
@@ -82,7 +84,7 @@ class Estimator(BaseEstimator):
             elif hasattr(part, "set_params"):
                 part.set_params(**changes)
             else:
-                raise ParameterError(f"{name} is {part!r}, which has no parameters inside it.")
+                raise ParameterError(f"{name} is {part!r}, which has no parameters of its own.")
         return self
 
     def __repr__(self):
@@ -95,23 +97,40 @@ class Estimator(BaseEstimator):
             shown.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
+    def __str__(self):
+        return self._summary() if self.__sklearn_is_fitted__() else repr(self)
+
+    def _summary(self) -> str:
+        """Text of a fitted model when it is printed."""
+        return repr(self)
+
     # -- fitted ----------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         return any(name.endswith("_") and not name.startswith("__") for name in vars(self))
 
     def _training_rows(self) -> gram.Gram:
-        """The operator of ``kernel_`` on ``X_fit_``, prepared once."""
+        """Gram operator of ``kernel_`` on ``X_fit_``, prepared once."""
         return gram.kept(self, self.kernel_, self.X_fit_)
 
     def _check_fitted(self):
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet. Call fit first.")
 
-    # -- what comes in ------------------------------------------------------------------------------------------------
+    # -- validation ---------------------------------------------------------------------------------------------------
+
+    def _check_choice(self, name: str, allowed):
+        value = getattr(self, name)
+        if value not in allowed:
+            raise ParameterError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
+
+    def _check_integer(self, name: str, minimum: int):
+        value = getattr(self, name)
+        if not is_integer(value) or value < minimum:
+            raise ParameterError(f"{name} must be an integer of at least {minimum}; got {value!r}.")
 
     def _check_inputs(self, X, reset: bool):
-        """X as the kernel takes it: a frame stays one, vectors become a float64 matrix, objects an array of objects."""
+        """Validate X. Frames stay frames, vectors become a float64 matrix, objects an array of objects."""
         name, kind = type(self).__name__, self._reads(reset)
         frame = as_frame(X)
         if frame is not None or hasattr(self, "feature_names_in_"):
@@ -121,9 +140,7 @@ class Estimator(BaseEstimator):
                 validate_data(self, X, reset=reset, skip_check_array=True)
             except (TypeError, ValueError) as error:
                 named = frame is not None and hasattr(self, "feature_names_in_")
-                remedy = (
-                    "Take those of the fit, X[list(model.feature_names_in_)]; their order is free." if named else ""
-                )
+                remedy = "Select the fitted columns, X[list(model.feature_names_in_)], in any order." if named else ""
                 raise DataError(f"{error}{remedy}") from None
         if frame is not None:
             if not len(frame):
@@ -131,9 +148,9 @@ class Estimator(BaseEstimator):
             return X
         if kind == "objects":
             X = as_rows(X, kind)
-        elif not isinstance(X, jax.Array) and not hasattr(X, "toarray") and np.ndim(_plain(X)) == 0:
+        elif not isinstance(X, jax.Array) and not hasattr(X, "toarray") and np.ndim(_as_array(X)) == 0:
             raise DataError(f"Expected 2D array, got scalar array instead: {X!r}. Reshape your data: a row is [[...]].")
-        if kind == "vectors" or (kind != "objects" and not _objects(X)):
+        if kind == "vectors" or (kind != "objects" and not _holds_objects(X)):
             X = self._check_numbers(X, name)
             if reset:
                 self.n_features_in_ = X.shape[1]
@@ -152,12 +169,12 @@ class Estimator(BaseEstimator):
         return X
 
     def _reads(self, reset: bool) -> Kind:
-        """Which kind of rows the kernel reads: that of the model fitted, or if ``reset`` the one given."""
-        kernel = getattr(self, "kernel" if reset else "kernel_", self)  # not every estimator has one
+        """Kind of rows read by the fitted kernel, or if ``reset`` by the one given."""
+        kernel = getattr(self, "kernel" if reset else "kernel_", self)  # not every estimator has a kernel
         return kernel.reads if isinstance(kernel, Kernel) else "anything" if kernel is self else "vectors"
 
     def _in_order_of_fit(self, X, frame):
-        """The same columns in the order of the fit; a frame that has other ones stays as it is."""
+        """Columns in the order of the fit. A frame with other columns is returned unchanged."""
         names = list(getattr(self, "feature_names_in_", frame.columns))
         if frame.columns == names or set(frame.columns) != set(names):
             return X
@@ -165,7 +182,7 @@ class Estimator(BaseEstimator):
 
     @staticmethod
     def _check_numbers(X, name):
-        shape = np.shape(_plain(X))
+        shape = np.shape(_as_array(X))
         if len(shape) == 1:
             raise DataError(
                 f"Expected 2D array, got 1D array instead, of length {shape[0]}. Reshape your data either using "
@@ -178,46 +195,53 @@ class Estimator(BaseEstimator):
         return as_matrix(X)
 
     def _check_vectors(self, X) -> np.ndarray:
-        """X as a matrix of numbers, for what is defined on vectors alone: the default kernel, or all of a machine."""
+        """X as a matrix of numbers, for default kernels and for estimators defined on vectors only."""
         if not holds_numbers(X):
-            as_matrix(X)  # says which columns are not numbers
-            raise DataError("the default kernel is for vectors of numbers; give a kernel that knows these inputs.")
+            as_matrix(X)  # its error names the columns that are not numeric
+            raise DataError("the default kernel needs numeric vectors; pass a kernel for this kind of input.")
         return as_matrix(X)
 
     def _check_target(self, y, n: int, several: bool = False) -> np.ndarray:
-        """One number per row: (n,). Where ``several`` targets may come, a matrix stays one: (n, q)."""
+        """One number per row: (n,). If ``several`` targets are allowed, a matrix stays one: (n, q)."""
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        shape = np.shape(_plain(y))
+        shape = np.shape(_as_array(y))
         if several and len(shape) == 2:
             Y = as_matrix(y, "y")
             if len(Y) != n:
                 raise DataError(f"y must have one row for each of the {n} rows of X; got shape {shape}.")
             return Y.copy()
         if len(shape) == 2 and shape[1] == 1 and as_frame(y) is None:
-            _warn_of_column(stacklevel=4)
+            _warn_column_vector(stacklevel=4)
         return as_vector(y, n).copy()
 
     def _check_weights(self, sample_weight, n: int) -> np.ndarray:
-        """Non-negative, not all zero: (n,); ones when there are none."""
+        """Non-negative weights, not all zero: (n,). Ones if None."""
         if sample_weight is None:
             return np.ones(n)
         if isinstance(sample_weight, int | float | np.number):
             sample_weight = np.full(n, float(sample_weight))
         w = as_vector(sample_weight, n, "sample_weight")
         if (w < 0).any() or not w.any():
-            raise DataError("sample_weight must not be negative, nor all of it zero.")
+            raise DataError("sample_weight must be non-negative and not all zero.")
         return w
 
 
 class Regressor(RegressorMixin, Estimator):
-    """An estimator of numbers."""
+    """A regressor; with ``_multi_output`` its target may have several columns."""
+
+    _multi_output = False
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self._multi_output
+        return tags
 
     def predict(self, X) -> np.ndarray:
         raise NotImplementedError
 
     def score(self, X, y, sample_weight=None) -> float:
-        """The coefficient of determination R^2 of the predicted mean."""
+        """Coefficient of determination R^2 of the predicted mean, averaged over targets."""
         mean = self.predict(X)
         n = len(mean)
         Y = as_vector(y, n) if mean.ndim == 1 else self._check_target(y, n, several=True)
@@ -225,60 +249,68 @@ class Regressor(RegressorMixin, Estimator):
         spread = w @ (Y - np.average(Y, axis=0, weights=w)) ** 2
         missed = w @ (Y - mean) ** 2
         with np.errstate(divide="ignore", invalid="ignore"):
-            return float(np.mean(np.where(spread > 0, 1.0 - missed / spread, missed == 0)))  # of several, their mean
+            return float(np.mean(np.where(spread > 0, 1.0 - missed / spread, missed == 0)))
 
 
 class Classifier(ClassifierMixin, Estimator):
-    """An estimator of labels of any kind: text, numbers, booleans."""
+    """A classifier; labels may be text, numbers or booleans."""
 
     classes_: np.ndarray
 
     def _check_labels(self, y, n: int) -> np.ndarray:
-        """Which of ``classes_`` each row has, as a number: (n,). Sets ``classes_``, in sorted order."""
+        """Class index of each row: (n,). Sets ``classes_``, in sorted order."""
         name = type(self).__name__
         if y is None:
             raise DataError(f"{name} requires y to be passed, but the target y is None.")
         labels = _labels(y, n)
         if labels.dtype.kind == "f":
             if not np.isfinite(labels).all():
-                raise DataError("y has labels that are missing (NaN) or infinite. Drop those rows.")
+                raise DataError("y has missing (NaN) or infinite labels. Drop those rows.")
             if (labels != np.round(labels)).any():
                 raise DataError(
-                    f"Unknown label type: continuous. y holds numbers that are not whole; {name} expects classes. "
-                    "For numbers take a regressor."
+                    f"Unknown label type: continuous. y holds fractional numbers; {name} expects class labels. "
+                    "Use a regressor for numeric targets."
                 )
         if labels.dtype.kind in "OMm" and any(_missing(label) for label in labels):
-            raise DataError("y has labels that are missing. Drop those rows.")
+            raise DataError("y has missing labels. Drop those rows.")
         try:
             self.classes_, codes = np.unique(labels, return_inverse=True)
         except TypeError:
             kinds = sorted({type(label).__name__ for label in labels})
-            raise DataError(f"labels must be of one kind to be sorted; got {', '.join(kinds)}.") from None
+            raise DataError(f"labels must be of one type to be sorted; got {', '.join(kinds)}.") from None
         if len(self.classes_) < 2:
-            raise DataError(
-                f"y has one class only, {self.classes_.tolist()[0]!r}; {name} needs two or more to tell apart."
-            )
+            raise DataError(f"y has one class only, {self.classes_.tolist()[0]!r}; {name} needs at least two.")
         return codes
 
     def predict(self, X) -> np.ndarray:
         raise NotImplementedError
 
     def score(self, X, y, sample_weight=None) -> float:
-        """The share of labels that are right."""
-        called = self.predict(X)
-        return float(np.average(called == _labels(y, len(called)), weights=sample_weight))
+        """Accuracy: the fraction of labels predicted correctly."""
+        predicted = self.predict(X)
+        return float(np.average(predicted == _labels(y, len(predicted)), weights=sample_weight))
 
     def _codes_of(self, y, n: int) -> np.ndarray:
-        """Which of the ``classes_`` learned each label is, as a number: (n,)."""
+        """Index in ``classes_`` of each label: (n,)."""
         number = {label: code for code, label in enumerate(self.classes_.tolist())}
         try:
             return np.array([number[label] for label in _labels(y, n).tolist()], dtype=int)
         except KeyError as error:
-            raise DataError(f"{error.args[0]!r} is not one of the classes learned, {self.classes_.tolist()}.") from None
+            raise DataError(f"{error.args[0]!r} is not one of the classes fitted, {self.classes_.tolist()}.") from None
 
 
 class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """An estimator that gives inputs new coordinates, named after it: kernelpca0, kernelpca1, ... for `KernelPCA`."""
+    """A projection onto directions in feature space. Columns are named after it: kernelpca0, kernelpca1, ...
+
+    The directions are sum_n a_n phi(x_n), with a in ``dual_coef_`` (n, q), or ``weights_`` (M, q) in explicit features.
+    ``centre_`` is subtracted from the coordinates in the former case, from the features in the latter.
+    """
+
+    dual_coef_: np.ndarray
+    weights_: np.ndarray | None
+    centre_: np.ndarray
+    kernel_: Kernel
+    X_fit_: Any
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -286,14 +318,24 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return tags
 
     def transform(self, X) -> np.ndarray:
-        raise NotImplementedError
+        """Coordinates along the directions: (s, q)."""
+        self._check_fitted()
+        return self._coordinates(self._check_inputs(X, reset=False))
+
+    def _coordinates(self, X) -> np.ndarray:
+        if self.weights_ is None:
+            return self._training_rows().across(X, self.dual_coef_) - self.centre_
+        X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
+        parts = gram.pieces(count_rows(X), len(self.weights_))
+        rows = [(gram.features(self.kernel_, take_rows(X, part)) - self.centre_) @ self.weights_ for part in parts]
+        return np.concatenate(rows)
 
 
-def wholly(fit):
-    """A ``fit`` that succeeds, or leaves the estimator as it was before."""
+def all_or_nothing(fit):
+    """Make ``fit`` restore the estimator's former state when it fails."""
 
     @functools.wraps(fit)
-    def whole(self, *args, **kwargs):
+    def restoring(self, *args, **kwargs):
         before = dict(vars(self))
         try:
             return fit(self, *args, **kwargs)
@@ -302,7 +344,15 @@ def wholly(fit):
             vars(self).update(before)
             raise
 
-    return whole
+    return restoring
+
+
+def is_integer(value) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def _labels(y, n: int) -> np.ndarray:
@@ -311,7 +361,7 @@ def _labels(y, n: int) -> np.ndarray:
     labels = np.asarray(y if frame is None else as_objects(y))
     if labels.ndim == 2 and labels.shape[1] == 1:
         if frame is None:
-            _warn_of_column(stacklevel=5)
+            _warn_column_vector(stacklevel=5)
         labels = labels[:, 0]
     if labels.shape != (n,):
         raise DataError(f"y must hold one label per row of X, {n} in all; got shape {labels.shape}.")
@@ -319,12 +369,12 @@ def _labels(y, n: int) -> np.ndarray:
 
 
 def _missing(label) -> bool:
-    """None, NaN, NaT and pandas' NA, which is equal to nothing and does not say so by a boolean."""
+    """Whether a label is None, NaN, NaT or pandas' NA (whose comparisons do not return a boolean)."""
     different = label is None or label != label
     return not isinstance(different, bool | np.bool_) or bool(different)
 
 
-def _warn_of_column(stacklevel: int):
+def _warn_column_vector(stacklevel: int):
     warnings.warn(
         "A column-vector y was passed when a 1d array was expected. Please change the shape of y to "
         "(n_samples,), for example using ravel().",
@@ -333,19 +383,20 @@ def _warn_of_column(stacklevel: int):
     )
 
 
-def _plain(X):
+def _as_array(X):
+    """X as an array; [0] for ragged rows, which have no array."""
     try:
         return X if hasattr(X, "shape") else np.asarray(X if container_types(X) is None else as_objects(X))
-    except ValueError:  # ragged
+    except ValueError:
         return [0]
 
 
-def _objects(X) -> bool:
-    """Whether the rows are strings, graphs or other things that only some kernels understand."""
+def _holds_objects(X) -> bool:
+    """Whether the rows are strings, graphs or other objects that only some kernels accept."""
     if hasattr(X, "toarray") or holds_numbers(X):
         return False
-    array = _plain(X)
+    array = _as_array(X)
     if isinstance(array, list):
         return True
-    # Lists of words are rows too, also where all are of one length; an array of words is a matrix of the wrong kind.
+    # Lists of words are rows too, even if all have the same length; an array of words is a matrix of the wrong type.
     return array.dtype.kind in "OUS" and (array.ndim == 1 or isinstance(X, list | tuple))

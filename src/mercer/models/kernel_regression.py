@@ -1,4 +1,4 @@
-"""Kernel regression: the Nadaraya-Watson model, a whole density of the target for each input (PRML 6.3.1)."""
+"""Nadaraya-Watson kernel regression: a conditional density of the target (PRML 6.3.1)."""
 
 import math
 import reprlib
@@ -20,8 +20,8 @@ from mercer.learning.bandwidths import LearnedWidths, RegressionWidths, learn_re
 from mercer.learning.leave_one_out import MIN_TOTAL_WEIGHT
 from mercer.learning.optimise import Settings
 from mercer.models.conditional import DensityRegressor
-from mercer.models.estimator import wholly
-from mercer.models.records import Found, Iteration, quoted, warn_of_interruption
+from mercer.models.estimator import all_or_nothing
+from mercer.models.records import quoted, recorded, warn_of_interruption
 from mercer.scores import LeaveOneOut
 
 CRITERIA = ("likelihood", "least_squares")
@@ -30,30 +30,31 @@ CRITERIA = ("likelihood", "least_squares")
 class NadarayaWatson(DensityRegressor):
     """Kernel regression (PRML 6.3.1): p(t | x) = sum_n w_n(x) N(t | t_n, h^2), w_n(x) = k(x, x_n) / sum_m k(x, x_m).
 
-    Any kernel that is not negative will do, on any input. Its parameters and the width h in the target are learned by
-    leaving each row out in turn: by default they maximise sum_n ln p(t_n | x_n, all others).
+    Works with any non-negative kernel, on any input. The kernel's parameters and the width h in the target are learned
+    by leave-one-out: by default they maximise sum_n ln p(t_n | x_n, all others).
 
     Parameters
     ----------
-    kernel : None is a Gaussian with one lengthscale for each input, at the scale of the data. An amplitude of a
-        kernel cancels, and stays as it is.
-    target_width : h, the standard deviation of a component in the target; one number, or one for each target. None
+    kernel : None is a Gaussian with one lengthscale per input, at the scale of the data. An amplitude cancels, and is
+        not learned.
+    target_width : h, the standard deviation of a component in the target; one number, or one per target. None
         learns it.
     learning : "loo", or None to keep the kernel as it is (h is still learned if it is not given).
-    criterion : what is left out and predicted: "likelihood", the density of the target (PRML 6.48), or
-        "least_squares", its mean (PRML 6.45); h then follows by the likelihood.
-    n_restarts : how many more climbs begin at random places around the first start.
-    random_state : seed of restarts and of the subset learning begins with. None is 0: the same data, the same model.
-    max_iterations : of each climb.
-    learning_rows : how many rows learning looks at. Of more rows a random part is taken, and widths shrink by the
-        factor that theory has for the larger number.
-    progress : whether a line on stderr tells how far a fit is that takes longer than a second or two.
+    criterion : leave-one-out criterion: "likelihood", of the density of the target (PRML 6.48), or "least_squares", of
+        its mean (PRML 6.45); h is then learned by likelihood.
+    n_restarts : number of further optimisations, from random points around the first start.
+    random_state : seed of restarts and of the subset on which learning starts. None means 0, so that equal data give
+        equal models.
+    max_iterations : of each optimisation.
+    learning_rows : number of rows used in learning. From more rows a random subset is taken, and widths shrink by the
+        theoretical factor for the larger number.
+    progress : whether to show progress on stderr when a fit takes longer than a second or two.
 
-    Fitted: ``kernel_``; ``target_width_``; ``X_train_``, ``y_train_`` and ``weights_`` (equal rows are one row here,
-    with the sum of their weights; ``rows_`` tells which); ``history_``, ``optima_``, ``n_evaluations_``.
+    Fitted: ``kernel_``; ``target_width_``; ``X_train_``, ``y_train_`` and ``weights_`` (equal rows are merged and their
+    weights added; ``rows_`` maps rows to merged ones); ``history_``, ``optima_``, ``n_evaluations_``.
 
-    Learning takes O(n^2) time and memory for each evaluation; prediction O(n) for each row. Where no training row is
-    near (all kernel values together below 1e-12 of k(x, x)) all of them count alike, and a warning says so.
+    Learning takes O(n^2) time and memory per evaluation; prediction O(n) per row. Where no training row is near (the
+    sum of kernel values is below 1e-12 of k(x, x)), all training rows get equal weight, with a warning.
 
     >>> import numpy as np
     >>> X = np.linspace(0, 6, 200)[:, None]
@@ -78,11 +79,11 @@ class NadarayaWatson(DensityRegressor):
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
-    @wholly
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None):
-        """Learn the widths and keep the data. Ctrl-C keeps the best found so far.
+        """Learn the widths and store the data. Ctrl-C keeps the best widths found so far.
 
-        Weights multiply components: a row of weight two is two equal rows, and one of weight zero is none.
+        Weights multiply components: a weight of two equals repeating the row, a weight of zero dropping it.
         """
         self._check_settings()
         X = self._check_inputs(X, reset=True)
@@ -97,7 +98,7 @@ class NadarayaWatson(DensityRegressor):
         center, spread = heuristics.centre_and_spread(Y, c)
         spread = heuristics.middle_spread(Y, spread)
         varies = np.ptp(Y, axis=0) > 0
-        # Where nothing can be learned, from one row or a constant, the width is a formality.
+        # One row or a constant target cannot determine a width: set a nominal one.
         width = np.where(center == 0, 1.0, np.abs(center)) * (1.0 if n == 1 else 1e-6) if given is None else given
         if varies.any():
             t = ((Y - center) / spread)[:, varies]
@@ -108,7 +109,7 @@ class NadarayaWatson(DensityRegressor):
                 kernel, found, *_ = self._learn(objective, spread[varies])
                 self.kernel_ = self.kernel_.replace(**kernel.parameters)
             if given is None:
-                if found is None:  # by the likelihood, with the kernel as it is now
+                if found is None:  # by likelihood, at the current kernel
                     objective = RegressionWidths([self.kernel_.fix()], X, t, c, None, "likelihood")
                     found = self._learn(objective, spread[varies]).width
                 width[varies] = found * spread[varies]
@@ -116,7 +117,7 @@ class NadarayaWatson(DensityRegressor):
         return self
 
     def _learn(self, objective: RegressionWidths, spread) -> LearnedWidths:
-        """What was learned, with its steps and optima kept."""
+        """Learn widths, and record the steps and optima."""
         n_restarts = self.n_restarts if objective.layout.size else 0
         settings = Settings("lbfgs", n_restarts, self.max_iterations, bool(self.progress))
         found = learn_regression_widths(objective, settings, generator(self.random_state), self.learning_rows)
@@ -125,12 +126,10 @@ class NadarayaWatson(DensityRegressor):
             raise InvalidKernelError(f"{objective.kernel!r} is zero or not finite between all of these rows.")
         learned = found.learned
         natural = lambda theta: objective.parameters(theta, spread)
-        units = float(np.log(spread).sum())  # of a row's log density
-        self.history_ += [Iteration(float(s.value - s.rows * units), natural(s.theta), s.rows) for s in learned.history]
-        self.optima_ += [
-            Found(float(o.value - found.rows * units), natural(o.theta), o.start, o.converged, o.times_found)
-            for o in learned.optima
-        ]
+        # The log density of a row, from standardised targets to units of y.
+        history, optima = recorded(learned, natural, found.rows, -float(np.log(spread).sum()))
+        self.history_ += history
+        self.optima_ += optima
         self.n_evaluations_ += found.evaluations
         if learned.interrupted:
             warn_of_interruption(learned.evaluations, stacklevel=5)
@@ -139,18 +138,13 @@ class NadarayaWatson(DensityRegressor):
     # -- settings ----------------------------------------------------------------------------------------------------
 
     def _check_settings(self):
-        for name, allowed in (("learning", ("loo", None)), ("criterion", CRITERIA)):
-            if getattr(self, name) not in allowed:
-                raise ParameterError(
-                    f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}."
-                )
-        for name, least in (("n_restarts", 0), ("max_iterations", 1), ("learning_rows", 2)):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
+        self._check_choice("learning", ("loo", None))
+        self._check_choice("criterion", CRITERIA)
+        for name, minimum in (("n_restarts", 0), ("max_iterations", 1), ("learning_rows", 2)):
+            self._check_integer(name, minimum)
 
     def _starts(self, X, c):
-        """The kernel as it is given, and kernels to begin from, in which one amplitude is kept: it cancels."""
+        """The kernel given, and starting kernels, with one amplitude fixed because it cancels."""
         if self.kernel is not None:
             kernel = as_kernel(self.kernel)
             return kernel, heuristics.starting_kernels(_without_amplitude(kernel), X)
@@ -169,8 +163,8 @@ class NadarayaWatson(DensityRegressor):
             width = np.full(q, np.nan)
         if not (np.isfinite(width).all() and (width > 0).all()):
             raise ParameterError(
-                f"target_width is a standard deviation: a positive number, or one for each of {q} targets; got "
-                f"{reprlib.repr(self.target_width)}. None learns it."
+                f"target_width must be a positive number, one for each of {q} targets, or None to learn it; got "
+                f"{reprlib.repr(self.target_width)}."
             )
         return width
 
@@ -180,7 +174,7 @@ class NadarayaWatson(DensityRegressor):
         return int(np.size(self.target_width_)), self.y_train_.ndim == 1
 
     def _mixtures(self, X, left_out=None):
-        """In pieces. ``left_out`` names a training row for each row of X that has no part in its mixture."""
+        """Mixtures for blocks of rows. ``left_out`` gives, for each row of X, a training row to exclude."""
         n = len(self.weights_)
         means, variances = self.y_train_.reshape(n, -1), np.atleast_1d(self.target_width_) ** 2
         floor = MIN_TOTAL_WEIGHT * float(np.mean(gram.diagonal(self.kernel_, self.X_train_)))
@@ -189,7 +183,7 @@ class NadarayaWatson(DensityRegressor):
             _refuse_negative(self.kernel_, W)
             np.maximum(W, 0.0, out=W)
             W += floor / self.weights_.sum()
-            W = W * self.weights_  # the block's memory is used again
+            W = W * self.weights_  # a copy, since the block's memory is reused
             if left_out is not None:
                 W[np.arange(len(W)), left_out[part]] = 0.0
             total = W.sum(axis=1, keepdims=True)
@@ -200,15 +194,15 @@ class NadarayaWatson(DensityRegressor):
         if far:
             warnings.warn(
                 f"{far} of {s} rows have no training row near them (kernel values add up to less than "
-                f"{MIN_TOTAL_WEIGHT:g} of k(x, x), as beyond seven lengthscales of a Gaussian); there all training "
-                "rows count alike.",
+                f"{MIN_TOTAL_WEIGHT:g} of k(x, x), as beyond seven lengthscales of a Gaussian); all training rows get "
+                "equal weight there.",
                 NumericalWarning,
                 stacklevel=4,
             )
 
     def loo(self) -> LeaveOneOut:
-        """Each training row of positive weight predicted from all the others, in the order they came in. Equal rows
-        are left out together."""
+        """Leave-one-out predictions of training rows with positive weight, in their original order. Equal rows are
+        left out together."""
         self._check_fitted()
         n = len(self.weights_)
         t, parts, start = self.y_train_.reshape(n, 1, -1), [], 0
@@ -221,14 +215,12 @@ class NadarayaWatson(DensityRegressor):
         mean, variance, score = (np.concatenate(p)[self.rows_] for p in zip(*parts, strict=True))
         return LeaveOneOut(self._shaped(mean), variance=self._shaped(variance), log_score=score)
 
-    def __str__(self):
-        if not self.__sklearn_is_fitted__():
-            return repr(self)
+    def _summary(self):
         found = {**self.kernel_.parameters, "target width": self.target_width_}
         lines = [
             f"{type(self).__name__}, fitted to {len(self.rows_):,} rows",
             f"kernel: {quoted(self.kernel_)!r}",
-            f"learned by: {self.criterion} of rows left out" if self.n_evaluations_ else "nothing learned",
+            f"learned by: leave-one-out {self.criterion}" if self.n_evaluations_ else "nothing learned",
             "",
             table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
         ]
@@ -236,17 +228,17 @@ class NadarayaWatson(DensityRegressor):
 
 
 def merged(X, Y, c):
-    """Rows to keep, where each of those with positive weight went, and the weights: equal rows become one."""
-    there = np.flatnonzero(c > 0)
+    """Merge equal rows: rows to keep, the merged row of each row with positive weight, and the summed weights."""
+    weighted = np.flatnonzero(c > 0)
     if not holds_numbers(X):
-        return there, np.arange(len(there)), c[there]
-    both = np.column_stack([as_matrix(X)[there], Y[there]])
-    _, first, where = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    return there[first], where.reshape(-1), np.bincount(where.reshape(-1), c[there])
+        return weighted, np.arange(len(weighted)), c[weighted]
+    both = np.column_stack([as_matrix(X)[weighted], Y[weighted]])
+    _, first, group = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    return weighted[first], group.reshape(-1), np.bincount(group.reshape(-1), c[weighted])
 
 
 def _without_amplitude(kernel):
-    """The kernel with one amplitude fixed, of those that would together multiply it."""
+    """The kernel with one of its overall amplitudes fixed."""
     places = heuristics.amplitude_places(kernel)
     if not places:
         return kernel
@@ -260,6 +252,6 @@ def _without_amplitude(kernel):
 def _refuse_negative(kernel, K):
     if K.size and K.min() < -1e-10 * np.abs(K).max():
         raise InvalidKernelError(
-            f"kernel regression takes kernel values for weights (PRML 6.46), which are not negative; {kernel!r} has "
+            f"kernel regression uses kernel values as weights (PRML 6.46), which must not be negative; {kernel!r} has "
             f"{K.min():.3g} among these rows. Try RBF, or kernel ** 2, kernel.exp() or kernel.gaussian()."
         )

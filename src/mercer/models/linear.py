@@ -1,4 +1,4 @@
-"""Bayesian linear regression on basis functions: the weight-space twin of a Gaussian process (PRML 3.3, 6.4.1)."""
+"""Bayesian linear regression on basis functions: the weight-space view of a Gaussian process (PRML 3.3, 6.4.1)."""
 
 import math
 
@@ -12,24 +12,24 @@ from mercer.core.random import as_key, normal
 from mercer.distributions import Distribution
 from mercer.kernels.custom import FeatureMap
 from mercer.kernels.functions import RowFunction
-from mercer.models.estimator import Regressor
+from mercer.models.estimator import Regressor, is_number
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.solvers.weights import WeightPosterior
 
 
 class BayesianLinearRegression(Regressor):
-    """y(x) = w^T phi(x) with w ~ N(0, I / alpha) and noise of precision beta (PRML 6.49-6.54).
+    """Bayesian linear regression y(x) = w^T phi(x), w ~ N(0, I / alpha), noise of precision beta (PRML 6.49-6.54).
 
-    It is the Gaussian process with kernel phi(x)^T phi(x') / alpha and noise 1 / beta, computed through its weights:
-    the same predictions and the same evidence, from M x M matrices.
+    Equivalent to the Gaussian process with kernel phi(x)^T phi(x') / alpha and noise 1 / beta, but computed with M x M
+    matrices.
 
     Parameters
     ----------
-    basis : from `mercer.basis`, or any function of one input; its own parameters stay as they are. None is a line.
+    basis : from `mercer.basis`, or any function of one input; its own parameters are not learned. None is a line.
     alpha, beta : precision of the weights and of the noise. None learns it by maximising the evidence (PRML 3.5).
 
     Fitted: ``coef_`` (M,) and ``coef_covariance_`` (M, M), the posterior of w; ``alpha_``, ``beta_``;
-    ``log_marginal_likelihood_``; ``gamma_``, the number of weights the data determine (PRML 3.91).
+    ``log_marginal_likelihood_``; ``gamma_``, the effective number of well-determined parameters (PRML 3.91).
 
     >>> model = BayesianLinearRegression().fit([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
     >>> model.coef_.round(2)
@@ -42,11 +42,10 @@ class BayesianLinearRegression(Regressor):
         self.beta = beta
 
     def fit(self, X, y):
-        """The posterior of the weights; alpha and beta from the evidence where they are not given."""
+        """Compute the posterior of the weights; maximise the evidence over alpha and beta if they are not given."""
         for name in ("alpha", "beta"):
             value = getattr(self, name)
-            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if value is not None and not (number and np.isfinite(value) and value > 0):
+            if value is not None and not (is_number(value) and np.isfinite(value) and value > 0):
                 raise ParameterError(f"{name} is a precision: a positive number, or None to learn it; got {value!r}.")
         X = self._check_inputs(X, reset=True)
         twin = GaussianProcessRegressor(
@@ -57,7 +56,7 @@ class BayesianLinearRegression(Regressor):
         if y.any():
             twin.fit(X, y)
             self.alpha_, self.beta_ = float(twin.kernel_.alpha), 1 / float(twin.noise_)
-        else:  # a target of zeros says nothing of its scale
+        else:  # a target of zeros does not determine a scale
             self.alpha_, self.beta_ = float(self.alpha or 1.0), float(self.beta or 1e12)
         kernel = self._kernel(self.alpha_)
         self.posterior_ = WeightPosterior.given(kernel, X, y, 1 / self.beta_)
@@ -69,7 +68,7 @@ class BayesianLinearRegression(Regressor):
         return self
 
     def _kernel(self, alpha=None):
-        """phi(x)^T phi(x') / alpha, in which only alpha may move, and only if it is not given."""
+        """phi(x)^T phi(x') / alpha, with every parameter fixed except alpha, unless that is given."""
         phi = RowFunction.of(Polynomial(1) if self.basis is None else self.basis)
         kernel = FeatureMap(phi, alpha or self.alpha or 1.0)
         fixed = [name for name in kernel.parameters if name != "alpha" and not name.endswith("_alpha")]
@@ -77,11 +76,11 @@ class BayesianLinearRegression(Regressor):
         return kernel if self.alpha is None else kernel.fix()
 
     def predict(self, X, return_std=False, return_cov=False, include_noise=True):
-        """The predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance
+        """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance
         (PRML 3.58, 3.59)."""
         self._check_fitted()
         if return_std and return_cov:
-            raise ParameterError("ask for return_std or for return_cov, not for both.")
+            raise ParameterError("return_std and return_cov cannot both be True; choose one.")
         X = self._check_inputs(X, reset=False)
         noise = 1 / self.beta_ if include_noise else 0.0
         if return_cov:
@@ -93,12 +92,12 @@ class BayesianLinearRegression(Regressor):
         return predicted.mean, predicted.deviation
 
     def predict_distribution(self, X, include_noise=True) -> Distribution:
-        """The predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
+        """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
         self._check_fitted()
         return self.posterior_.predict(self._check_inputs(X, reset=False), 1 / self.beta_ if include_noise else 0.0)
 
     def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
-        """Draws of measurements, or with ``include_noise=False`` of the function, at the rows of X: (s, n_samples)."""
+        """Draws of measurements at the rows of X, or with ``include_noise=False`` of the function: (s, n_samples)."""
         self._check_fitted()
         first, second = jax.random.split(as_key(random_state))
         draws = self.posterior_.sample(self._check_inputs(X, reset=False), n_samples, first).T

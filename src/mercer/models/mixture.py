@@ -1,4 +1,4 @@
-"""Regression by a mixture of Gaussians over inputs and targets together (PRML 6.3.1; Ghahramani and Jordan, 1994)."""
+"""Regression by a joint Gaussian mixture over inputs and targets (PRML 6.3.1; Ghahramani and Jordan, 1994)."""
 
 import math
 import warnings
@@ -13,35 +13,35 @@ from mercer.inference.mixtures import Mixtures
 from mercer.learning import heuristics
 from mercer.linalg import backend
 from mercer.models.conditional import DensityRegressor
-from mercer.models.estimator import wholly
+from mercer.models.estimator import all_or_nothing, is_integer, is_number
 
 COVARIANCES = ("full", "tied", "diag", "spherical")
-PATIENCE = 3  # numbers of components without a better BIC before the search ends
-SAME = 1e-10  # of the largest variance: inputs have none in such a direction
-PIECE = 1 << 21  # of entries, rows times components
+PATIENCE = 3  # numbers of components tried without a better BIC before the search ends
+MIN_VARIANCE_RATIO = 1e-10  # to the largest variance, below which inputs do not vary in a direction
+MAX_BLOCK_ENTRIES = 1 << 21  # rows times components
 
 
 class GaussianMixtureRegressor(DensityRegressor):
-    """p(t | x) from a mixture of Gaussians over (x, t): a mixture again, of linear regressions (PRML 6.3.1).
+    """Regression p(t | x) from a Gaussian mixture over (x, t): a mixture of linear regressions (PRML 6.3.1).
 
-    With p(x, t) = sum_c pi_c N(x, t | mu_c, S_c), component c weighs pi_c N(x | mu_cx, S_cxx), its mean is
-    mu_ct + S_ctx S_cxx^-1 (x - mu_cx) and its covariance S_ctt - S_ctx S_cxx^-1 S_cxt (PRML 2.81, 2.82). One component
-    is linear regression. Fast to evaluate: O(C d^2) for each row, however many there were to learn from.
+    With p(x, t) = sum_c pi_c N(x, t | mu_c, S_c), component c has weight pi_c N(x | mu_cx, S_cxx), mean
+    mu_ct + S_ctx S_cxx^-1 (x - mu_cx) and covariance S_ctt - S_ctx S_cxx^-1 S_cxt (PRML 2.81, 2.82). One component
+    is linear regression. Prediction takes O(C d^2) per row, independent of the number of training rows.
 
     Parameters
     ----------
-    n_components : a number, or "bic" for the one with the lowest Bayesian information criterion (PRML 4.139).
-    max_components : up to which "bic" looks; it ends sooner where the criterion has risen three times.
-    covariance : "full", "tied" (one for all components), "diag" or "spherical". With the last two targets do not depend
-        on inputs within a component.
-    regularization : added to variances, as a share of the variance of each input and target.
-    n_init : how often the fit begins anew, for each number of components.
-    random_state : seed of where it begins. None is 0: the same data, the same model.
-    max_iterations : of expectation maximisation, for each start.
+    n_components : a number, or "bic" to minimise the Bayesian information criterion (PRML 4.139).
+    max_components : largest number that "bic" tries; it stops after three in a row without improvement.
+    covariance : "full", "tied" (one for all components), "diag" or "spherical". With the last two, targets do not
+        depend on inputs within a component.
+    regularization : added to variances, as a fraction of the variance of each input and target.
+    n_init : number of initialisations for each number of components.
+    random_state : seed of the initialisations. None means 0, so that equal data give equal models.
+    max_iterations : of expectation maximisation, for each initialisation.
 
-    Inputs and targets are brought to unit spread inside, and directions in which inputs do not vary are left out.
+    Inputs and targets are standardised internally, and directions in which inputs do not vary are dropped.
 
-    Fitted: ``n_components_``; ``bic_``, the criterion for each number tried, on data of unit spread; ``weights_`` (C,),
+    Fitted: ``n_components_``; ``bic_``, the criterion for each number tried, on standardised data; ``weights_`` (C,),
     ``means_`` (C, d + q) and ``covariances_`` (C, d + q, d + q), in units of the data, inputs first.
 
     >>> import numpy as np
@@ -63,15 +63,16 @@ class GaussianMixtureRegressor(DensityRegressor):
         self.n_init = n_init
         self.max_iterations = max_iterations
 
-    @wholly
+    @all_or_nothing
     def fit(self, X, y):
-        """Fit mixtures by expectation maximisation (PRML 9.2.2) and keep the best one."""
+        """Fit mixtures by expectation maximisation (PRML 9.2.2) and keep the best."""
         self._check_settings()
         X = self._check_vectors(self._check_inputs(X, reset=True))
         Y = self._check_target(y, len(X), several=True)
         self.single_, Y = Y.ndim == 1, Y.reshape(len(X), -1)
         shift, scale, basis = self._coordinates(X, Y)
-        Z = self._inside(X, Y, shift, scale, basis)
+        d = X.shape[1]
+        Z = np.hstack([(X - shift[:d]) / scale[:d] @ basis, (Y - shift[d:]) / scale[d:]])
         self.bic_: dict[int, float] = {}
         weights, means, covariances = self._search(Z)
         # Back to the units of the data.
@@ -83,23 +84,18 @@ class GaussianMixtureRegressor(DensityRegressor):
         return self
 
     def _coordinates(self, X, Y):
-        """Centre and spread of inputs and targets (d + q,), and directions in which scaled inputs vary (d, r)."""
+        """Centre and scale of inputs and targets (d + q,), and directions in which scaled inputs vary (d, r)."""
         shift, scale = heuristics.centre_and_spread(np.hstack([X, Y]))
         scale = heuristics.middle_spread(np.hstack([X, Y]), scale)
-        # A target that does not vary has a formal deviation, after what is added to its variance.
-        formal = (1.0 if len(Y) == 1 else 1e-6) / math.sqrt(self.regularization)
+        # A constant target gets a nominal standard deviation, which regularisation alone determines.
+        nominal = (1.0 if len(Y) == 1 else 1e-6) / math.sqrt(self.regularization)
         constant = np.concatenate([np.zeros(X.shape[1], bool), np.ptp(Y, axis=0) == 0])
-        scale = np.where(constant, formal * np.where(shift == 0, 1.0, np.abs(shift)), scale)
+        scale = np.where(constant, nominal * np.where(shift == 0, 1.0, np.abs(shift)), scale)
         U = (X - shift[: X.shape[1]]) / scale[: X.shape[1]]
         values, vectors = np.linalg.eigh(U.T @ U / len(U))
-        return shift, scale, vectors[:, values > SAME * max(float(values[-1]), SAME)]
+        return shift, scale, vectors[:, values > MIN_VARIANCE_RATIO * max(float(values[-1]), MIN_VARIANCE_RATIO)]
 
-    @staticmethod
-    def _inside(X, Y, shift, scale, basis):
-        d = X.shape[1]
-        return np.hstack([(X - shift[:d]) / scale[:d] @ basis, (Y - shift[d:]) / scale[d:]])
-
-    # -- how many components -------------------------------------------------------------------------------------------
+    # -- number of components ------------------------------------------------------------------------------------------
 
     def _search(self, Z):
         distinct = len(np.unique(Z, axis=0))
@@ -107,8 +103,8 @@ class GaussianMixtureRegressor(DensityRegressor):
             numbers = range(1, min(self.max_components, distinct) + 1)
         elif self.n_components > distinct:
             raise DataError(
-                f"n_components={self.n_components} needs as many different rows; there are {distinct}. Take fewer, or "
-                "n_components='bic'."
+                f"n_components={self.n_components} needs as many distinct rows; there are {distinct}. Use fewer "
+                "components, or n_components='bic'."
             )
         else:
             numbers = range(self.n_components, self.n_components + 1)
@@ -133,7 +129,7 @@ class GaussianMixtureRegressor(DensityRegressor):
         if not best.converged_:
             warnings.warn(
                 f"the mixture of {best_number} Gaussians still improves after {self.max_iterations} iterations; "
-                "max_iterations takes it further.",
+                "increase max_iterations.",
                 NumericalWarning,
                 stacklevel=4,
             )
@@ -147,27 +143,22 @@ class GaussianMixtureRegressor(DensityRegressor):
             max_iter=self.max_iterations,
         )  # fmt: skip
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of convergence, which is looked at for the one that is kept
+            warnings.simplefilter("ignore")  # convergence is checked for the mixture that is kept
             try:
                 return model.fit(Z)
             except ValueError:  # a covariance that is not positive definite
                 return None
 
     def _check_settings(self):
-        if self.covariance not in COVARIANCES:
-            raise ParameterError(
-                f"covariance must be one of {', '.join(map(repr, COVARIANCES))}; got {self.covariance!r}."
-            )
-        for name in ("n_components", "max_components", "n_init", "max_iterations"):
-            value = getattr(self, name)
-            if name == "n_components" and isinstance(value, str) and value == "bic":
-                continue
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-                also = ", or 'bic'" if name == "n_components" else ""
-                raise ParameterError(f"{name} must be an integer of at least 1{also}; got {value!r}.")
-        given = self.regularization
-        if not isinstance(given, int | float | np.number) or isinstance(given, bool) or not 0 < given < 1:
-            raise ParameterError(f"regularization is a share of a variance, between 0 and 1; got {given!r}.")
+        self._check_choice("covariance", COVARIANCES)
+        for name in ("max_components", "n_init", "max_iterations"):
+            self._check_integer(name, 1)
+        count = self.n_components
+        if not (isinstance(count, str) and count == "bic") and not (is_integer(count) and count >= 1):
+            raise ParameterError(f"n_components must be an integer of at least 1, or 'bic'; got {count!r}.")
+        fraction = self.regularization
+        if not (is_number(fraction) and 0 < fraction < 1):
+            raise ParameterError(f"regularization is a fraction of a variance, between 0 and 1; got {fraction!r}.")
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
@@ -178,17 +169,16 @@ class GaussianMixtureRegressor(DensityRegressor):
         X, d = self._check_vectors(X), self.n_features_in_
         shift, scale, basis = (self.inside_[name] for name in ("shift", "scale", "basis"))
         r, q, C = basis.shape[1], self._targets()[0], self.n_components_
-        # The Cholesky factor of a component, inputs first, holds its regression and what that leaves of the target.
+        # The Cholesky factor of a component, inputs first, holds its regression and the target's residual covariance.
         roots = np.linalg.cholesky(self.inside_["covariances"])
-        left = roots[:, r:, r:]
-        variances = left @ left.transpose(0, 2, 1) * np.outer(scale[d:], scale[d:])
-        s, size = count_rows(X), max(1, PIECE // (C * max(r + q, 1)))
+        residual = roots[:, r:, r:]
+        variances = residual @ residual.transpose(0, 2, 1) * np.outer(scale[d:], scale[d:])
+        s, size = count_rows(X), max(1, MAX_BLOCK_ENTRIES // (C * max(r + q, 1)))
         for i in range(0, s, size):
             U = (X[i : i + size] - shift[:d]) / scale[:d] @ basis
             logs, means = np.empty((len(U), C)), np.empty((len(U), C, q))
             for c, (root, center) in enumerate(zip(roots, self.inside_["means"], strict=True)):
-                away = (U - center[:r]).T
-                z = backend.half_solve(np.asfortranarray(root[:r, :r]), away)
+                z = backend.half_solve(np.asfortranarray(root[:r, :r]), (U - center[:r]).T)
                 logs[:, c] = math.log(max(self.weights_[c], 1e-300)) - 0.5 * np.einsum("ij,ij->j", z, z)
                 logs[:, c] -= np.log(np.diag(root)[:r]).sum()
                 means[:, c] = (center[r:] + (root[r:, :r] @ z).T) * scale[d:] + shift[d:]
@@ -196,9 +186,7 @@ class GaussianMixtureRegressor(DensityRegressor):
             logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))
             yield Mixtures(np.exp(logs), means, variances, logs)
 
-    def __str__(self):
-        if not self.__sklearn_is_fitted__():
-            return repr(self)
+    def _summary(self):
         lines = [f"{type(self).__name__}, {self.n_components_} components ({self.covariance})", ""]
         if len(self.bic_) > 1:
             rows = [[f"{C}{' *' if self.n_components_ == C else ''}", f"{bic:.1f}"] for C, bic in self.bic_.items()]
@@ -209,7 +197,7 @@ class GaussianMixtureRegressor(DensityRegressor):
 
 
 def _full(model, size) -> np.ndarray:
-    """Covariances of every component as matrices: (C, size, size)."""
+    """Full covariance matrix of every component: (C, size, size)."""
     V, C = model.covariances_, len(model.weights_)
     if model.covariance_type == "full":
         return V

@@ -11,34 +11,34 @@ from mercer.core.inputs import align_columns, as_matrix, count_rows, take_rows
 from mercer.kernels import Linear
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import centre_and_spread
-from mercer.models.estimator import Classifier, wholly
+from mercer.models.estimator import Classifier, all_or_nothing, is_integer
 
 WEIGHTS = ("uniform", "distance")
-TIE = 1e-12  # relative difference of distances below which they are equal: rounding
-LAST = 1e3  # where rows with k(x, z) = 0 stand: beyond -ln of the smallest number
+TIE_TOLERANCE = 1e-12  # relative difference of distances that counts as rounding
+ZERO_KERNEL_RANK = 1e3  # for rows with k(x, z) = 0: above -ln of the smallest positive number
 
 
 class KernelNeighborsClassifier(Classifier):
-    """The class of most of the nearest rows, where |phi(x) - phi(z)|^2 = k(x, x) + k(z, z) - 2 k(x, z) (PRML Ex 6.3).
+    """Nearest neighbours in feature space, with |phi(x) - phi(z)|^2 = k(x, x) + k(z, z) - 2 k(x, z) (PRML Ex 6.3).
 
-    Near rows keep their digits, because kernels know their distances without subtracting. So do far ones: where all
-    rows have one length k(z, z), as for every stationary kernel, the nearer row is that with the larger k(x, z), which
-    has digits when all distances round to the same number.
+    Small distances are accurate because kernels compute them without cancellation. Large ones are ranked accurately
+    too: if k(z, z) is the same for all rows, as for every stationary kernel, the nearer row is the one with the larger
+    k(x, z), which still has digits when all distances round to the same number.
 
-    The answer does not depend on the order of rows: those equally near at the end share the votes that are left.
-    Between classes with equal votes, that of the nearest row wins, then the first.
+    Predictions do not depend on the order of rows: rows tied for the last place share the remaining votes. Between
+    classes with equal votes, that of the nearest row wins, then the first.
 
     Parameters
     ----------
-    n_neighbors : how many rows vote.
-    kernel : any kernel, on any input it understands. None is the Euclidean distance between inputs, each brought to
-        unit spread.
-    weights : "uniform", or "distance": votes in proportion to one over the distance; rows at distance zero, where there
-        are any, then vote alone.
+    n_neighbors : number of rows that vote.
+    kernel : any kernel, on any input it accepts. None is the Euclidean distance between inputs scaled to unit
+        standard deviation.
+    weights : "uniform", or "distance": votes proportional to the inverse distance; if there are rows at distance zero,
+        only those vote.
 
-    Fitted: ``kernel_``, ``classes_``, ``scale_`` (what inputs are divided by; None with a kernel of your own),
-    ``codes_`` (which of the classes each row has), ``length_`` (k(z, z), where it is the same for all rows; else None).
-    Prediction takes O(n) evaluations of the kernel a row, in pieces of bounded memory.
+    Fitted: ``kernel_``, ``classes_``, ``scale_`` (divisor of the inputs; None with a given kernel), ``codes_`` (class
+    index of each row), ``length_`` (k(z, z) if it is the same for all rows, else None). Prediction takes O(n) kernel
+    evaluations per row, in blocks of bounded memory.
 
     >>> model = KernelNeighborsClassifier(n_neighbors=3).fit([[0.0], [1.0], [2.0], [10.0], [11.0]], list("aaabb"))
     >>> model.predict([[1.2], [9.0]]), model.predict_proba([[9.0]]).round(2)
@@ -50,11 +50,10 @@ class KernelNeighborsClassifier(Classifier):
         self.kernel = kernel
         self.weights = weights
 
-    @wholly
+    @all_or_nothing
     def fit(self, X, y):
-        """Keep the rows."""
-        if self.weights not in WEIGHTS:
-            raise ParameterError(f"weights must be 'uniform' or 'distance'; got {self.weights!r}.")
+        """Store the rows."""
+        self._check_choice("weights", WEIGHTS)
         X = self._check_inputs(X, reset=True)
         self.codes_ = self._check_labels(y, count_rows(X))
         self._check_count(self.n_neighbors, count_rows(X))
@@ -73,15 +72,15 @@ class KernelNeighborsClassifier(Classifier):
 
     @staticmethod
     def _check_count(k, n):
-        if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
-            raise ParameterError(f"n_neighbors must be a whole number of at least 1; got {k!r}.")
+        if not (is_integer(k) and k >= 1):
+            raise ParameterError(f"n_neighbors must be an integer of at least 1; got {k!r}.")
         if k > n:
-            raise DataError(f"n_neighbors is {k}, but there are only {n} rows. Give more rows, or ask for fewer.")
+            raise DataError(f"n_neighbors is {k}, but there are only {n} rows. Use more rows, or fewer neighbours.")
 
     # -- distances ----------------------------------------------------------------------------------------------------
 
     def _pieces(self, X, k):
-        """For some rows at a time, squared distances to the rows fitted to, and what orders these for k neighbours."""
+        """Squared distances to the training rows and their ranking for k neighbours, in blocks of rows."""
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
         if self.scale_ is not None:
@@ -94,10 +93,10 @@ class KernelNeighborsClassifier(Classifier):
             yield D, self._order(Z, D, k)
 
     def _order(self, Z, D, k):
-        """Numbers that rank as exact distances would: D, but from k(x, z) for rows that have not k near neighbours.
+        """Values that rank as exact distances would: D, but from k(x, z) for rows without k near neighbours.
 
-        With a = k(x, x) and b = k(z, z) for all z, the distance a + b - 2c falls with c. Where it is above its middle,
-        c is below (a + b) / 4, and -ln c tells apart what a + b - 2c rounds together.
+        With a = k(x, x) and b = k(z, z) for all z, the squared distance a + b - 2c falls with c. Above (a + b) / 2,
+        c is below (a + b) / 4, and -ln c separates what a + b - 2c rounds to the same number.
         """
         if self.length_ is None:
             return D
@@ -108,12 +107,12 @@ class KernelNeighborsClassifier(Classifier):
         order, m = D.copy(), middle[far, None]
         C = gram.between(self.kernel_, take_rows(Z, far), self.X_fit_)
         with np.errstate(divide="ignore", invalid="ignore"):
-            beyond = np.where(C > 0, m * (1 + np.log(m) - np.log(2 * C)), LAST * m + D[far])
+            beyond = np.where(C > 0, m * (1 + np.log(m) - np.log(2 * C)), ZERO_KERNEL_RANK * m + D[far])
         order[far] = np.where(D[far] > m, beyond, D[far])
         return order
 
     def kneighbors(self, X, n_neighbors=None):
-        """Distances in feature space to the nearest rows, nearest first, and which rows these are: (s, k), (s, k)."""
+        """Distances in feature space to the nearest rows, nearest first, and their indices: (s, k), (s, k)."""
         self._check_fitted()
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         self._check_count(k, len(self.codes_))
@@ -134,16 +133,16 @@ class KernelNeighborsClassifier(Classifier):
     def _count(self, D, order) -> "_Votes":
         k, C, shape = self.n_neighbors, len(self.classes_), (len(D), len(self.classes_))
         last = np.partition(order, k - 1, axis=1)[:, k - 1 : k]
-        nearer, equal = order < last * (1 - TIE), np.abs(order - last) <= TIE * last
-        left = (k - nearer.sum(axis=1)) / equal.sum(axis=1)  # votes left, for each of those equally near
-        row, voter = np.nonzero(nearer | equal)
-        vote = np.where(nearer[row, voter], 1.0, left[row])
+        nearer, tied = order < last * (1 - TIE_TOLERANCE), np.abs(order - last) <= TIE_TOLERANCE * last
+        shared = (k - nearer.sum(axis=1)) / tied.sum(axis=1)  # remaining votes, shared by the tied rows
+        row, voter = np.nonzero(nearer | tied)
+        vote = np.where(nearer[row, voter], 1.0, shared[row])
         if self.weights == "distance":
             distance = np.sqrt(D[row, voter])
-            there = np.zeros(len(D), dtype=bool)
-            there[row[distance == 0]] = True
+            coincident = np.zeros(len(D), dtype=bool)
+            coincident[row[distance == 0]] = True
             with np.errstate(divide="ignore"):
-                vote = vote * np.where(there[row], distance == 0, 1 / distance)
+                vote = vote * np.where(coincident[row], distance == 0, 1 / distance)
         place = row * C + self.codes_[voter]
         votes = np.bincount(place, weights=vote, minlength=len(D) * C).reshape(shape)
         nearest = np.full(len(D) * C, np.inf)
@@ -151,8 +150,8 @@ class KernelNeighborsClassifier(Classifier):
         return _Votes(votes, nearest.reshape(shape))
 
     def predict_proba(self, X) -> np.ndarray:
-        """The share of the votes for each class: (s, C). Of equal shares, that of the class predicted is the larger by
-        one rounding."""
+        """Fraction of the votes for each class: (s, C). In a tie, the predicted class has the larger one by one
+        rounding."""
         votes, nearest = self._votes(X)
         shares, rows = votes / votes.sum(axis=1, keepdims=True), np.arange(len(votes))
         wins = _winners(votes, nearest)
@@ -161,29 +160,27 @@ class KernelNeighborsClassifier(Classifier):
         return shares
 
     def predict(self, X) -> np.ndarray:
-        """The class with most votes: (s,)."""
-        wins = _winners(*self._votes(X))
+        """The class with the most votes: (s,)."""
+        wins = _winners(*self._votes(X))  # before classes_ is read: checks that the model is fitted
         return self.classes_[wins]
 
-    def __str__(self):
-        if not self.__sklearn_is_fitted__():
-            return repr(self)
-        by = "inputs of unit spread" if self.scale_ is not None else f"feature space of {self.kernel_!r}"
+    def _summary(self):
+        space = "scaled inputs" if self.scale_ is not None else f"the feature space of {self.kernel_!r}"
         return (
             f"KernelNeighborsClassifier, {len(self.classes_)} classes of {len(self.codes_):,} rows\n"
-            f"{self.n_neighbors} neighbours with {self.weights} weights, nearest by {by}"
+            f"{self.n_neighbors} neighbours with {self.weights} weights, by distance in {space}"
         )
 
 
 class _Votes(NamedTuple):
-    """For each class, its votes (s, C) and how near the nearest of its voters is (s, C)."""
+    """Votes for each class (s, C), and the rank of its nearest voter (s, C)."""
 
     votes: np.ndarray
     nearest: np.ndarray
 
 
 def _winners(votes, nearest) -> np.ndarray:
-    """Which class has most votes; among several, that of the nearest row; then the first: (s,)."""
-    most = votes >= votes.max(axis=1, keepdims=True) * (1 - 1e-9)
-    nearest = np.where(most, nearest, np.inf)
-    return (nearest <= nearest.min(axis=1, keepdims=True) * (1 + TIE)).argmax(axis=1)
+    """Index of the class with the most votes; in a tie that of the nearest row, then the first: (s,)."""
+    leading = votes >= votes.max(axis=1, keepdims=True) * (1 - 1e-9)
+    nearest = np.where(leading, nearest, np.inf)
+    return (nearest <= nearest.min(axis=1, keepdims=True) * (1 + TIE_TOLERANCE)).argmax(axis=1)

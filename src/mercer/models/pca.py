@@ -8,7 +8,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
-from mercer.core.inputs import align_columns, as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
@@ -20,41 +20,40 @@ from mercer.learning.heuristics import centre_and_spread, radial_kernel
 from mercer.linalg import backend
 from mercer.linalg.cholesky import random_root
 from mercer.linalg.eigen import largest, signs_to_fix
-from mercer.models.estimator import Transformer, wholly
+from mercer.models.estimator import Transformer, all_or_nothing, is_integer, is_number
 from mercer.models.ridge import KernelRidge
 
 SOLVERS = ("auto", "dense", "iterative", "features")
-SMALL = 1000  # rows up to which the dense way is no trouble
-MANY_FEATURES = 3000  # beyond it, matrices between features are no cheaper than those between rows
-PIVOTS = 256  # rows looked at for a first guess
-PRODUCTS = 100  # with the Gram matrix, before giving up
-STEPS = 100  # of the fixed point
-ROWS_LEARNED = 2000  # from which the way back is learned
+MAX_DENSE_ROWS = 1000  # up to which "auto" stays with the dense solver
+MAX_FEATURES = 3000  # beyond it, matrices between features are no cheaper than those between rows
+MIN_PIVOTS = 256  # rows of the initial low-rank approximation
+MAX_PRODUCTS = 100  # with the Gram matrix, in the iterative solver
+MAX_STEPS = 100  # of the fixed-point iteration for pre-images
+MAX_PREIMAGE_ROWS = 2000  # from which the inverse transform is learned
 
 
 class KernelPCA(Transformer):
-    """The directions of largest variance of phi(x) - mean phi, and coordinates along them (PRML 12.73-12.85).
+    """Kernel PCA: directions of largest variance of phi(x) - mean phi, and coordinates along them (PRML 12.73-12.85).
 
     With the centred Gram matrix H K H = V diag(eigenvalue) V^T (PRML 12.85), the coordinate of x along direction i is
-    sum_n a_ni (k(x, x_n) - mean), a_i = v_i / sqrt(eigenvalue_i) (PRML 12.82). On the rows it was fitted to,
-    coordinates are uncorrelated, with mean zero and variance eigenvalue / n.
+    sum_n a_ni (k(x, x_n) - mean), a_i = v_i / sqrt(eigenvalue_i) (PRML 12.82). On the training rows, coordinates are
+    uncorrelated, with mean zero and variance eigenvalue / n.
 
     Parameters
     ----------
-    n_components : how many directions. None keeps all that vary.
-    kernel : any kernel, on any input it understands. None is a Gaussian at the scale of the inputs.
-    solver : "dense" decomposes the n x n Gram matrix, O(n^3). "iterative" finds few components of many rows from
-        products with it: a first guess from some of its rows, then block Lanczos, O(n^2) a product; where the matrix
-        would take more than a quarter of the memory there is, it is not kept but made again for every product, in
-        O(n) of memory. "features" works with the M x M covariance of the features, if they are finite. "auto"
-        chooses.
+    n_components : number of directions. None keeps all with positive variance.
+    kernel : any kernel, on any input it accepts. None is a Gaussian at the scale of the inputs.
+    solver : "dense" decomposes the n x n Gram matrix, O(n^3). "iterative" finds few components of many rows by block
+        Lanczos, O(n^2) per product, started from a low-rank approximation; if the matrix would take more than a quarter
+        of the available memory, it is recomputed for every product, in O(n) memory. "features" uses the M x M
+        covariance of an explicit feature space. "auto" chooses.
     tolerance : of the iterative solver: |K v - eigenvalue v| relative to the largest eigenvalue.
-    random_state : seed of the rows looked at first. None is 0.
-    allow_invalid : accept a kernel known not to be positive semidefinite; directions of negative variance are left out.
+    random_state : seed of the iterative solver's start. None means 0.
+    allow_invalid : accept a kernel known not to be positive semidefinite; directions of negative variance are dropped.
 
-    Fitted: ``eigenvalues_`` (q,) of the centred Gram matrix, falling; ``explained_variance_ratio_`` (q,), their shares
-    of the whole; ``dual_coef_`` (n, q), the a above, each with its largest entry positive; ``kernel_``; ``solver_``;
-    ``numerics_``, the largest residual and the number of products of the iterative solver.
+    Fitted: ``eigenvalues_`` (q,) of the centred Gram matrix, in decreasing order; ``explained_variance_ratio_`` (q,);
+    ``dual_coef_`` (n, q), the a above, each with its largest entry positive; ``kernel_``; ``solver_``; ``numerics_``,
+    the largest residual and the number of products of the iterative solver.
 
     >>> import numpy as np
     >>> angle = np.linspace(0, 6, 50)
@@ -74,37 +73,36 @@ class KernelPCA(Transformer):
         self.random_state = random_state
         self.allow_invalid = allow_invalid
 
-    @wholly
+    @all_or_nothing
     def fit(self, X, y=None):
-        """Find the directions. ``y`` is not looked at."""
+        """Find the directions. ``y`` is ignored."""
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
         if n < 2:
-            raise DataError(f"KernelPCA needs rows that vary: at least 2 samples; got n_samples = {n}.")
+            raise DataError(f"KernelPCA needs at least 2 samples; got n_samples = {n}.")
         self._check_settings(n)
         kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
         self.kernel_ = as_covariance(kernel, "kernel PCA", self.allow_invalid)
         self.X_fit_ = copy.deepcopy(X)
-        self.solver_ = self._choose(n)
+        self.solver_ = self._choose_solver(n)
         self.numerics_ = {"residual": 0.0, "products": 0}
-        find = {"dense": self._dense, "iterative": self._iterative, "features": self._by_features}[self.solver_]
-        self._keep(find(n))
+        solve = {"dense": self._dense, "iterative": self._iterative, "features": self._by_features}[self.solver_]
+        self._set_fitted(solve(n))
         return self
 
     # -- settings -----------------------------------------------------------------------------------------------------
 
     def _check_settings(self, n):
-        if self.solver not in SOLVERS:
-            raise ParameterError(f"solver must be one of {', '.join(map(repr, SOLVERS))}; got {self.solver!r}.")
+        self._check_choice("solver", SOLVERS)
         q = self.n_components
-        if q is not None and (not isinstance(q, int | np.integer) or isinstance(q, bool) or not 1 <= q <= n):
-            raise ParameterError(f"n_components must be None or a whole number from 1 to the {n} rows; got {q!r}.")
-        if not isinstance(self.tolerance, int | float | np.number) or not 0 < self.tolerance < 1:
+        if q is not None and not (is_integer(q) and 1 <= q <= n):
+            raise ParameterError(f"n_components must be None or an integer from 1 to the {n} rows; got {q!r}.")
+        if not (is_number(self.tolerance) and 0 < self.tolerance < 1):
             raise ParameterError(f"tolerance must be a number between 0 and 1; got {self.tolerance!r}.")
         if self.solver == "iterative" and q is None:
-            raise ParameterError("solver='iterative' finds some components of many rows: say how many, n_components.")
+            raise ParameterError("solver='iterative' finds a few components only; give n_components.")
 
-    def _choose(self, n) -> str:
+    def _choose_solver(self, n) -> str:
         if self.solver in ("dense", "iterative"):
             return self.solver
         M = gram.count_features(self.kernel_, self.X_fit_)
@@ -114,17 +112,17 @@ class KernelPCA(Transformer):
                     f"solver='features' needs a kernel with finitely many features; got {self.kernel_!r}. Use 'auto'."
                 )
             return "features"
-        if M is not None and n > M and M <= MANY_FEATURES:
+        if M is not None and n > M and M <= MAX_FEATURES:
             return "features"
         few = self.n_components is not None and 10 * self.n_components <= n
-        return "iterative" if n > SMALL and few else "dense"
+        return "iterative" if n > MAX_DENSE_ROWS and few else "dense"
 
-    # -- three ways to the same directions ----------------------------------------------------------------------------
+    # -- solvers ------------------------------------------------------------------------------------------------------
 
     def _dense(self, n) -> "_Found":
-        """All of H K H, by LAPACK: 4 n^3/3 flops for some vectors, 9 n^3 for all; three matrices of memory."""
+        """LAPACK on H K H: 4 n^3/3 flops for some vectors, 9 n^3 for all; three n x n matrices of memory."""
         what = f"kernel PCA of {n:,} rows by the dense solver"
-        require_memory(3 * 8 * n * n, what, "Ask for few components, n_components=..., with solver='iterative'.")
+        require_memory(3 * 8 * n * n, what, "Set n_components to a few and use solver='iterative'.")
         K = gram.within(self.kernel_, self.X_fit_)
         mean = K.mean(axis=0)
         K -= mean
@@ -135,9 +133,9 @@ class KernelPCA(Transformer):
         return _Found(values[::-1], V[:, ::-1], total, mean)
 
     def _iterative(self, n) -> "_Found":
-        """Block Lanczos on H K H, from the eigenvectors of a low-rank root of K (randomly pivoted Cholesky)."""
+        """Block Lanczos on H K H, started from the eigenvectors of a low-rank root of K (randomly pivoted Cholesky)."""
         q, rng = int(self.n_components), generator(self.random_state)
-        start, diagonal = self._guess(q, rng)
+        start, diagonal = self._initial_vectors(q, rng)
         K = self._training_rows()
         mean = K.times(np.ones(n)) / n
 
@@ -145,24 +143,23 @@ class KernelPCA(Transformer):
             V = K.times(V - V.mean(axis=0))
             return V - V.mean(axis=0)
 
-        found = largest(product, start, q, self.tolerance, PRODUCTS, rng)
+        found = largest(product, start, q, self.tolerance, MAX_PRODUCTS, rng)
         self.numerics_ = {"residual": float(found.residuals.max()), "products": found.products}
         if not found.converged:
             warnings.warn(
                 f"{int((found.residuals > self.tolerance).sum())} of {q} components have not converged: the largest "
                 f"residual is {found.residuals.max():.1e} of the largest eigenvalue, after {found.products} products. "
-                "Ask for fewer components, a larger tolerance, or solver='dense'.",
+                "Use fewer components, a larger tolerance, or solver='dense'.",
                 NumericalWarning,
                 stacklevel=4,
             )
         return _Found(found.values, found.vectors, float(diagonal.sum() - mean.sum()), mean)
 
-    def _guess(self, q, rng):
-        """Leading eigenvectors, roughly, from a few hundred rows of K; and its diagonal."""
-        kernel, X, n = self.kernel_, self.X_fit_, count_rows(self.X_fit_)
-        diagonal = gram.diagonal(kernel, X)
+    def _initial_vectors(self, q, rng):
+        """Approximate leading eigenvectors from a few hundred rows of K, and its diagonal."""
+        diagonal = gram.diagonal(self.kernel_, self.X_fit_)
         R, _ = random_root(
-            self._training_rows().some, diagonal, max_rank=min(n, max(PIVOTS, 4 * q)),
+            self._training_rows().some, diagonal, max_rank=min(len(diagonal), max(MIN_PIVOTS, 4 * q)),
             tolerance=1e-12 * float(diagonal.max()), rng=rng,
         )  # fmt: skip
         R -= R.mean(axis=0)
@@ -171,7 +168,7 @@ class KernelPCA(Transformer):
         return R @ E[:, ::-1][:, :kept], diagonal
 
     def _by_features(self, n) -> "_Found":
-        """The covariance of the centred features, and back: n M^2 + 9 M^3 flops, M^2 of memory beside n q."""
+        """Eigenvectors of the covariance of centred features: n M^2 + 9 M^3 flops, memory for M^2 + n q numbers."""
         parts = gram.pieces(n, gram.count_features(self.kernel_, self.X_fit_) or 1)
         phi = lambda part: gram.features(self.kernel_, take_rows(self.X_fit_, part))
         mean = np.sum([phi(part).sum(axis=0) for part in parts], axis=0) / n
@@ -182,23 +179,23 @@ class KernelPCA(Transformer):
         q = len(mean) if self.n_components is None else min(int(self.n_components), len(mean))
         values, W = backend.eigenpairs(S)
         values, W = values[::-1][:q], W[:, ::-1][:, :q]
-        more = 0 if self.n_components is None else int(self.n_components) - q  # than there are features: zero
-        values, W = np.pad(values, (0, more)), np.pad(W, ((0, 0), (0, more)))
+        excess = 0 if self.n_components is None else int(self.n_components) - q  # beyond the features: zero variance
+        values, W = np.pad(values, (0, excess)), np.pad(W, ((0, 0), (0, excess)))
         V = np.concatenate([(phi(part) - mean) @ W for part in parts])
         V /= np.maximum(np.linalg.norm(V, axis=0), np.finfo(float).tiny)
         return _Found(values, V, float(np.trace(S)), mean, W)
 
-    def _keep(self, found):
+    def _set_fitted(self, found):
         values, V = found.values, found.vectors
         n = len(V)
-        # Below this an eigenvalue is rounding, and its vector anything.
+        # Smaller eigenvalues are rounding error, and their vectors arbitrary.
         real = values > 10 * n * np.finfo(float).eps * max(values[0], 0.0)
         if self.n_components is None:
             kept = max(int(real.sum()), 1)
             values, V, real = values[:kept], V[:, :kept], real[:kept]
         signs = signs_to_fix(V)
         self.eigenvalues_ = np.where(real, values, 0.0)
-        # The columns sum to zero, to the last digit: what is common to k(x, x_n) for all n then drops out.
+        # Columns that sum to exactly zero cancel whatever is common to k(x, x_n) for all n.
         self.dual_coef_ = np.where(real, signs * (V - V.mean(axis=0)) / np.sqrt(np.where(real, values, 1.0)), 0.0)
         self.explained_variance_ratio_ = self.eigenvalues_ / found.total if found.total > 0 else np.zeros(len(values))
         self._n_features_out = len(values)
@@ -207,43 +204,28 @@ class KernelPCA(Transformer):
         else:
             self.centre_, self.weights_ = found.mean, np.where(real, signs * found.weights[:, : len(real)], 0.0)
 
-    # -- coordinates --------------------------------------------------------------------------------------------------
-
-    def transform(self, X):
-        """Coordinates along the directions: (s, q)."""
-        self._check_fitted()
-        return self._coordinates(self._check_inputs(X, reset=False))
-
-    def _coordinates(self, X) -> np.ndarray:
-        if self.weights_ is None:
-            return self._training_rows().across(X, self.dual_coef_) - self.centre_
-        X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
-        parts = gram.pieces(count_rows(X), len(self.weights_))
-        rows = [(gram.features(self.kernel_, take_rows(X, part)) - self.centre_) @ self.weights_ for part in parts]
-        return np.concatenate(rows)
-
-    # -- and back -----------------------------------------------------------------------------------------------------
+    # -- pre-images ---------------------------------------------------------------------------------------------------
 
     def inverse_transform(self, X) -> np.ndarray:
-        """Inputs whose images lie near the points with these coordinates: (s, d), for kernels on vectors.
+        """Pre-images: inputs whose images lie near the points with these coordinates, for kernels on vectors: (s, d).
 
-        Most points of feature space are the image of no input (Mika et al. 1999). The way back is learned from the
-        rows fitted to, at most two thousand of them: ridge regression of inputs on coordinates, with a linear and a
-        Gaussian part, its penalty by leave-one-out (Bakir et al. 2004). For a kernel of the distance between inputs,
-        that is where a climb begins to the z whose image is nearest to sum_n g_n phi(x_n), the point: for a Gaussian
-        the fixed point z = sum_n g_n k(z, x_n) x_n / sum_n g_n k(z, x_n) (Mika et al. 1999), for the others as far
-        along the gradient. A step that leads away is halved. For the linear kernel the way back is exact.
+        Most points of feature space are not the image of any input (Mika et al. 1999). Pre-images are learned from at
+        most two thousand training rows, by ridge regression of inputs on coordinates with a linear and a Gaussian part
+        and a leave-one-out penalty (Bakir et al. 2004). For an isotropic kernel they are then refined to the z whose
+        image is nearest to the point sum_n g_n phi(x_n): for a Gaussian by the fixed-point iteration
+        z = sum_n g_n k(z, x_n) x_n / sum_n g_n k(z, x_n) (Mika et al. 1999), for others by gradient steps of the same
+        scale. Steps that lead away are halved. For the linear kernel pre-images are exact.
         """
         self._check_fitted()
         B = as_matrix(X, "the coordinates")
         if B.shape[1] != self._n_features_out:
-            raise DataError(f"there are {self._n_features_out} coordinates to a row; got {B.shape[1]} columns.")
+            raise DataError(f"expected {self._n_features_out} coordinates per row; got {B.shape[1]} columns.")
         if not holds_numbers(self.X_fit_):
-            raise DataError("there is no way back to inputs that are not vectors of numbers.")
+            raise DataError("inverse_transform needs inputs that are numeric vectors; this model was fitted to others.")
         if isinstance(self.kernel_, Linear) and self.kernel_.A is None and self.weights_ is not None:
             return self.centre_ + B @ self.weights_.T
         inputs = as_matrix(self.X_fit_)
-        Z = self._learned_back(inputs, B)
+        Z = self._learned_preimages(inputs, B)
         kernel = self.kernel_.inner if isinstance(self.kernel_, Scale) else self.kernel_
         if isinstance(kernel, Isotropic):
             for part in gram.pieces(len(B), len(inputs)):
@@ -251,20 +233,18 @@ class KernelPCA(Transformer):
                 Z[part] = _nearest_image(kernel, inputs, G, Z[part])
         return Z
 
-    def _learned_back(self, inputs, B) -> np.ndarray:
+    def _learned_preimages(self, inputs, B) -> np.ndarray:
         n = len(inputs)
         rows = np.arange(n)
-        if n > ROWS_LEARNED:
-            rows = np.sort(generator(self.random_state).choice(n, ROWS_LEARNED, replace=False))
+        if n > MAX_PREIMAGE_ROWS:
+            rows = np.sort(generator(self.random_state).choice(n, MAX_PREIMAGE_ROWS, replace=False))
         shift, spread = centre_and_spread(inputs)
         unit = float(np.sqrt(self.eigenvalues_.sum() / n)) or 1.0
-        own = self._coordinates(take_rows(self.X_fit_, rows)) / unit
-        back = KernelRidge(100.0 * Linear() + RBF(1.0), alpha="loo").fit(own, (inputs[rows] - shift) / spread)
-        return np.asarray(back.predict(B / unit)) * spread + shift
+        coordinates = self._coordinates(take_rows(self.X_fit_, rows)) / unit
+        ridge = KernelRidge(100.0 * Linear() + RBF(1.0), alpha="loo").fit(coordinates, (inputs[rows] - shift) / spread)
+        return np.asarray(ridge.predict(B / unit)) * spread + shift
 
-    def __str__(self):
-        if not self.__sklearn_is_fitted__():
-            return repr(self)
+    def _summary(self):
         shares = self.explained_variance_ratio_
         shown = range(min(len(shares), 8))
         rows = [[str(i + 1), f"{self.eigenvalues_[i]:.4g}", f"{shares[i]:.1%}", f"{shares[: i + 1].sum():.1%}"]
@@ -272,14 +252,14 @@ class KernelPCA(Transformer):
         lines = [
             f"KernelPCA, {len(shares)} components of {len(self.dual_coef_):,} rows ({self.solver_})",
             f"kernel: {self.kernel_!r}",
-            table(["component", "eigenvalue", "share", "together"], rows),
+            table(["component", "eigenvalue", "share", "cumulative"], rows),
         ]
         return "\n".join([*lines, *(["..."] if len(shares) > len(shown) else [])])
 
 
 class _Found(NamedTuple):
-    """Eigenvalues (q,), vectors (n, q), the sum of all eigenvalues; the mean of K's rows (n,), or of the features (M,)
-    beside the directions in them (M, q)."""
+    """Eigenvalues (q,), vectors (n, q), the sum of all eigenvalues; the mean of K's rows (n,), or else of the features
+    (M,), with the directions in feature space (M, q)."""
 
     values: np.ndarray
     vectors: np.ndarray
@@ -289,35 +269,34 @@ class _Found(NamedTuple):
 
 
 def _nearest_image(kernel, X, G, Z) -> np.ndarray:
-    """For each row g of G, from Z: the z that makes sum_n g_n k(z, x_n) largest, phi(z) nearest to sum_n g_n phi(x_n).
+    """Maximise sum_n g_n k(z, x_n) over z from Z, for each row g of G: phi(z) is then nearest to sum_n g_n phi(x_n).
 
     k(z, z) must be one, k a function of |z - x| / l. Each step is l^2 times the gradient of the logarithm.
     """
     length = np.broadcast_to(np.asarray(kernel.lengthscale), Z.shape[1:])
 
-    def look(G, Z):
-        """The sum, and where it points to."""
+    def value_and_step(G, Z):
         W = gram.between(kernel, Z, X) * G
-        height = W.sum(axis=1)
+        value = W.sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             if isinstance(kernel, RBF):
-                return height, W @ X / height[:, None] - Z
-            return height, length**2 * gram.slope(kernel, Z, X, G) / height[:, None]
+                return value, W @ X / value[:, None] - Z
+            return value, length**2 * gram.slope(kernel, Z, X, G) / value[:, None]
 
     Z = Z.copy()
-    height, move = look(G, Z)
-    step = np.ones(len(Z))
-    moving = np.flatnonzero(height > 0)
-    for _ in range(STEPS):
-        trial = step[moving, None] * move[moving]
-        going = np.abs(trial / length).max(axis=1, initial=0.0) > 1e-6
-        moving, trial = moving[going], trial[going]
-        if not len(moving):
+    value, step = value_and_step(G, Z)
+    factor = np.ones(len(Z))
+    active = np.flatnonzero(value > 0)
+    for _ in range(MAX_STEPS):
+        trial = factor[active, None] * step[active]
+        moving = np.abs(trial / length).max(axis=1, initial=0.0) > 1e-6
+        active, trial = active[moving], trial[moving]
+        if not len(active):
             break
-        higher, onward = look(G[moving], Z[moving] + trial)
-        better = higher > height[moving]
-        gone = moving[better]
-        Z[gone] += trial[better]
-        height[gone], move[gone] = higher[better], onward[better]
-        step[moving] *= np.where(better, 1.5, 0.5)
+        new_value, new_step = value_and_step(G[active], Z[active] + trial)
+        better = new_value > value[active]
+        accepted = active[better]
+        Z[accepted] += trial[better]
+        value[accepted], step[accepted] = new_value[better], new_step[better]
+        factor[active] *= np.where(better, 1.5, 0.5)
     return Z

@@ -1,17 +1,23 @@
-"""What estimators keep of a fit, and what they say of it: steps, optima, rows left out, kernels to print, warnings."""
+"""What estimators share in learning: records of steps and optima, the evidence, kernels to print, warnings."""
 
 import importlib
+import reprlib
 import warnings
 from typing import Any, NamedTuple
 
-from mercer.core.errors import InterruptedFitWarning, ModelWarning
+import numpy as np
+
+from mercer.core.errors import InterruptedFitWarning, ModelWarning, ParameterError
 from mercer.core.parameters import evolve, evolve_at, slots_of
 from mercer.core.text import rounded
 from mercer.learning import heuristics
+from mercer.learning.checkpoint import check_path
+from mercer.models.estimator import Estimator
+from mercer.solvers import base as solvers
 
 
 class Iteration(NamedTuple):
-    """One step of learning: the evidence (plus the prior, for "map"), the parameters, and on how many rows."""
+    """One step of learning: the log evidence (plus the log prior, for "map"), the parameters, and the rows used."""
 
     value: float
     parameters: dict[str, Any]
@@ -19,7 +25,7 @@ class Iteration(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An optimum of the evidence: its value, its parameters, where the climb began, and how many ended there."""
+    """An optimum: its value and parameters, its starting point, and how many optimisations ended there."""
 
     value: float
     parameters: dict[str, Any]
@@ -28,8 +34,74 @@ class Found(NamedTuple):
     times_found: int
 
 
+def recorded(learned, parameters, rows: int = 0, log_unit: float = 0.0) -> tuple[list[Iteration], list[Found]]:
+    """History and optima of learning. ``parameters(theta)`` gives parameters by name; ``log_unit`` is added to values
+    for each row, of which the optima are on ``rows``."""
+    if learned is None:
+        return [], []
+    history = [Iteration(float(s.value + s.rows * log_unit), parameters(s.theta), s.rows) for s in learned.history]
+    optima = [
+        Found(float(o.value + rows * log_unit), parameters(o.theta), o.start, o.converged, o.times_found)
+        for o in learned.optima
+    ]
+    return history, optima
+
+
+class LearnedByEvidence(Estimator):
+    """What Gaussian process estimators share: settings of learning, the evidence, and the report."""
+
+    learning: Any
+    solver: Any
+    checkpoint: Any
+    theta_: np.ndarray
+    parameter_names_: list[str]
+    log_marginal_likelihood_: float
+    _jitter: float
+    _units: Any = 0.0  # from the optimiser's coordinates to those of theta_
+
+    def _check_learning(self, choices: dict[str, tuple], minima: dict[str, int]):
+        if not isinstance(self.solver, str) or self.solver != "auto":
+            solvers.checked(self.solver)
+        for name, allowed in choices.items():
+            self._check_choice(name, allowed)
+        for name, minimum in minima.items():
+            self._check_integer(name, minimum)
+        check_path(self.checkpoint)
+
+    def _objective(self):
+        raise NotImplementedError
+
+    def log_marginal_likelihood(self, theta=None, eval_gradient=False):
+        """Log marginal likelihood ln p(y | theta) at ``theta`` (as ``theta_``, which None means), with its gradient if
+        asked for; approximate where inference is."""
+        self._check_fitted()
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_
+        try:
+            theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
+        except (TypeError, ValueError):
+            raise ParameterError(f"theta must be a vector of numbers; got {reprlib.repr(theta)}.") from None
+        if theta.shape != self.theta_.shape:
+            raise ParameterError(
+                f"theta must have {self.theta_.size} entries ({', '.join(self.parameter_names_)}); got {theta.shape}."
+            )
+        with self._objective().criterion() as value:
+            value.jitter = self._jitter
+            found = value(theta - self._units, gradient=eval_gradient)
+        if found is None:
+            return (-np.inf, np.zeros(len(theta))) if eval_gradient else -np.inf
+        return (found.value, found.gradient) if eval_gradient else found.value
+
+    def report(self, X=None, y=None):
+        """Summary of the fit, relevance, calibration, optima, and likely problems, from leave-one-out predictions.
+        Held-out rows, ``X`` and ``y``, are evaluated as well."""
+        self._check_fitted()
+        # Reports are above models in the import order.
+        return importlib.import_module("mercer.report").report(self, X, y)
+
+
 def quoted(kernel):
-    """The kernel with its numbers rounded, to be printed."""
+    """The kernel with its numbers rounded, for printing."""
     for slot in slots_of(kernel):
         kernel = evolve_at(kernel, slot.path, **{slot.field: rounded(slot.value)})
     if getattr(kernel, "shift", None) is not None:
@@ -38,35 +110,30 @@ def quoted(kernel):
 
 
 def warn_of_model(model, kernels, X, unknown_mean: bool, noise_prior: bool = False):
-    """Warn of what is allowed but hardly meant: priors left unused, lines through a far-away origin."""
-    carried = any(slot.prior is not None for kernel in kernels for slot in slots_of(kernel))
-    if model.learning == "mle" and (carried or noise_prior):
-        who = "the kernel carries priors" if carried else "the noise has a prior"
+    """Warn about settings that are probably mistakes: unused priors, linear terms through a distant origin."""
+    kernel_prior = any(slot.prior is not None for kernel in kernels for slot in slots_of(kernel))
+    if model.learning == "mle" and (kernel_prior or noise_prior):
+        subject = "the kernel has priors" if kernel_prior else "the noise has a prior"
         warnings.warn(
-            f"{who}, which learning='mle' leaves out; learning='map' uses them.",
+            f"{subject}, which learning='mle' ignores; use learning='map'.",
             ModelWarning,
             stacklevel=4,
         )
     lines = [found for kernel in kernels for found in heuristics.through_zero(kernel, X, unknown_mean)]
     if lines:
         warnings.warn(
-            f"{lines[0]!r} has only functions that are zero at x = 0, and these inputs are many spreads away from it, "
-            "so that they hardly vary there. Put a constant beside it, Linear() + 1.0 "
-            "or Polynomial(2, offset=1.0), or shift the inputs, x - x.mean().",
+            f"functions drawn from {lines[0]!r} are zero at x = 0, and these inputs are many standard deviations away "
+            "from it, so the functions hardly vary over them. Add a constant, Linear() + 1.0 or "
+            "Polynomial(2, offset=1.0), or centre the inputs, x - x.mean().",
             ModelWarning,
             stacklevel=4,
         )
 
 
 def warn_of_interruption(evaluations: int, stacklevel: int):
-    """``stacklevel`` as in `warnings.warn`, counted from here."""
+    """Warn that a fit was interrupted; ``stacklevel`` as in `warnings.warn`, counted from here."""
     warnings.warn(
-        f"the fit was interrupted after {evaluations} evaluations; the model has the best parameters found until then.",
+        f"the fit was interrupted after {evaluations} evaluations; the model has the best parameters found so far.",
         InterruptedFitWarning,
         stacklevel=stacklevel,
     )
-
-
-def reported(model, X, y):
-    """The report of a fitted model. Reports stand above models, so they are found by name: no model depends on them."""
-    return importlib.import_module("mercer.report").report(model, X, y)

@@ -1,4 +1,4 @@
-"""Which inputs matter: what predictions of rows left out lose when an input is permuted."""
+"""Relevance of inputs: how much held-out predictions lose when an input is permuted."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,36 +15,36 @@ from mercer.kernels.substitution import On, Warp
 from mercer.learning.heuristics import centre_and_spread
 
 FOLDS = 5
-FOLDED_ROWS = 2000  # up to this, each fold is left out in turn; beyond it one set of rows, for one factorisation
-MAX_ROWS, MIN_ROWS = 500, 50  # rows judged
-PREDICTIONS = 20_000  # over all rows judged, inputs, permutations and classes
+MAX_FOLDED_ROWS = 2000  # beyond it a single set of rows is held out, for one factorisation
+MAX_ROWS, MIN_ROWS = 500, 50  # rows evaluated
+MAX_PREDICTIONS = 20_000  # over all rows evaluated, inputs, permutations and classes
 MAX_PERMUTATIONS = 5
-BATCH = 4000  # rows predicted together
-CHANCE = 2.0  # standard errors
-NEGLIGIBLE = 1e-3  # of the largest share
-LEAST = 1e-5  # of a variance
+BATCH_ROWS = 4000  # rows predicted together
+MIN_STANDARD_ERRORS = 2.0  # of a relevant input's share
+MIN_SHARE_RATIO = 1e-3  # of a relevant input's share to the largest
+MIN_TERM_VARIANCE = 1e-5  # of a kernel term whose lengthscale counts
 
 Predict = Callable[..., np.ndarray]  # of rows: (s, q)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Relevance:
-    """A table with one line per input, most relevant first when printed.
+    """Relevance of each input, printed as a table with the most relevant first.
 
-    ``effect``: the share of the variance of the target that the model explains through this input, alone and together
-    with others: the total-effect index (Homma and Saltelli 1996) by permutation on rows left out,
+    ``effect``: the share of the target's variance that the model explains through this input, alone and in interaction
+    with others: the total-effect index (Homma and Saltelli 1996) by permutation on held-out rows,
 
         (mean squared error with the input permuted - mean squared error) / (2 var y).
 
-    For labels y is the indicator of each class, and the error the Brier score. Interactions count for each input in
-    them, so shares may add up to more than R^2. ``error``: the standard error of the share, infinite where there are
-    fewer than four rows. ``lengthscale``: in the units of the input, where the kernel has one per input; NaN elsewhere.
-    ``spread``: the standard deviation of the input; NaN where it is not a number. ``irrelevant``: the share is within
-    two standard errors of zero, or below a thousandth of the largest.
+    For labels, y is the indicator of each class, and the error the Brier score. Interactions count for each input in
+    them, so shares may add up to more than R^2. ``error``: the standard error of the share, infinite for fewer than
+    four rows. ``lengthscale``: in the units of the input, if the kernel has one per input, else NaN. ``spread``: the
+    standard deviation of the input, NaN if it is not numeric. ``irrelevant``: the share is within two standard errors
+    of zero, or below a thousandth of the largest.
 
-    Rows are left out of conditioning at the parameters learned from all of them. Permuting an input takes it out of
-    step with the others: of two inputs that carry the same information, the one the model relies on gets the share, or
-    both get a part; and combinations of inputs may arise that no row has, where the model extrapolates.
+    The posterior is computed without the held-out rows, at the parameters learned from all rows. Permutation breaks
+    the dependence between inputs: of two that carry the same information, the one the model relies on gets the share,
+    or both get a part; and permuted rows may lie outside the data, where the model extrapolates.
     """
 
     names: list[str]
@@ -65,38 +65,38 @@ class Relevance:
             shown = ["-", "-"] if np.isnan(length) else [f"{length:.3g}", f"{length / self.spread[i]:.3g}"]
             remark = "irrelevant" if self.irrelevant[i] else ""
             rows.append([self.names[i], f"{self.effect[i]:.3f}", error, *shown, remark])
-        return table(["input", "share", "+/-", "lengthscale", "in spreads", ""], rows)
+        return table(["input", "share", "+/-", "lengthscale", "in std. devs", ""], rows)
 
     __repr__ = __str__
 
 
 def relevance(X, target, fitted_to: Callable[[np.ndarray], Predict], kernel=None, groups=None,
-              least: float = LEAST) -> Relevance:  # fmt: skip
-    """The table for a model of ``target`` (n, q), the columns of which it predicts.
+              min_variance: float = MIN_TERM_VARIANCE) -> Relevance:  # fmt: skip
+    """Relevance of the inputs of a model that predicts ``target`` (n, q).
 
-    ``fitted_to(rows)`` gives the model's predictions when it has seen these rows alone, at the parameters learned;
-    ``groups`` (n,) are classes, of which each fold must leave some; terms of the kernel with a variance below ``least``
-    have no lengthscale. At most ``FOLDS`` factorisations, and about ``PREDICTIONS`` predictions.
+    ``fitted_to(rows)`` returns the prediction function of the model conditioned on these rows, at the learned
+    parameters; ``groups`` (n,) are classes, each of which keeps some rows in every fold; kernel terms with a variance
+    below ``min_variance`` have no lengthscale. At most ``FOLDS`` factorisations, about ``MAX_PREDICTIONS`` predictions.
     """
     names = _names(X)
     n, d = count_rows(X), len(names)
-    affordable = PREDICTIONS // target.shape[1]
-    judged = min(n, MAX_ROWS, max(MIN_ROWS, affordable // d))
-    permutations = min(MAX_PERMUTATIONS, max(1, affordable // (judged * d)))
+    affordable = MAX_PREDICTIONS // target.shape[1]
+    n_rows = min(n, MAX_ROWS, max(MIN_ROWS, affordable // d))
+    permutations = min(MAX_PERMUTATIONS, max(1, affordable // (n_rows * d)))
     rng = np.random.default_rng(0)
     losses = []
-    folds = _folds(n, judged, groups, rng)
+    folds = _folds(n, n_rows, groups, rng)
     for held in folds:
         predict = fitted_to(np.setdiff1d(np.arange(n), held))
-        losses.append(_losses(X, target, predict, held, -(-judged // len(folds)), permutations, rng))
+        losses.append(_losses(X, target, predict, held, -(-n_rows // len(folds)), permutations, rng))
     effect, error = np.zeros(d), np.full(d, np.inf)
     variance = 2 * float(np.sum(np.var(target, axis=0)))
     if losses and variance > 0:
         lost = np.concatenate(losses) / variance
         effect = np.maximum(lost.mean(axis=0), 0.0)
         error = lost.std(axis=0, ddof=1) / np.sqrt(len(lost))
-    irrelevant = (effect <= CHANCE * error) | (effect <= NEGLIGIBLE * effect.max())
-    lengths = np.full(d, np.nan) if kernel is None else lengthscales(kernel, d, least)
+    irrelevant = (effect <= MIN_STANDARD_ERRORS * error) | (effect <= MIN_SHARE_RATIO * effect.max())
+    lengths = np.full(d, np.nan) if kernel is None else lengthscales(kernel, d, min_variance)
     return Relevance(names, effect, error, lengths, _spreads(X), irrelevant)
 
 
@@ -106,8 +106,8 @@ def _names(X) -> list[str]:
         return [str(name) for name in names]
     if not holds_numbers(X):
         raise DataError(
-            "relevance is told for inputs in columns, which can be permuted one at a time; these rows are objects of "
-            "another kind, each a whole. Give a frame of their properties to see which of those matter."
+            "relevance needs inputs in columns, which can be permuted one at a time; these rows are objects. Fit a "
+            "model to a frame of their properties to see which of those matter."
         )
     return [f"x{i}" for i in range(as_matrix(X).shape[1])]
 
@@ -123,49 +123,49 @@ def _spreads(X) -> np.ndarray:
     return spread
 
 
-def _folds(n: int, judged: int, groups, rng) -> list[np.ndarray]:
-    """Rows to leave out together, each fold in random order. Of every group some stay; two rows at least are left out,
-    which lend each other their values."""
+def _folds(n: int, n_rows: int, groups, rng) -> list[np.ndarray]:
+    """Rows to hold out together, each fold in random order. Every group keeps some rows; a fold has at least two rows,
+    so that they can exchange values."""
     order = rng.permutation(n)
     if groups is not None:
-        # Dealt out along the groups, none has all its rows in one fold; one that has a single row keeps it.
+        # Sorted by group and dealt out in turn, no group falls into one fold; a single row of a group is never held.
         order = order[np.bincount(groups)[groups[order]] > 1]
         order = order[np.argsort(groups[order], kind="stable")]
     if len(order) < 4:
         return []
-    if n > FOLDED_ROWS:
-        return [rng.permutation(order[:: max(2, len(order) // judged)])]
+    if n > MAX_FOLDED_ROWS:
+        return [rng.permutation(order[:: max(2, len(order) // n_rows)])]
     count = FOLDS if len(order) >= 2 * FOLDS else 2
     return [rng.permutation(order[i::count]) for i in range(count)]
 
 
-def _losses(X, target, predict: Predict, held, most: int, permutations: int, rng) -> np.ndarray:
-    """What squared errors of rows held out, ``most`` of them, grow by when inputs take the values of others of them: a
-    mean over permutations, (s, d). Not the values of rows seen, around which a model may follow the noise."""
-    rows, d = held[:most], len(_names(X))
+def _losses(X, target, predict: Predict, held, n_rows: int, permutations: int, rng) -> np.ndarray:
+    """Increase in the squared error of ``n_rows`` held-out rows when an input takes values of other held-out rows,
+    averaged over permutations: (s, d). Values of training rows would do worse: a model may follow the noise there."""
+    rows, d = held[:n_rows], len(_names(X))
     shift = rng.integers(1, len(held), size=(permutations, d, len(rows)))
     donors = held[(np.arange(len(rows)) + shift) % len(held)]
-    missed = np.sum((target[rows] - predict(take_rows(X, rows))) ** 2, axis=1)
-    together = max(1, BATCH // (permutations * len(rows)))
-    lost = np.empty((len(rows), d))
-    for first in range(0, d, together):
-        columns = np.arange(first, min(first + together, d))
-        Z = _exchanged(X, rows, donors[:, columns], columns)
-        moved = predict(Z).reshape(permutations, len(columns), len(rows), -1)
-        errors = np.sum((target[rows] - moved) ** 2, axis=3)
-        lost[:, columns] = (errors.mean(axis=0) - missed).T
-    return lost
+    baseline = np.sum((target[rows] - predict(take_rows(X, rows))) ** 2, axis=1)
+    batch = max(1, BATCH_ROWS // (permutations * len(rows)))
+    losses = np.empty((len(rows), d))
+    for first in range(0, d, batch):
+        columns = np.arange(first, min(first + batch, d))
+        Z = _permuted(X, rows, donors[:, columns], columns)
+        predicted = predict(Z).reshape(permutations, len(columns), len(rows), -1)
+        errors = np.sum((target[rows] - predicted) ** 2, axis=3)
+        losses[:, columns] = (errors.mean(axis=0) - baseline).T
+    return losses
 
 
-def _exchanged(X, rows, donors, columns):
-    """The rows (s,) once for each permutation and column, with that column's values from ``donors`` (p, c, s), in X's
-    kind of container: (p c s, d)."""
+def _permuted(X, rows, donors, columns):
+    """The rows (s,) once for each permutation and column, with that column's values from ``donors`` (p, c, s), in the
+    container type of X: (p c s, d)."""
     sources = [np.broadcast_to(rows, donors.shape).copy() for _ in columns]
     for i, source in enumerate(sources):
         source[:, i] = donors[:, i]
     base, frame = np.broadcast_to(rows, donors.shape).ravel(), as_frame(X)
     pairs = zip(columns.tolist(), sources, strict=True)
-    if frame is not None:  # a column of any type stays what it is
+    if frame is not None:  # keep the type of every column
         series = [frame[:, column][source.ravel().tolist()] for column, source in pairs]
         return frame[base.tolist()].with_columns(*series).to_native()
     matrix = as_matrix(X)
@@ -175,24 +175,24 @@ def _exchanged(X, rows, donors, columns):
     return Z
 
 
-def _seeing_all(kernel: Kernel):
-    """The nodes whose inputs are the columns of X themselves, in their order: not those behind a selection or a map."""
+def _nodes_on_all_columns(kernel: Kernel):
+    """Nodes of the kernel that read the columns of X directly, not behind a selection or a map."""
     yield kernel
     if not isinstance(kernel, On | Warp):
         for _, child in children_of(kernel):
             if isinstance(child, Kernel):
-                yield from _seeing_all(child)
+                yield from _nodes_on_all_columns(child)
 
 
-def lengthscales(kernel: Kernel, d: int, least: float = LEAST) -> np.ndarray:
-    """The shortest lengthscale the kernel has for each input, in its units; NaN where there is none."""
+def lengthscales(kernel: Kernel, d: int, min_variance: float = MIN_TERM_VARIANCE) -> np.ndarray:
+    """Shortest lengthscale of the kernel for each input, in its units; NaN if there is none."""
     shortest = np.full(d, np.nan)
-    for node in _seeing_all(kernel):
+    for node in _nodes_on_all_columns(kernel):
         if isinstance(node, Isotropic):
             found = np.asarray(node.lengthscale)
         elif isinstance(node, Standard):
             found = 1 / np.sqrt(np.asarray(node.theta1)) * (1.0 if node.scale is None else node.scale)
-            if node.theta0 < least:  # nothing of the function is left in this term
+            if node.theta0 < min_variance:
                 continue
         else:
             continue

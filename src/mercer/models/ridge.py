@@ -1,4 +1,4 @@
-"""Kernel ridge regression: least squares in feature space, solved in its dual or in its primal form (PRML 6.1)."""
+"""Kernel ridge regression, in its dual or its primal form (PRML 6.1)."""
 
 import copy
 import reprlib
@@ -17,16 +17,16 @@ from mercer.linalg import backend
 from mercer.linalg.cholesky import factor
 from mercer.linalg.complement import Complement
 from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_orthogonal_to
-from mercer.models.estimator import Regressor, wholly
+from mercer.models.estimator import Regressor, all_or_nothing
 from mercer.scores import LeaveOneOut
 
 SOLVERS = ("auto", "dual", "primal")
-REACH = (1e-8, 1e3)  # alphas tried, in units of the mean of the centred Gram matrix's diagonal
-HOW_MANY = 50
+ALPHAS = np.geomspace(1e-8, 1e3, 50)  # compared, in units of the mean diagonal of the centred Gram matrix
 
 
 class KernelRidge(Regressor):
-    """y(x) = sum_n a_n k(x, x_n) + b, minimising sum_n w_n (y(x_n) - t_n)^2 + alpha a^T K a (PRML 6.2-6.9).
+    """Kernel ridge regression y(x) = sum_n a_n k(x, x_n) + b, minimising sum_n w_n (y(x_n) - t_n)^2 + alpha a^T K a
+    (PRML 6.2-6.9).
 
     The coefficients solve (K + alpha W^-1) a + b = t with sum a = 0 (PRML 6.8, where there is no b). With alpha
     equal to the variance of the noise and without intercept, the prediction is the mean of a Gaussian process.
@@ -34,17 +34,17 @@ class KernelRidge(Regressor):
     Parameters
     ----------
     kernel : any kernel. None is a Gaussian at half the scale of the inputs, of variance 10.
-    alpha : the penalty: one number, or one per target. "loo" takes, for each target, the one of least exact
-        leave-one-out error, out of ``alphas``; all of them come from one eigendecomposition.
-    fit_intercept : whether the constant b is there, unpenalised.
-    alphas : values to choose from. None is fifty from 1e-8 to 1e3 times the mean of the centred Gram matrix's diagonal,
-        with a search between the best and its neighbours.
+    alpha : the penalty: one number, or one per target. "loo" minimises the exact leave-one-out error of each target
+        over ``alphas``, by one eigendecomposition for all of them.
+    fit_intercept : whether to add the unpenalised constant b.
+    alphas : values to choose from. None is fifty from 1e-8 to 1e3 times the mean diagonal of the centred Gram matrix,
+        and a search between the best and its neighbours.
     solver : "dual" solves for n coefficients, n^3/3 flops; "primal" for the weights of M features, n M^2; "auto" takes
         the cheaper. "loo" takes about 9 n^3 flops, or 10 n M^2.
     allow_invalid : accept a kernel known not to be positive semidefinite.
 
     Fitted: ``dual_coef_`` (n,) or (n, q); ``intercept_``; ``alpha_``; ``kernel_``; ``solver_``; ``path_`` (with
-    "loo"); ``jitter_``, what had to be added to the diagonal for a matrix singular to rounding (zero unless alpha is).
+    "loo"); ``jitter_`` on the diagonal of a matrix singular to rounding (zero unless alpha is).
 
     >>> model = KernelRidge(alpha="loo").fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0])
     >>> model.predict([[1.5]]).round(1)
@@ -53,6 +53,7 @@ class KernelRidge(Regressor):
 
     dual_coef_: np.ndarray
     intercept_: Any
+    _multi_output = True
 
     def __init__(self, kernel=None, alpha=1.0, fit_intercept=True, *, alphas=None, solver="auto", allow_invalid=False):
         self.kernel = kernel
@@ -62,16 +63,10 @@ class KernelRidge(Regressor):
         self.solver = solver
         self.allow_invalid = allow_invalid
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-    @wholly
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None):
-        """Solve for the coefficients; ``sample_weight`` multiplies the squared errors, and zero leaves a row out."""
-        if self.solver not in SOLVERS:
-            raise ParameterError(f"solver must be one of {', '.join(map(repr, SOLVERS))}; got {self.solver!r}.")
+        """Solve for the coefficients. ``sample_weight`` multiplies squared errors; rows of weight zero are dropped."""
+        self._check_choice("solver", SOLVERS)
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
         t = self._check_target(y, n, several=True)
@@ -87,7 +82,7 @@ class KernelRidge(Regressor):
         self.X_fit_, self.y_fit_, self.weights_ = copy.deepcopy(X), t.reshape(len(t), -1), w
         alpha = self._check_alpha(self.y_fit_.shape[1])
         if alpha is None:
-            path = self._choose()
+            path = self._choose_alpha()
         else:
             self._solve(alpha)
         self.dual_coef_ = self._shaped(self.dual_coef_)
@@ -110,18 +105,13 @@ class KernelRidge(Regressor):
             alpha = np.array(np.nan)
         if alpha.shape not in ((), (q,)) or not np.isfinite(alpha).all() or (alpha < 0).any():
             raise ParameterError(
-                f"alpha must be 'loo', a number that is not negative, or one for each of {q} targets; "
+                f"alpha must be 'loo', a non-negative number, or one for each of {q} targets; "
                 f"got {reprlib.repr(self.alpha)}."
             )
         return np.broadcast_to(alpha, (q,)).copy()
 
-    def _grid(self, scale) -> np.ndarray:
-        if self.alphas is None:
-            return np.geomspace(*REACH, HOW_MANY) * (scale or 1.0)
-        return _positive(self.alphas, "alphas")
-
-    def _features(self) -> int | None:
-        """How many features the primal route would use; None for the dual one."""
+    def _primal_features(self) -> int | None:
+        """Number of features of the primal form; None for the dual form."""
         if self.solver == "dual":
             return None
         M, n = gram.count_features(self.kernel_, self.X_fit_), len(self.y_fit_)
@@ -132,15 +122,14 @@ class KernelRidge(Regressor):
     # -- one alpha ---------------------------------------------------------------------------------------------------
 
     def _solve(self, alpha):
-        M = self._features()
-        if M is not None and alpha.all():
+        if self._primal_features() is not None and alpha.all():
             self._solve_primal(alpha)
         else:
             self._solve_dual(alpha)
         self.alpha_ = alpha if self._several else float(alpha[0])
 
     def _solve_dual(self, alpha):
-        """(K + alpha W^-1) a + b = t in the complement of the intercept, by Cholesky: n^3/3 for each distinct alpha."""
+        """Solve (K + alpha W^-1) a + b = t in the complement of the intercept: n^3/3 flops for each distinct alpha."""
         n, q = self.y_fit_.shape
         self.solver_, self.jitter_ = "dual", 0.0
         s = np.sqrt(self.weights_)
@@ -153,7 +142,7 @@ class KernelRidge(Regressor):
             L = factor(B)
             self.jitter_ = max(self.jitter_, L.jitter)
             coef[:, same] = s[:, None] * up(L.solve(target))
-        self._keep(coef, mean)
+        self._set_coefficients(coef, mean)
 
     def _weighted_gram(self, s):
         """S K S, and the mean of K's rows."""
@@ -166,8 +155,7 @@ class KernelRidge(Regressor):
         return K, mean
 
     def _reduced_gram(self, s):
-        """S K S, where there is an intercept in the complement of s; the mean of K's rows; and the maps to
-        coordinates in that space and back."""
+        """S K S, with an intercept in the complement of s; the mean of K's rows; and maps to that space and back."""
         K, mean = self._weighted_gram(s)
         if not self.fit_intercept:
             return K, mean, lambda Y: Y, lambda Z: Z
@@ -175,7 +163,7 @@ class KernelRidge(Regressor):
         return rest.compress(K), mean, rest.coordinates, rest.vectors
 
     def _solve_primal(self, alpha):
-        """(Phi^T W Phi + alpha I) w = Phi^T W t on centred features (PRML 6.9 without a): n M^2 flops."""
+        """Solve (Phi^T W Phi + alpha I) w = Phi^T W t on centred features: n M^2 flops."""
         self.solver_, self.jitter_ = "primal", 0.0
         s = np.sqrt(self.weights_)
         Phi, mean, target = self._reduced_features(s)
@@ -187,12 +175,12 @@ class KernelRidge(Regressor):
             C[np.diag_indices_from(C)] += value
             L = factor(C)
             self.jitter_ = max(self.jitter_, L.jitter)
-            missed = target[:, same] - Phi @ L.solve(Phi.T @ target[:, same])
-            coef[:, same] = s[:, None] * missed / value
-        self._keep(coef, mean)
+            residual = target[:, same] - Phi @ L.solve(Phi.T @ target[:, same])
+            coef[:, same] = s[:, None] * residual / value
+        self._set_coefficients(coef, mean)
 
     def _reduced_features(self, s):
-        """S Phi and S t, with the intercept's share s taken out of every column; and the mean of K's rows."""
+        """S Phi and S t, projected orthogonal to s if there is an intercept; and the mean of K's rows."""
         Phi = gram.features(self.kernel_, self.X_fit_)
         mean = Phi @ (self.weights_ @ Phi) / self.weights_.sum()
         Phi, target = s[:, None] * Phi, s[:, None] * self.y_fit_
@@ -201,21 +189,21 @@ class KernelRidge(Regressor):
             Phi, target = (A - np.outer(unit, unit @ A) for A in (Phi, target))
         return Phi, mean, target
 
-    def _keep(self, coef, mean):
+    def _set_coefficients(self, coef, mean):
         self.dual_coef_, self.intercept_ = coef, self._intercept(coef, mean)
 
     def _intercept(self, coef, mean):
-        """What makes weighted residuals sum to zero, from the mean of K's rows: (..., n, q) to (..., q)."""
+        """Intercept for which weighted residuals sum to zero, from the mean of K's rows: (..., n, q) to (..., q)."""
         if not self.fit_intercept:
             return np.zeros((*coef.shape[:-2], coef.shape[-1]))
         return np.average(self.y_fit_, axis=0, weights=self.weights_) - np.einsum("n,...nq->...q", mean, coef)
 
     # -- every alpha -------------------------------------------------------------------------------------------------
 
-    def _choose(self):
-        """The best alpha for each target, out of one eigendecomposition."""
+    def _choose_alpha(self):
+        """Choose the best alpha for each target from one eigendecomposition."""
         spectrum = self._spectrum()
-        alphas = self._grid(spectrum.scale)
+        alphas = ALPHAS * (spectrum.scale or 1.0) if self.alphas is None else _positive(self.alphas)
         path = spectrum.path(alphas)
         best = path.loo_error.argmin(axis=0)
         chosen = alphas[best]
@@ -223,14 +211,14 @@ class KernelRidge(Regressor):
             chosen = np.array([spectrum.refined(alphas, i, target) for target, i in enumerate(best)])
         coef = np.column_stack([spectrum.coefficients(a)[:, target] for target, a in enumerate(chosen)])
         self.solver_, self.jitter_ = spectrum.solver, 0.0
-        self._keep(coef, spectrum.mean)
+        self._set_coefficients(coef, spectrum.mean)
         self.alpha_ = chosen if self._several else float(chosen[0])
         return path._replace(intercept=self._intercept(path.dual_coef, spectrum.mean))
 
     def _spectrum(self):
         s = np.sqrt(self.weights_)
         n = len(s)
-        if self._features() is not None:
+        if self._primal_features() is not None:
             Phi, mean, target = self._reduced_features(s)
             U, singular, _ = np.linalg.svd(Phi, full_matrices=False)
             inside = singular > np.finfo(float).eps * max(Phi.shape) * singular.max(initial=0.0)
@@ -247,7 +235,7 @@ class KernelRidge(Regressor):
         """Exact solutions and leave-one-out errors for any values of alpha, from one eigendecomposition."""
         self._check_fitted()
         spectrum = self._spectrum()
-        found = spectrum.path(_positive(alphas, "alphas"))
+        found = spectrum.path(_positive(alphas))
         return self._shaped_path(found._replace(intercept=self._intercept(found.dual_coef, spectrum.mean)))
 
     # -- prediction --------------------------------------------------------------------------------------------------
@@ -259,9 +247,9 @@ class KernelRidge(Regressor):
         return self._training_rows().across(X, self.dual_coef_) + self.intercept_
 
     def loo(self) -> LeaveOneOut:
-        """Each training row predicted from all the others at ``alpha_``, in closed form; rows of zero weight left out.
+        """Leave-one-out predictions at ``alpha_`` in closed form, for rows of positive weight.
 
-        Row i's error is a_i / G_ii, where a = G t. O(n^3) once more: no matrix is kept after fitting.
+        The error of row i is a_i / G_ii, where a = G t. O(n^3), since fit keeps no matrix.
         """
         self._check_fitted()
         alpha = np.atleast_1d(self.alpha_)
@@ -274,7 +262,7 @@ class KernelRidge(Regressor):
     # -- shapes ------------------------------------------------------------------------------------------------------
 
     def _shaped(self, values):
-        """Without the axis of targets where one target came as a vector."""
+        """Drop the axis of targets if y was a vector."""
         return values if self._several else (values[..., 0] if np.ndim(values) > 1 else float(values[0]))
 
     def _shaped_path(self, path: RidgePath) -> RidgePath:
@@ -283,11 +271,9 @@ class KernelRidge(Regressor):
         kept = {name: getattr(path, name)[..., 0] for name in ("loo_error", "dual_coef", "intercept")}
         return path._replace(**kept)
 
-    def __str__(self):
-        if not self.__sklearn_is_fitted__():
-            return repr(self)
+    def _summary(self):
         lines = [
-            f"KernelRidge, fitted to {len(self.y_fit_):,} rows by its {self.solver_} form",
+            f"KernelRidge, fitted to {len(self.y_fit_):,} rows in its {self.solver_} form",
             f"kernel: {self.kernel_!r}",
             f"alpha: {number(np.asarray(self.alpha_))}" + (" (by leave-one-out)" if hasattr(self, "path_") else ""),
         ]
@@ -297,13 +283,13 @@ class KernelRidge(Regressor):
         return "\n".join(lines)
 
 
-def _positive(alphas, what) -> np.ndarray:
+def _positive(alphas) -> np.ndarray:
     try:
         values = np.atleast_1d(np.asarray(alphas, dtype=float))
     except (TypeError, ValueError):
         values = np.array([np.nan])
     if values.ndim != 1 or not values.size or not np.isfinite(values).all() or (values <= 0).any():
-        raise ParameterError(f"{what} must be positive numbers; got {reprlib.repr(alphas)}.")
+        raise ParameterError(f"alphas must be positive numbers; got {reprlib.repr(alphas)}.")
     return values
 
 

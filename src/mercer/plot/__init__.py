@@ -1,4 +1,4 @@
-"""Pictures. Every function draws on ``ax`` (or a new one) and returns it; matplotlib comes with ``mercer[plot]``."""
+"""Plots. Every function draws on ``ax`` (or new axes) and returns it; matplotlib comes with ``mercer[plot]``."""
 
 from mercer.plot.classification import decision, reliability
 from mercer.plot.kernel import gram, profile

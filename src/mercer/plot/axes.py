@@ -1,4 +1,4 @@
-"""Axes to draw on, and inputs to draw along."""
+"""Axes, and inputs along them."""
 
 import numpy as np
 
@@ -15,15 +15,15 @@ def pyplot():
 
 
 def new_axes(ax=None):
-    """``ax`` itself, or fresh axes when None."""
+    """``ax`` itself, or new axes if it is None."""
     return pyplot().subplots(figsize=(6, 4), layout="constrained")[1] if ax is None else ax
 
 
 def along(X, ordered: bool = True):
-    """One scalar input in increasing order, as numbers for the axis and as the process takes it (a frame stays one)."""
+    """One scalar input in increasing order, as numbers for the axis and in its own container for the process."""
     values = as_matrix(X)
     if values.shape[1] != 1:
-        raise DataError(f"this picture is drawn along one input; X has {values.shape[1]} columns. For two: plot.field.")
+        raise DataError(f"this plot is along one input; X has {values.shape[1]} columns. For two use plot.field.")
     order = np.argsort(values[:, 0], kind="stable") if ordered else np.arange(len(values))
     frame = as_frame(X)
     return values[order, 0], values[order] if frame is None else frame[order.tolist()].to_native()

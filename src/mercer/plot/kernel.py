@@ -1,4 +1,4 @@
-"""Kernels, looked at."""
+"""Plots of kernels."""
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -9,7 +9,7 @@ from mercer.plot.axes import along, new_axes
 
 
 def gram(kernel, X, ax=None, colorbar: bool = True, **style):
-    """The Gram matrix on X as an image, first row on top; red and blue where there are negative values."""
+    """Gram matrix on X as an image, first row on top; red and blue if there are negative values."""
     ax = new_axes(ax)
     K = np.asarray(as_kernel(kernel)(X))
     high = np.abs(K).max()

@@ -1,4 +1,4 @@
-"""Gaussian processes, looked at."""
+"""Plots of Gaussian processes."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def _as_process(process) -> GP:
 
 
 def samples(process, X, size: int = 5, seed=0, ax=None, **style):
-    """Functions drawn from a process (or from the process of a kernel) along one input."""
+    """Functions sampled from a process (or a kernel's process) along one input."""
     ax = new_axes(ax)
     x, inputs = along(X)
     ax.plot(x, _as_process(process).sample(inputs, size=size, seed=seed).T, **{"lw": 1.2, **style})
@@ -21,41 +21,41 @@ def samples(process, X, size: int = 5, seed=0, ax=None, **style):
 
 
 def posterior(process, X, ax=None, color="tab:red", include_noise: bool = False, level: float | None = None):
-    """The mean, and two standard deviations on either side of it: of the function, or of new measurements.
+    """Mean and two standard deviations on either side, of the function or of new measurements.
 
-    ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` makes it a band of new measurements.
-    ``level`` draws the interval that holds this share instead, as in 0.95.
+    ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` gives the band of new measurements.
+    ``level``, as in 0.95, draws the central interval of that coverage instead.
     """
     ax = new_axes(ax)
     x, inputs = along(X)
     if hasattr(process, "predict_distribution"):
         predicted = process.predict_distribution(inputs, include_noise)
-        seen, target, _ = process.posterior_.data
+        inputs_seen, target, _ = process.posterior_.data
         y = target * process.scale_ + process.center_
     else:
         process = _as_process(process)
-        seen, y, noises = (None, None, 0.0) if process.observed is None else process.data
+        inputs_seen, y, noises = (None, None, 0.0) if process.observed is None else process.data
         noise = np.mean(noises) if include_noise else 0.0
         predicted = process.predict(inputs, noise)
     if level is None:
-        label, away = "± 2 standard deviations", 2 * predicted.deviation
-        low, high = predicted.mean - away, predicted.mean + away
+        label, width = "± 2 standard deviations", 2 * predicted.deviation
+        low, high = predicted.mean - width, predicted.mean + width
     else:
         label, (low, high) = f"{level:.0%} interval", predicted.interval(level)
     ax.fill_between(x, low, high, color=color, alpha=0.15, lw=0, label=label)
     ax.plot(x, predicted.mean, color=color, label="mean")
     if y is not None:
         size = float(np.clip(40 / np.sqrt(len(y)), 2, 5))
-        ax.plot(_seen_along(seen, X), y, "o", color="tab:blue", ms=size, label="data")
+        ax.plot(_data_along(inputs_seen, X), y, "o", color="tab:blue", ms=size, label="data")
     ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
     ax.legend()
     return ax
 
 
-def _seen_along(seen, X):
-    """The data's values of the input that X runs along: of the column of that name, where both are frames."""
+def _data_along(data, X):
+    """Values of the data along the input of X: of the column of that name if both are frames."""
     names = column_names(X)
-    return along(select_columns(seen, tuple(names)) if names and column_names(seen) else seen, ordered=False)[0]
+    return along(select_columns(data, tuple(names)) if names and column_names(data) else data, ordered=False)[0]
 
 
 def field(process, x, y, seed=0, ax=None, **style):

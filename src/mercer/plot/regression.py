@@ -1,4 +1,4 @@
-"""Fitted regressions, looked at: are the intervals honest, are the means close, which inputs matter."""
+"""Plots of fitted regressions: calibration of intervals, predictions, relevance of inputs."""
 
 import numpy as np
 
@@ -8,30 +8,30 @@ from mercer.distributions import Distribution, Normal
 from mercer.plot.axes import new_axes
 
 LEVELS = np.linspace(0.0, 1.0, 201)
-IDEAL = "as it should be"
+IDEAL = "ideal"
 
 
 def calibration(y, mean=None, deviation=None, ax=None, label=None, color=None):
-    """How much of what was measured central intervals of each level held; on the diagonal they are honest.
+    """Coverage of central intervals against their level; calibrated intervals are diagonal.
 
-    Below it intervals are too narrow, above it too wide. The band is where 95 of 100 honest models would be, by chance
-    alone. ``y, mean, deviation`` are measurements and their predictions, (n,) each; or y and what
-    ``predict_distribution`` gave; or a fitted model in place of y, which is judged by its leave-one-out predictions.
-    Call it twice with the same ``ax`` to compare.
+    Below the diagonal intervals are too narrow, above it too wide. The band would contain 95% of calibrated models.
+    ``y, mean, deviation`` are measurements and their predictions, (n,) each; or y and the result of
+    ``predict_distribution``; or y is a fitted model, for its leave-one-out predictions. Call it twice with the same
+    ``ax`` to compare.
     """
-    from scipy.stats import binom  # takes a while to import
+    from scipy.stats import binom  # slow to import
 
     ax = new_axes(ax)
-    label = label or ("leave-one-out" if mean is None else "measured")
-    y, predicted = _measured(y, mean, deviation)
-    n, needed = len(y), np.abs(2 * predicted.cdf(y) - 1)  # the level at which an interval holds the measurement
-    coverage = np.mean(needed[:, None] <= LEVELS, axis=0)
+    label = label or ("leave-one-out" if mean is None else "observed")
+    y, predicted = _checked_predictions(y, mean, deviation)
+    n, smallest = len(y), np.abs(2 * predicted.cdf(y) - 1)  # level of the smallest interval with the measurement
+    coverage = np.mean(smallest[:, None] <= LEVELS, axis=0)
     if not any(line.get_label() == IDEAL for line in ax.get_lines()):
         ax.plot([0, 1], [0, 1], color="0.4", lw=1, ls="--", label=IDEAL)
     (line,) = ax.plot(LEVELS, coverage, color=color, lw=2, label=f"{label}, n = {n:,}")
     chance = binom.interval(0.95, n, LEVELS[1:-1])
     ax.fill_between(LEVELS[1:-1], chance[0] / n, chance[1] / n, color=line.get_color(), alpha=0.13, lw=0)
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="level of the interval", ylabel="share of rows it held")
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="level of the interval", ylabel="coverage")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda share, _: f"{share:.0%}")
     ax.legend(loc="upper left", fontsize="small")
@@ -39,21 +39,21 @@ def calibration(y, mean=None, deviation=None, ax=None, label=None, color=None):
 
 
 def predictions(y, mean=None, deviation=None, ax=None, level: float = 0.95, color="tab:blue"):
-    """What was measured against what was predicted, with intervals of ``level``; red where they missed.
+    """Measurements against predictions, with intervals of ``level``; red where these miss.
 
     ``y, mean, deviation`` as in `calibration`: arrays, or a fitted model for its leave-one-out predictions.
     """
     ax = new_axes(ax)
-    y, predicted = _measured(y, mean, deviation)
+    y, predicted = _checked_predictions(y, mean, deviation)
     mean, (low, high) = predicted.mean, predicted.interval(level)
-    out, reach = (y < low) | (y > high), np.stack([mean - low, high - mean])
+    missed, widths = (y < low) | (y > high), np.stack([mean - low, high - mean])
     size = {"ms": float(np.clip(40 / np.sqrt(len(y)), 2, 5)), "elinewidth": 0.8}
-    faint = float(np.clip(3 / np.sqrt(len(y)), 0.1, 0.4))
-    for rows, shade, label in ((~out, color, "held"), (out, "tab:red", "missed")):
+    opacity = float(np.clip(3 / np.sqrt(len(y)), 0.1, 0.4))
+    for rows, shade, label in ((~missed, color, "inside"), (missed, "tab:red", "outside")):
         if rows.any():
             ax.errorbar(
-                mean[rows], y[rows], xerr=reach[:, rows], fmt="o", color=shade, ecolor=(shade, faint), **size,
-                label=f"{label} by its {level:.0%} interval ({rows.sum():,})",
+                mean[rows], y[rows], xerr=widths[:, rows], fmt="o", color=shade, ecolor=(shade, opacity), **size,
+                label=f"{label} the {level:.0%} interval ({rows.sum():,})",
             )  # fmt: skip
     low, high = min(y.min(), mean.min()), max(y.max(), mean.max())
     ax.axline((low, low), slope=1, color="0.4", lw=1, ls="--", zorder=0)
@@ -64,10 +64,9 @@ def predictions(y, mean=None, deviation=None, ax=None, level: float = 0.95, colo
 
 
 def relevance(model, ax=None, most: int = 15, color="tab:blue"):
-    """Share of the variance explained through each input, the largest on top, with two standard errors; grey where it
-    is no more than chance gives.
+    """Share of the variance explained through each input, largest on top, with two standard errors; grey if irrelevant.
 
-    ``model`` is a fitted model, or the table that its ``relevance()`` gives. Only the ``most`` relevant are drawn.
+    ``model`` is a fitted model, or the result of its ``relevance()``. Only the ``most`` relevant inputs are drawn.
     """
     table = model.relevance() if hasattr(model, "relevance") else model
     order = np.argsort(-table.effect, kind="stable")[:most][::-1]
@@ -81,15 +80,15 @@ def relevance(model, ax=None, most: int = 15, color="tab:blue"):
             va="center", fontsize="small",
         )  # fmt: skip
     ax.set_yticks(range(len(order)), [_short(table.names[i]) for i in order])
-    ax.set(xlim=(0, 1.12 * max(float((share + error).max()), 1e-9)), xlabel="share of variance explained through it")
+    ax.set(xlim=(0, 1.12 * max(float((share + error).max()), 1e-9)), xlabel="share of variance explained")
     ax.spines[["top", "right"]].set_visible(False)
     if len(order) < len(table.names):
         ax.set_title(f"the {len(order)} most relevant of {len(table.names)} inputs", fontsize="medium")
     return ax
 
 
-def _measured(y, mean, deviation) -> tuple[np.ndarray, Distribution]:
-    """Measurements and what was predicted of them: as given, or a fitted model's leave-one-out."""
+def _checked_predictions(y, mean, deviation) -> tuple[np.ndarray, Distribution]:
+    """Measurements and their predictions: as given, or a fitted model's leave-one-out."""
     if hasattr(y, "loo"):
         loo = y.loo()
         return y.y_train_, Normal(loo.mean, np.sqrt(loo.variance))
@@ -100,9 +99,9 @@ def _measured(y, mean, deviation) -> tuple[np.ndarray, Distribution]:
     n = len(y)
     y, mean, deviation = as_vector(y, n), as_vector(mean, n, "mean"), as_vector(deviation, n, "deviation")
     if (deviation < 0).any():
-        raise DataError("a standard deviation is not negative; some of these are.")
+        raise DataError("standard deviations must not be negative; some are.")
     return y, Normal(mean, deviation)
 
 
-def _short(name: str, most: int = 28) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def _short(name: str, max_length: int = 28) -> str:
+    return name if len(name) <= max_length else name[: max_length - 1] + "…"

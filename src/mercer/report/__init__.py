@@ -1,4 +1,4 @@
-"""Summaries to read, of fitted models."""
+"""Reports of fitted models."""
 
 import functools
 
@@ -11,8 +11,8 @@ from mercer.report.page import Report
 
 @functools.singledispatch
 def report(model, X=None, y=None) -> Report:
-    """The report of a fitted model, also on held-out rows ``X``, ``y`` if they are given."""
-    raise ParameterError(f"there is no report of a {type(model).__name__}.")
+    """Report of a fitted model, also on held-out rows ``X``, ``y`` if they are given."""
+    raise ParameterError(f"report takes a Gaussian process regressor or classifier; got {type(model).__name__}.")
 
 
 report.register(GaussianProcessRegressor, regression.report)

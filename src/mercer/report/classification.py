@@ -1,4 +1,4 @@
-"""The report of a fitted classification."""
+"""Report of a fitted classifier."""
 
 import numpy as np
 
@@ -7,22 +7,13 @@ from mercer.core.inputs import as_matrix
 from mercer.core.parameters import slots_of
 from mercer.core.text import listed, number, rounded, table
 from mercer.report import diagnostics, probabilities
-from mercer.report.page import (
-    HELD_OUT,
-    Report,
-    about_copies,
-    about_inputs,
-    about_learning,
-    entries,
-    in_order,
-    optima,
-)
+from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
 from mercer.scores import Reliability, reliability
 
-FEW = 5  # rows: too few to learn a class from
-RARE = 10  # times fewer rows than the largest class has
-SHOWN = 8  # classes at most for which the whole confusion matrix is printed
-NATS = 2.0  # of log evidence: a smaller difference does not matter
+MIN_CLASS_ROWS = 5  # with fewer, a class cannot be learned
+MAX_IMBALANCE = 10  # ratio of the largest class to another, above which that counts as rare
+MAX_CONFUSION_CLASSES = 8  # for which the whole confusion matrix is printed
+MIN_EVIDENCE_GAIN = 2.0  # nats over class frequencies; a smaller gain does not matter
 BASIS = (
     "Checked: calibration, frequencies and errors of classes, and improbable labels, on leave-one-out probabilities at "
     "parameters learned from all rows."
@@ -30,13 +21,12 @@ BASIS = (
 
 
 def report(model, X=None, y=None) -> Report:
-    """The report of a fitted `GaussianProcessClassifier`, also on held-out rows ``X``, ``y`` if they are given."""
+    """Report of a fitted `GaussianProcessClassifier`, also on held-out rows ``X``, ``y`` if they are given."""
     loo = model.loo()
     codes, n = model.codes_, len(model.codes_)
     counts = np.bincount(codes, minlength=len(model.classes_))
-    called = loo.probability.argmax(axis=1)
     confusion = np.zeros((len(counts), len(counts)), dtype=int)
-    np.add.at(confusion, (codes, called), 1)
+    np.add.at(confusion, (codes, loo.probability.argmax(axis=1)), 1)
     left_out = reliability(codes, loo.probability)
     names = [str(label) for label in model.classes_]
     findings = probabilities.of_labels(codes, loo.probability, names, _remedy(model))
@@ -47,9 +37,9 @@ def report(model, X=None, y=None) -> Report:
     }
     if X is not None or y is not None:
         held_codes, P, scores = _held_out(model, X, y)
-        sections[HELD_OUT] = _beside(reliability(held_codes, P), left_out)
+        sections[HELD_OUT] = _comparison(reliability(held_codes, P), left_out)
         findings += diagnostics.disagreement(loo.log_score, scores)
-        if not any(finding.kind == "calibration" for finding in findings):  # said once is enough
+        if not any(finding.kind == "calibration" for finding in findings):  # report it once
             findings += probabilities.reliability_curve(held_codes, P, _remedy(model), of="held out")
     try:
         relevance = model.relevance()
@@ -83,7 +73,7 @@ def _held_out(model, X, y) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return codes, P, np.log(P[np.arange(len(P)), codes])
 
 
-def _beside(held: Reliability, left_out: Reliability) -> str:
+def _comparison(held: Reliability, left_out: Reliability) -> str:
     """Scores of held-out rows next to those of leave-one-out, and the reliability of the former."""
     both = (held, left_out)
     sizes = [int(found.counts.sum()) for found in both]
@@ -91,7 +81,7 @@ def _beside(held: Reliability, left_out: Reliability) -> str:
         ["rows", *(f"{n:,}" for n in sizes)],
         ["errors", *(f"{round(found.error_rate * n):,}" for found, n in zip(both, sizes, strict=True))],
         ["error rate", *(f"{found.error_rate:.1%}" for found in both)],
-        ["log score a row", *(f"{-found.log_loss:.4f}" for found in both)],
+        ["log score per row", *(f"{-found.log_loss:.4f}" for found in both)],
         ["Brier score", *(f"{found.brier:.4f}" for found in both)],
         ["calibration error", *(f"{found.calibration_error:.1%}" for found in both)],
         ["expected by chance", *(f"{found.by_chance:.1%}" for found in both)],
@@ -110,8 +100,8 @@ def _fit(model, held, counts) -> str:
     link = f"{model.link} sigmoid" if len(counts) == 2 else "softmax"
     return entries(
         [
-            ["log evidence", f"{evidence:.2f} ({evidence / n:.3f} a row; class frequencies alone {known / n:.3f})"],
-            ["leave-one-out log score", f"{-held.log_loss:.4f} a row"],
+            ["log evidence", f"{evidence:.2f} ({evidence / n:.3f} per row; class frequencies alone {known / n:.3f})"],
+            ["leave-one-out log score", f"{-held.log_loss:.4f} per row"],
             ["leave-one-out error", f"{held.error_rate:.1%} (largest class always: {1 - counts.max() / n:.1%})"],
             ["leave-one-out Brier score", f"{held.brier:.4f}"],
             ["method", f"{model.inference_}, {link}, {model.n_evaluations_} evaluations of the evidence"],
@@ -126,16 +116,16 @@ def _classes(model, confusion) -> str:
     head = [
         [name, f"{count:,}", f"{e:.1%}"] for name, count, e in zip(names, counts, wrong.sum(1) / counts, strict=True)
     ]
-    if len(names) <= SHOWN:
+    if len(names) <= MAX_CONFUSION_CLASSES:
         rows = [first + [f"{count:,}" for count in line] for first, line in zip(head, confusion, strict=True)]
         return table(["class", "rows", "error", *(f"predicted {name}" for name in names)], rows)
-    taken = [f"{names[line.argmax()]} ({line.max():,})" if line.any() else "" for line in wrong]
-    rows = [[*first, other] for first, other in zip(head, taken, strict=True)]
+    confused = [f"{names[line.argmax()]} ({line.max():,})" if line.any() else "" for line in wrong]
+    rows = [[*first, other] for first, other in zip(head, confused, strict=True)]
     return table(["class", "rows", "error", "most often confused with"], rows)
 
 
 def _kernels(model) -> dict:
-    """Kernels by the prefix of their parameters' names."""
+    """Kernels by the prefix of their parameter names."""
     if hasattr(model, "kernels_"):
         return {f"{label}: ": kernel for label, kernel in zip(model.classes_, model.kernels_, strict=True)}
     return {"": model.kernel_}
@@ -143,22 +133,22 @@ def _kernels(model) -> dict:
 
 def _parameters(model):
     return [
-        [before + name, number(rounded(value))]
-        for before, kernel in _kernels(model).items()
+        [prefix + name, number(rounded(value))]
+        for prefix, kernel in _kernels(model).items()
         for name, value in kernel.parameters.items()
     ]
 
 
 def _numerics(model) -> str:
-    told = []
+    parts = []
     for name, value in model.numerics_.items():
         if isinstance(value, bool | np.bool_):
-            told.append(name if value else f"not {name}")
+            parts.append(name if value else f"not {name}")
         elif np.ndim(value) == 0 and isinstance(value, int | float | np.number):
-            told.append(f"{name.replace('_', ' ')} {value:.3g}")
+            parts.append(f"{name.replace('_', ' ')} {value:.3g}")
         elif isinstance(value, np.ndarray) and value.size:
-            told.append(f"{name.replace('_', ' ')} {value.min():.3g} to {value.max():.3g}")
-    return ", ".join(told)
+            parts.append(f"{name.replace('_', ' ')} {value.min():.3g} to {value.max():.3g}")
+    return ", ".join(parts)
 
 
 def _suggestions(model, held, confusion, relevance) -> list[str]:
@@ -171,13 +161,13 @@ def _suggestions(model, held, confusion, relevance) -> list[str]:
             "give a kernel with priors (learning='map')."
         )
     known = _from_frequencies(counts)
-    if model.log_marginal_likelihood_ < known + NATS or -held.log_loss * n < known:
+    if model.log_marginal_likelihood_ < known + MIN_EVIDENCE_GAIN or -held.log_loss * n < known:
         found.append(
             "the inputs add little to the class frequencies: try another kernel, n_restarts=5, or other inputs."
         )
     found += [*about_inputs(relevance), *about_learning(model)]
-    carried = any(slot.prior is not None for kernel in _kernels(model).values() for slot in slots_of(kernel))
-    if model.learning == "mle" and carried:
+    priors = any(slot.prior is not None for kernel in _kernels(model).values() for slot in slots_of(kernel))
+    if model.learning == "mle" and priors:
         found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if not model.numerics_.get("converged", True):
         found.append("inference did not converge: probabilities may be wrong. Try a kernel of smaller variance.")
@@ -191,15 +181,15 @@ def _suggestions(model, held, confusion, relevance) -> list[str]:
 def _about_classes(classes, counts, confusion) -> list[str]:
     found = []
     names = np.array([str(label) for label in classes])
-    few = counts < FEW
+    few = counts < MIN_CLASS_ROWS
     if few.any():
-        told = listed([f"{name} ({count})" for name, count in zip(names[few], counts[few], strict=True)])
-        found.append(f"classes with very few rows: {told}. Add rows, or merge classes.")
-    rare = ~few & (RARE * counts < counts.max())
+        sizes = listed([f"{name} ({count})" for name, count in zip(names[few], counts[few], strict=True)])
+        found.append(f"classes with very few rows: {sizes}. Add rows, or merge classes.")
+    rare = ~few & (MAX_IMBALANCE * counts < counts.max())
     if rare.any():
         found.append(
-            f"{listed(names[rare])}: more than {RARE} times rarer than {names[counts.argmax()]}. To miss fewer of "
-            "them, predict them above a threshold on predict_proba instead of where they are most probable."
+            f"{listed(names[rare])}: more than {MAX_IMBALANCE} times rarer than {names[counts.argmax()]}. To miss "
+            "fewer of them, predict them above a threshold on predict_proba instead of where they are most probable."
         )
     never = ~few & (confusion.sum(axis=0) == 0)
     if never.any():
@@ -211,14 +201,15 @@ def _about_rows(model) -> list[str]:
     found = []
     disputed, copies = _repeated(model)
     if disputed:
-        found.append(f"{disputed} rows share their inputs with rows of another label: no model can tell them apart.")
+        found.append(f"{disputed} rows share their inputs with rows of another label: no model can separate them.")
     if copies:
-        found.append(about_copies(copies, "label"))
+        rows, them = ("1 row repeats another", "it") if copies == 1 else (f"{copies} rows repeat others", "them")
+        found.append(f"{rows} exactly, label included: leave-one-out is too optimistic about {them}.")
     return found
 
 
 def _repeated(model) -> tuple[int, int]:
-    """How many rows share their inputs with another label, and how many are exact copies, label included."""
+    """Number of rows that share their inputs with another label, and of exact copies, label included."""
     try:
         X = as_matrix(model.X_fit_)
     except DataError:

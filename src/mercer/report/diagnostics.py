@@ -1,7 +1,7 @@
-"""Findings from predictions of rows left out or held out. Pure functions: arrays in, findings out.
+"""Findings from leave-one-out or held-out predictions. Pure functions: arrays in, findings out.
 
 Each check raises a false alarm on at most ``ALPHA`` of the data sets for which the model is right, however many inputs,
-lags or levels it looks at. Deviations too small to matter are not reported, even where many rows make them significant.
+lags or levels it examines. Deviations too small to matter are not reported, even if many rows make them significant.
 """
 
 import dataclasses
@@ -12,23 +12,23 @@ from scipy.special import betainc, fdtrc, log_ndtr, ndtr, ndtri, stdtr, stdtrit
 
 ALPHA = 0.005  # significance level of each check: its rate of false alarms
 LEVELS, MARGINS = (0.5, 0.8, 0.95), (0.05, 0.04, 0.015)  # central intervals, and errors of coverage too small to matter
-MIN_ROWS = 20  # too few residuals below this for any check
+MIN_ROWS = 20  # residuals needed for any check
 MIN_CORRELATION = 0.1  # between neighbours; less does not matter
 MIN_SHARE = 0.02  # of the residuals' variance; a pattern that explains less does not matter
 MIN_RATIO = 1.3  # of the largest spread to the smallest; less does not matter
 MIN_CYCLES = 3  # over the range of an input; fewer make a trend, not a season
 RED_NOISE_ALPHA = 0.05  # significance level of a season against autocorrelated noise
 MAX_FREQUENCIES = 500
-WINSOR = 3.0  # standard deviations at which residuals are clipped before looking for patterns: one row makes none
-MOST_NAMED = 5  # rows or inputs named in a finding
+MAX_RESIDUAL = 3.0  # robust standard deviations at which residuals are clipped, so that no single row makes a pattern
+MAX_NAMED = 5  # rows or inputs named in a finding
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that looks wrong, and what to do about it.
+    """A problem of the fit, and a remedy.
 
-    ``kind`` is the check that raised it; ``severity`` is "warning" if predictions or intervals mislead, "note" if it
-    is only worth a look; ``name`` is the input concerned, if it concerns a single one.
+    ``kind`` is the check that raised it; ``severity`` is "warning" if predictions or intervals are misleading, else
+    "note"; ``name`` is the input concerned, if there is one.
     """
 
     kind: str
@@ -44,25 +44,24 @@ class Finding:
 def of_residuals(z, mean, y, X=None, names=(), independent=None, widened: float = 1.0) -> list[Finding]:
     """All findings from the standardised leave-one-out residuals z (n,) of a regression.
 
-    ``mean`` (n,) are the predictions, ``y`` the targets, ``X`` (n, d) the inputs called ``names``. ``independent`` (n,)
-    are residuals that are independent draws from N(0, 1) if the model is right; leave-one-out residuals are correlated
-    where neighbours nearly determine each other. None takes z. ``widened`` is the factor by which predictive variances
-    were multiplied to allow for learned parameters.
+    ``mean`` (n,) are the predictions, ``y`` the targets, ``X`` (n, d) the inputs, with their ``names``. ``independent``
+    (n,) are residuals that are independent draws from N(0, 1) if the model is right; leave-one-out residuals are
+    correlated where neighbours nearly determine each other. None takes z. ``widened`` is the factor on predictive
+    variances that allows for learned parameters.
     """
     z = np.clip(np.nan_to_num(np.asarray(z, dtype=float)), -1e6, 1e6)
     w = z if independent is None else np.clip(np.nan_to_num(independent), -1e6, 1e6)
     if len(z) < MIN_ROWS or np.ptp(w) == 0:
         return []
     X = np.zeros((len(z), 0)) if X is None else X
-    w = np.clip(w / _robust_deviation(w), -WINSOR, WINSOR)
+    w = np.clip(w / _robust_deviation(w), -MAX_RESIDUAL, MAX_RESIDUAL)
     order = serial(w, X, names, y)
     explained = {found.name for found in order if found.kind == "season"}
-    bent = [found for found in curvature(w, X, names) if found.name not in explained]
-    explained |= {found.name for found in bent}
+    curved = [found for found in curvature(w, X, names) if found.name not in explained]
+    explained |= {found.name for found in curved}
     order = [found for found in order if found.kind == "season" or found.name not in explained]
     changing, level = spread(w, mean, y, X, names)
-    apart = outliers(z / level)  # where the noise is large, a large residual is no outlier
-    causes = [*order, *bent, *changing, *apart]
+    causes = [*order, *curved, *changing, *outliers(z / level)]  # relative to the local noise
     return [*causes, *calibration(z, independent, explained=bool(causes), widened=widened), *skew(w, y)]
 
 
@@ -72,11 +71,11 @@ def of_residuals(z, mean, y, X=None, names=(), independent=None, widened: float 
 def calibration(
     z, independent=None, of: str = "left out", explained: bool = False, widened: float = 1.0
 ) -> list[Finding]:
-    """Whether central intervals at three levels cover what they should; ``explained``: a cause was found before.
+    """Test the coverage of central intervals at three levels; ``explained`` if a cause was found before.
 
     Variances multiplied by ``widened``, to allow for parameters learned from the same rows, make leave-one-out
-    intervals at those parameters cover more than their level even if the model is right. Intervals thus count as too
-    wide only if they would be without that factor, and as too narrow only if they are with it.
+    intervals at those parameters cover more than their level even if the model is right. So intervals count as too wide
+    only if they would be without that factor, and as too narrow only if they are with it.
     """
     off = {}
     for level, margin in zip(LEVELS, MARGINS, strict=True):
@@ -84,7 +83,7 @@ def calibration(
         for factor, sign in ((1.0, -1), (math.sqrt(widened), 1)):
             excess = _coverage(factor * z, level) - level
             chance = _binomial((level + excess) * len(z), len(z), level)
-            if independent is not None:  # correlated residuals stray further by chance; these do not
+            if independent is not None:  # the coverage of correlated residuals varies more by chance
                 chance = max(chance, _binomial(_coverage(factor * independent, level) * len(z), len(z), level))
             if chance < ALPHA / len(LEVELS) and sign * excess > margin:
                 off[level] = held - level
@@ -106,7 +105,7 @@ def calibration(
 
 
 def _coverage(z, level: float) -> float:
-    """Share of rows inside central intervals of this level."""
+    """Fraction of rows inside central intervals of this level."""
     return float(np.mean(np.abs(z) <= ndtri(0.5 + level / 2)))
 
 
@@ -118,7 +117,7 @@ def _binomial(k: float, n: int, p: float) -> float:
 
 
 def outliers(z) -> list[Finding]:
-    """Rows further out than the largest of n normal residuals would be, in robust standard deviations."""
+    """Find rows further out than the largest of n normal residuals would be, in robust standard deviations."""
     n = len(z)
     scale = _robust_deviation(z)
     # The median absolute deviation of n values is as precise as a standard deviation of 0.37 n.
@@ -127,8 +126,8 @@ def outliers(z) -> list[Finding]:
     if not len(far):
         return []
     order = far[np.argsort(-np.abs(z[far]), kind="stable")]
-    rows = ", ".join(f"{row} ({z[row] / scale:+.0f})" for row in order[:MOST_NAMED])
-    rows += f" and {len(far) - MOST_NAMED} more" if len(far) > MOST_NAMED else ""
+    rows = ", ".join(f"{row} ({z[row] / scale:+.0f})" for row in order[:MAX_NAMED])
+    rows += f" and {len(far) - MAX_NAMED} more" if len(far) > MAX_NAMED else ""
     if len(far) <= max(3, 0.03 * n):
         remedy = "check them for errors; drop them, or give them a large variance (noise=...)"
     else:
@@ -142,10 +141,10 @@ def outliers(z) -> list[Finding]:
 
 
 def skew(w, y) -> list[Finding]:
-    """Whether residuals have a longer tail on one side than on the other."""
+    """Test the skewness of residuals."""
     n = len(w)
-    left = w - w.mean()
-    found = float(np.mean(left**3) / np.mean(left**2) ** 1.5)
+    centred = w - w.mean()
+    found = float(np.mean(centred**3) / np.mean(centred**2) ** 1.5)
     deviation = math.sqrt(6 * (n - 2) / ((n + 1) * (n + 3)))
     if _two_sided(found / deviation) > ALPHA or abs(found) < 0.5:
         return []
@@ -159,7 +158,7 @@ def skew(w, y) -> list[Finding]:
 
 
 def serial(w, X, names, y=None) -> list[Finding]:
-    """Seasons, and correlation between the residuals of neighbours, along each input and in the order of the table."""
+    """Find seasons and correlated residuals of neighbours, along each input and in the order of the table."""
     along = [j for j in range(X.shape[1]) if len(np.unique(X[:, j])) > len(w) / 2]
     found = []
     for j in along:
@@ -194,12 +193,12 @@ def serial(w, X, names, y=None) -> list[Finding]:
 
 def _neighbours(w) -> float:
     """Correlation of each residual with the next (lag 1)."""
-    left = w - w.mean()
-    return float(left[1:] @ left[:-1] / (left @ left))
+    centred = w - w.mean()
+    return float(centred[1:] @ centred[:-1] / (centred @ centred))
 
 
 def _season(x, w, alpha) -> tuple[float, float] | None:
-    """Period of the highest peak of the periodogram of residuals w at sorted places x, and its share of their variance;
+    """Period of the highest peak of the periodogram of residuals w at sorted inputs x, and its share of their variance;
     None if the peak is not significant.
 
     For independent residuals the periodogram is exponential at each frequency. A trend, or autocorrelation, has power
@@ -210,23 +209,24 @@ def _season(x, w, alpha) -> tuple[float, float] | None:
     # Half the Fourier spacing, so that no peak falls between two; up to n / 2 cycles over the range.
     frequencies = np.arange(2 * MIN_CYCLES, min(n, 2 * MAX_FREQUENCIES) + 1) / (2 * length)
     slow = np.linalg.qr(np.vander(_ranks(x), 4))[0]
-    left = w - slow @ (slow.T @ w)
-    kept = float(left.var() / w.var())
+    rest = w - slow @ (slow.T @ w)
+    kept = float(rest.var() / w.var())
     if kept < MIN_SHARE:
         return None
-    left /= left.std()
-    r = max(_neighbours(left), 0.0)
+    rest /= rest.std()
+    r = max(_neighbours(rest), 0.0)
     red = (1 - r**2) / (1 - 2 * r * np.cos(2 * np.pi * frequencies * length / n) + r**2)
-    power = _periodogram(x, left, frequencies)
+    power = _periodogram(x, rest, frequencies)
     best = int(np.argmax(power / red))
     share = 2 * power[best] / n * kept
     chance = len(frequencies) * np.exp(-power[best] * np.array([1.0, 1 / max(red[best], 1.0)]))
     if chance[0] > alpha or chance[1] > RED_NOISE_ALPHA or share < MIN_SHARE:
         return None
     finer = frequencies[best] + np.linspace(-0.5, 0.5, 41) / length
-    period = 1 / float(finer[np.argmax(_periodogram(x, left, finer))])
-    digits = (float(f"{period:.{d}g}") for d in range(1, 8))  # as many as shift the last cycle by a tenth
-    return next(p for p in digits if abs(p - period) < 0.1 * period**2 / length), share
+    period = 1 / float(finer[np.argmax(_periodogram(x, rest, finer))])
+    candidates = (float(f"{period:.{digits}g}") for digits in range(1, 8))
+    # The fewest digits that shift the last cycle by less than a tenth.
+    return next(p for p in candidates if abs(p - period) < 0.1 * period**2 / length), share
 
 
 def _periodogram(x, w, frequencies) -> np.ndarray:
@@ -235,7 +235,7 @@ def _periodogram(x, w, frequencies) -> np.ndarray:
 
 
 def curvature(w, X, names) -> list[Finding]:
-    """Whether residuals depend on an input nonlinearly: t-test of a quadratic term in its ranks."""
+    """Test for a nonlinear dependence of residuals on an input: t-test of a quadratic term in its ranks."""
     found = []
     for j in range(X.shape[1]):
         if len(np.unique(X[:, j])) < 3:
@@ -250,11 +250,11 @@ def curvature(w, X, names) -> list[Finding]:
             if X[:, j].min() > 0 and X[:, j].max() > 4 * np.median(X[:, j]):
                 remedy += f", or take the logarithm of {names[j]}"
             found.append((share, Finding("curvature", "warning", text, remedy, names[j])))
-    return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])[:MOST_NAMED]]
+    return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])[:MAX_NAMED]]
 
 
 def spread(w, mean, y, X, names) -> tuple[list[Finding], np.ndarray]:
-    """Whether the noise level depends on the prediction or on an input: F-test of a regression of |w| on ranks. Also
+    """Test for a noise level that depends on the prediction or an input: F-test of a regression of |w| on ranks. Also
     returns the level at each row relative to its mean (n,): ones if it is constant.
 
     The regression on an input is quadratic, since the noise may be largest in the middle. On the prediction it is
@@ -279,13 +279,13 @@ def spread(w, mean, y, X, names) -> tuple[list[Finding], np.ndarray]:
     if strongest is None:
         return [], np.ones(len(w))
     _, name, ratio, fit, r = strongest
-    low, high, middle = (fit[np.argmin(np.abs(r - place))] for place in (-1, 1, 0))
-    how = f"grows with {name}" if high > low else f"shrinks with {name}"
+    low, high, middle = (fit[np.argmin(np.abs(r - rank))] for rank in (-1, 1, 0))
+    trend = f"grows with {name}" if high > low else f"shrinks with {name}"
     if middle > max(low, high) or middle < min(low, high):
-        how = f"is {'largest' if middle > high else 'smallest'} in the middle of {name}"
-    text = f"the noise {how}, by a factor of {ratio:.1f} between thirds of the rows"
+        trend = f"is {'largest' if middle > high else 'smallest'} in the middle of {name}"
+    text = f"the noise {trend}, by a factor of {ratio:.1f} between thirds of the rows"
     remedy = "intervals are too wide for some rows and too narrow for others; give a variance for each row (noise=...)"
-    if how == "grows with the prediction" and np.min(y) > 0:
+    if trend == "grows with the prediction" and np.min(y) > 0:
         remedy = "model np.log(y), or give a variance for each row (noise=...)"
     return [Finding("spread", "warning", text, remedy, name)], np.maximum(fit / size.mean(), 0.1)
 
@@ -301,7 +301,7 @@ def _ratio(size, r, degree: int) -> float:
 
 
 def disagreement(left_out, held) -> list[Finding]:
-    """Whether held-out rows are predicted as well as leave-one-out suggests: t-test on log densities (n,), (m,)."""
+    """Compare log densities of held-out rows (m,) with leave-one-out ones (n,): t-test."""
     left_out, held = (values[np.isfinite(values)] for values in (np.asarray(left_out), np.asarray(held)))
     if len(left_out) < MIN_ROWS or len(held) < MIN_ROWS // 2:
         return []
@@ -310,13 +310,13 @@ def disagreement(left_out, held) -> list[Finding]:
     if error == 0 or _two_sided(less / error, min(len(left_out), len(held)) - 1) > ALPHA or abs(less) < 0.05:
         return []
     if less > 0:
-        text = f"held-out rows are predicted worse than leave-one-out suggests, by {less:.2f} nats a row"
+        text = f"held-out rows are predicted worse than leave-one-out suggests, by {less:.2f} nats per row"
         remedy = (
             "they may come from another source or a later time, or the model may overfit; try a simpler kernel, or "
             "more rows"
         )
     else:
-        text = f"held-out rows are predicted better than leave-one-out suggests, by {-less:.2f} nats a row"
+        text = f"held-out rows are predicted better than leave-one-out suggests, by {-less:.2f} nats per row"
         remedy = "make sure that neither they nor copies of them are among the training rows"
     return [Finding("held out", "warning", text, remedy)]
 
@@ -333,7 +333,7 @@ def _one_sided(t: float) -> float:
 
 
 def _last_coefficient(w, A) -> tuple[float, float]:
-    """t statistic of the last column's coefficient in least squares, and the share of w's variance it explains."""
+    """t statistic of the last coefficient in least squares, and the share of w's variance it explains."""
     Q, R = np.linalg.qr(A)
     if abs(R[-1, -1]) < 1e-9 * np.abs(R).max():
         return 0.0, 0.0
@@ -347,7 +347,7 @@ def _last_coefficient(w, A) -> tuple[float, float]:
 
 
 def _ranks(x) -> np.ndarray:
-    """Ranks scaled to [-1, 1], ties at their mean: extreme values get no more weight than others."""
+    """Ranks scaled to [-1, 1], ties at their mean, so that extreme values get no more weight than others."""
     values, which, counts = np.unique(x, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2
     return 2 * middle[which.ravel()] / max(len(x) - 1, 1) - 1 if len(values) > 1 else np.zeros(len(x))

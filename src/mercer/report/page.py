@@ -1,4 +1,4 @@
-"""A report: its sections, and the suggestions that regression and classification share."""
+"""Layout of a report, and the suggestions that regression and classification share."""
 
 import dataclasses
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 from mercer.core.text import listed, table
 from mercer.report.diagnostics import Finding
 
-HELD_OUT = "Held-out rows"  # heading of their section
-SMALL_SHARE = 0.05  # of the variance of y; an input that explains less can be left out
+HELD_OUT = "Held-out rows"  # section heading
+MAX_DROPPED_SHARE = 0.05  # of the variance of y; an input that explains less can be dropped
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
     """Sections by their headings; prints as text.
 
-    ``suggestions`` are sentences, the most important first; ``findings`` are those that come from predictions of rows
-    left out or held out, as objects. ``calibration`` is that of the leave-one-out predictions. ``basis`` says what was
-    checked, and is printed if nothing looks wrong.
+    ``suggestions`` are sentences, the most important first; ``findings`` are the objects behind those that come from
+    leave-one-out or held-out predictions. ``calibration`` is that of the leave-one-out predictions. ``basis`` says what
+    was checked, and is printed if nothing looks wrong.
     """
 
     title: str
@@ -44,12 +44,12 @@ def in_order(findings) -> list[Finding]:
 
 
 def entries(rows) -> str:
-    """A name and its value on each line."""
+    """Lines of a name and its value."""
     return "\n".join(f"{name:<27}{value}" for name, value in rows)
 
 
 def optima(model) -> str:
-    """The table of what learning found."""
+    """Table of the optima found."""
     if not model.optima_:
         return "nothing was learned: parameters are as given."
     best = model.optima_[0].value
@@ -68,7 +68,7 @@ def optima(model) -> str:
 
 
 def about_learning(model) -> list[str]:
-    """Suggestions from how learning went."""
+    """Suggestions about convergence and competing optima."""
     found = []
     if model.optima_ and not model.optima_[0].converged:
         found.append("learning stopped before it converged: raise max_iterations, or fit again.")
@@ -78,18 +78,13 @@ def about_learning(model) -> list[str]:
 
 
 def about_inputs(relevance, but=()) -> list[str]:
-    """Suggest leaving out the inputs that surely explain little, except those in ``but``, which have a finding."""
+    """Suggest dropping inputs that certainly explain little, except those in ``but``, which have a finding."""
     if relevance is None or relevance.irrelevant.all():
         return []
-    # Few rows fail to show that an input matters; that is no sign that it does not.
-    small = relevance.irrelevant & (relevance.effect + 2 * relevance.error < SMALL_SHARE)
+    # With few rows an input may matter without a significant share: its upper limit has to be small.
+    small = relevance.irrelevant & (relevance.effect + 2 * relevance.error < MAX_DROPPED_SHARE)
     names = [name for name, out in zip(relevance.names, small, strict=True) if out and name not in but]
     if not names:
         return []
     them = "it" if len(names) == 1 else "them"
-    return [f"{listed(names)} explain{'s' * (len(names) == 1)} little of y: leaving {them} out should change little."]
-
-
-def about_copies(count: int, target: str) -> str:
-    rows = "1 row repeats another" if count == 1 else f"{count} rows repeat others"
-    return f"{rows} exactly, {target} included: leave-one-out flatters {'it' if count == 1 else 'them'}."
+    return [f"{listed(names)} explain{'s' * (len(names) == 1)} little of y: dropping {them} should change little."]

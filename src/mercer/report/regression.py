@@ -1,4 +1,4 @@
-"""The report of a fitted regression."""
+"""Report of a fitted regression."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from mercer.report import diagnostics
 from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
 from mercer.scores import Calibration, calibration, chance_range, optimism
 
-DENSE_ROWS = 5000  # up to this, another factorisation takes little time
+MAX_DENSE_ROWS = 5000  # for which another factorisation is affordable
 BASIS = (
     "Checked: calibration, outliers, seasons, autocorrelation, curvature, noise level and skewness, on leave-one-out "
     "residuals at parameters learned from all rows."
@@ -21,21 +21,21 @@ BASIS = (
 
 
 def report(model, X=None, y=None) -> Report:
-    """The report of a fitted `GaussianProcessRegressor`, also on held-out rows ``X``, ``y`` if they are given."""
+    """Report of a fitted `GaussianProcessRegressor`, also on held-out rows ``X``, ``y`` if they are given."""
     n, kept = len(model.y_train_), np.unique(model._copies(), return_index=True)[1]  # copies count once
-    loo, seen = model.loo().take(kept), model.y_train_[kept]
-    left_out = calibration(seen, Normal(loo.mean, np.sqrt(loo.variance)))
-    findings = _findings(model, left_out, loo, seen)
+    loo, target = model.loo().take(kept), model.y_train_[kept]
+    left_out = calibration(target, Normal(loo.mean, np.sqrt(loo.variance)))
+    findings = _findings(model, left_out, loo, target)
     sections = {
         "Fit": _fit(model, left_out, n),
-        "Noise": _noise(model, seen),
-        "Parameters": str(table(["parameter", "value"], _parameters(model))),
+        "Noise": _noise(model, target),
+        "Parameters": table(["parameter", "value"], _parameters(model)),
     }
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
-        sections[HELD_OUT] = _beside(held, left_out)
+        sections[HELD_OUT] = _comparison(held, left_out)
         findings += diagnostics.disagreement(loo.log_score, densities)
-        if not any(finding.kind == "calibration" for finding in findings):  # said once is enough
+        if not any(finding.kind == "calibration" for finding in findings):  # report it once
             findings += diagnostics.calibration(held.z, of="held out", widened=_allowance(model, len(kept)))
     try:
         relevance = model.relevance()
@@ -61,10 +61,8 @@ def _findings(model, left_out, loo, y) -> list[diagnostics.Finding]:
 
 
 def _allowance(model, n: int) -> float:
-    """The part of ``calibration_`` that allows for parameters learned from these n rows.
-
-    Leave-one-out at those parameters does not need it. The rest makes leave-one-out intervals cover 95%, and is judged.
-    """
+    """The part of ``calibration_`` that allows for parameters learned from these n rows, which leave-one-out at those
+    parameters does not need."""
     return min(model.calibration_, optimism(n, len(model.theta_) + (model.kernel is None)))
 
 
@@ -81,11 +79,11 @@ def _columns(model, n) -> tuple[np.ndarray, list[str]]:
 
 
 def _independent(model) -> np.ndarray | None:
-    """Standardised residuals of each row given those before it, in random order: L^-1 (y - m), independent if the model
-    is right, which leave-one-out residuals are not. None if there are more than DENSE_ROWS rows."""
+    """Standardised residuals of each row given those before it in random order, L^-1 (y - m): independent if the model
+    is right, which leave-one-out residuals are not. None for more than MAX_DENSE_ROWS rows."""
     X, target, noise = model.posterior_.data
     n = len(target)
-    if n > DENSE_ROWS:
+    if n > MAX_DENSE_ROWS:
         return None
     order = np.random.default_rng(0).permutation(n)
     try:
@@ -94,7 +92,7 @@ def _independent(model) -> np.ndarray | None:
         return None
     a, b = L.half_solve(target[order]), L.half_solve(np.ones(n))
     out = np.empty(n)
-    out[order] = a - b * (b @ a) / (b @ b)  # less their own estimate of the unknown mean
+    out[order] = a - b * (b @ a) / (b @ b)  # minus the estimate of the unknown mean
     return out
 
 
@@ -107,7 +105,7 @@ def _held_out(model, X, y) -> tuple[Calibration, np.ndarray]:
     return calibration(y, predicted), predicted.log_density(y)
 
 
-def _beside(held: Calibration, left_out: Calibration) -> str:
+def _comparison(held: Calibration, left_out: Calibration) -> str:
     """Scores and coverage of held-out rows next to those of leave-one-out."""
     both = (held, left_out)
     measures = [
@@ -115,7 +113,7 @@ def _beside(held: Calibration, left_out: Calibration) -> str:
         ["R^2", *("undefined" if np.isnan(found.r2) else f"{found.r2:.4f}" for found in both)],
         ["RMSE", *(f"{found.rmse:.4g}" for found in both)],
         ["mean absolute error", *(f"{found.mean_absolute_error:.4g}" for found in both)],
-        ["log density a row", *(f"{found.log_density:.4f}" for found in both)],
+        ["log density per row", *(f"{found.log_density:.4f}" for found in both)],
     ]
     coverage = []
     for i, level in enumerate(held.levels):
@@ -128,10 +126,10 @@ def _beside(held: Calibration, left_out: Calibration) -> str:
 
 def _fit(model, held, n) -> str:
     rows = [
-        ["log evidence", f"{model.log_marginal_likelihood_:.2f} ({model.log_marginal_likelihood_ / n:.3f} a row)"],
+        ["log evidence", f"{model.log_marginal_likelihood_:.2f} ({model.log_marginal_likelihood_ / n:.3f} per row)"],
         ["leave-one-out R^2", "undefined: y is constant" if np.isnan(held.r2) else f"{held.r2:.4f}"],
         ["leave-one-out RMSE", f"{held.rmse:.4g}"],
-        ["leave-one-out log density", f"{held.log_density:.4f} a row"],
+        ["leave-one-out log density", f"{held.log_density:.4f} per row"],
         ["method", f"{model.plan_.method}, {model.n_evaluations_} evaluations of the evidence"],
         ["memory", in_words(model.plan_.memory)],
     ]
@@ -142,19 +140,17 @@ def _noise(model, y) -> str:
     noise, spread = float(np.mean(model.noise_)), float(np.std(y))
     if noise == 0:
         return "none, apart from any in the kernel."
-    kind = "learned" if model._asks_for_noise() else "as given"
+    kind = "learned" if model._learns_noise() else "as given"
     share = f", {np.sqrt(noise) / spread:.1%} of that of y" if spread > 0 else ""
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
     if model.calibration_ > 1:
         text += f"\nintervals were widened: the covariance was multiplied by {model.calibration_:.3g}, so that 95% "
-        text += "intervals cover 95% of rows left out, and of new rows"
+        text += "intervals cover 95% of left-out rows, and of new rows"
     return text
 
 
 def _parameters(model):
-    rows = []
-    for name, value in model.kernel_.parameters.items():
-        rows.append([name, number(rounded(value))])
+    rows = [[name, number(rounded(value))] for name, value in model.kernel_.parameters.items()]
     return [*rows, ["noise", f"{float(np.mean(model.noise_)):.4g}"]]
 
 
@@ -168,14 +164,14 @@ def _numerics(model) -> str:
 
 def _suggestions(model, held, relevance, n, findings) -> list[str]:
     found = []
-    repeated = n - len(np.unique(model._copies()))
-    if repeated:
+    n_copies = n - len(np.unique(model._copies()))
+    if n_copies:
         found.append(
-            f"{repeated:,} rows are exact copies of others, target included, and count once. If they are separate "
+            f"{n_copies:,} rows are exact copies of others, target included, and count once. If they are separate "
             "measurements, give noise=..."
         )
     free = len(model.theta_)
-    if model.optima_ and 5 * free > n >= 10 and model.calibration_ == 1:  # else intervals allow for it
+    if model.optima_ and 5 * free > n >= 10 and model.calibration_ == 1:  # otherwise calibration allows for it
         found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
     if n < 10:
         found.append(f"{n} rows are too few to learn the parameters well; priors would help (learning='map').")
