@@ -54,11 +54,10 @@ class LeaveOneOut:
         return self.mean
 
 
-def optimism(n: int, parameters: int) -> float:
-    """Ratio of the squared errors of new rows to those of the n rows from which k parameters were learned:
-    (n + k) / (n - k), as in Akaike's final prediction error, with k at most n / 2."""
-    k = min(parameters, n // 2)
-    return (n + k) / (n - k)
+def unbiased_factor(n: int, parameters: int) -> float:
+    """Factor that corrects a variance estimated from n rows together with k parameters, n / (n - k), with k at most
+    n / 2: maximum likelihood underestimates it, as the mean squared residual of a regression does."""
+    return n / (n - min(parameters, n // 2))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, all_or_nothing
 from mercer.models.records import LearnedByEvidence, quoted, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.scores import LeaveOneOut, optimism
+from mercer.scores import LeaveOneOut, unbiased_factor
 from mercer.solvers import base as solvers
 
 LEARNING = ("mle", "map", None)
@@ -62,7 +62,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     random_state : seed of restarts and of the subset on which learning starts. None means 0, so that equal data give
         equal models.
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
-        intervals cover 95% (at least 1), and by (n + k) / (n - k) for k parameters learned from n rows
+        intervals cover 95% (at least 1), and by n / (n - k) for k parameters learned from n rows
         (``calibration_``). Without it intervals are too narrow: real residuals have heavier tails than a Gaussian, and
         new rows are harder to predict than training rows. The mean does not change; the evidence falls below its
         maximum (``optima_``). None means True for the default kernel with learned noise and learning="mle".
@@ -167,14 +167,15 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         return bool(self.calibrate)
 
     def _calibration_factor(self, objective: RegressionObjective, posterior: solvers.Posterior) -> float:
-        """Covariance factor that makes 95% leave-one-out intervals cover 95%, times that for new rows (`optimism`):
-        parameters were learned from the left-out rows too."""
+        """Covariance factor that makes 95% leave-one-out intervals cover 95%, times `unbiased_factor`: parameters were
+        learned from the left-out rows too."""
         if objective.amplitude() is None:
             raise ParameterError(
                 "calibrate=True multiplies the whole covariance, noise included, so every term of the kernel needs a "
                 "free amplitude, and noise must be learned. Try 1.0 * kernel, and noise=None."
             )
-        new_rows = optimism(objective.n, objective.size + (self.kernel is None))  # one for the choice of the kernel
+        chosen = self.kernel is None  # which counts as one parameter
+        new_rows = unbiased_factor(objective.n, objective.size + chosen)
         if objective.n < MIN_CALIBRATION_ROWS:
             return new_rows
         mean, variance = posterior.leave_one_out()

@@ -11,7 +11,7 @@ from mercer.core.text import number, rounded, table
 from mercer.distributions import Normal
 from mercer.report import diagnostics
 from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
-from mercer.scores import Calibration, calibration, chance_range, optimism
+from mercer.scores import Calibration, calibration, chance_range, unbiased_factor
 
 MAX_DENSE_ROWS = 5000  # for which another factorisation is affordable
 BASIS = (
@@ -63,7 +63,7 @@ def _findings(model, left_out, loo, y) -> list[diagnostics.Finding]:
 def _allowance(model, n: int) -> float:
     """The part of ``calibration_`` that allows for parameters learned from these n rows, which leave-one-out at those
     parameters does not need."""
-    return min(model.calibration_, optimism(n, len(model.theta_) + (model.kernel is None)))
+    return min(model.calibration_, unbiased_factor(n, len(model.theta_) + (model.kernel is None)))
 
 
 def _columns(model, n) -> tuple[np.ndarray, list[str]]:
