@@ -44,7 +44,7 @@ class KernelReport:
         if not self.symmetric:
             return "not a kernel: k(x, x') differs from k(x', x)"
         if not self.passed:
-            return "not positive semidefinite (report.witness: coefficients a with a^T K a < 0)"
+            return "not positive semidefinite (report.witness holds coefficients a with a^T K a < 0)"
         if self.polynomials:
             return f"conditionally positive semidefinite here, after removing {self.polynomials} polynomials"
         if known is True:
