@@ -1,8 +1,8 @@
-"""Models in files, without pickle: what is in a file is read, and never run.
+"""Saving and loading models without pickle: no code in a file is ever run.
 
-A file is in the safetensors format. The tensor ``tree`` holds JSON: values as they are, objects as the name of a class
-and its fields, arrays as the name of another tensor. Only the classes in `CLASSES` are made from it, by their own
-constructors, which check their arguments. A SHA-256 over all other bytes of the file tells when one has changed.
+A file is in the safetensors format. The tensor ``tree`` holds JSON: plain values, objects as a class name and fields,
+arrays as the name of another tensor. Only the classes in `CLASSES` and registered ones are created from it, by their
+own constructors, which check their arguments. A SHA-256 of all other bytes of the file detects changes.
 
 >>> import tempfile
 >>> from mercer import kernels as k
@@ -70,10 +70,10 @@ from mercer.models import (
 from mercer.models.estimator import Estimator
 from mercer.solvers.base import SOLVERS
 
-FORMAT, VERSION = "mercer-model", 1  # the version grows when a file means something else than it did
+FORMAT, VERSION = "mercer-model", 1  # the version is increased when the meaning of a file changes
 
-# Every class that a file may name. A class keeps its name here when it moves to another module. A new kernel in
-# mercer.kernels is known by itself; a new estimator, prior or basis, and a class found in fitted attributes, is added.
+# Classes that a file may name, independent of their modules. Kernels in mercer.kernels are included automatically; add
+# new estimators, priors, basis functions, and classes of fitted attributes.
 _FAMILIES: dict[str, list[Any]] = {
     "kernels": [getattr(kernels, name) for name in kernels.__all__ if name != "Kernel"],
     "algebra": [
@@ -100,56 +100,56 @@ CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.item
 
 
 def classes() -> dict[str, Any]:
-    """Every class that a file may name: those above, kernels and estimators that were registered, and solvers and
-    inferences with their posteriors."""
+    """All classes that a file may name: those above, registered kernels and estimators, and solvers and inference
+    methods with their posteriors."""
     registered = {f"solvers.{cls.__name__}": cls for cls in SOLVERS.values()}
     parts = [part for cls in SOLVERS.values() for part in cls.parts]
     parts += [part for cls in INFERENCES.values() for part in cls.parts]
     return STORABLE | {f"parts.{part.__name__}": part for part in parts} | registered | CLASSES
 
 
-# What a process is made of, and of what kind.
-_OF_A_GP: dict[str, Any] = {
+# Fields of a process, and their types.
+_GP_FIELDS: dict[str, Any] = {
     "kernel": Kernel, "prior_mean": MeanFunction, "allow_invalid": object, "observed": Observed | None,
 }  # fmt: skip
 
-_SEAL = re.compile(rb'"sha256":\s*"([0-9a-f]{64})"')
+_DIGEST = re.compile(rb'"sha256":\s*"([0-9a-f]{64})"')
 _LIBRARIES: tuple[Any, ...] = ("pandas", "polars")
 
 
 class MissingFileError(FileError, FileNotFoundError):
-    """A file or folder that is not there."""
+    """A missing file or folder."""
 
 
 def save(model, path) -> None:
-    """Write a model to one file: an estimator, fitted or not, a `GP` before or after data, or a kernel.
+    """Write a model to one file: an estimator, fitted or not, a prior or posterior `GP`, or a kernel.
 
-    `load` gives it back with everything it had, and its predictions are the same to the last bit. Frames come back as
-    frames of the same library, with rows numbered from zero. A scikit-learn kernel is stored as its counterpart here.
-    Functions of your own (`Custom`, or `FeatureMap`, `warp` and `modulate` with them) cannot be stored. The file
-    appears all at once: whatever goes wrong, one that was there before stays as it was.
+    `load` restores it completely, with predictions identical to the last bit. Frames are restored as frames of the same
+    library, with rows numbered from zero. A scikit-learn kernel is stored as its mercer counterpart. Your own functions
+    (`Custom`, or in `FeatureMap`, `warp` and `modulate`) cannot be stored. The write is atomic: if it fails, an
+    existing file is unchanged.
     """
     from mercer import __version__  # the package itself imports this module
 
     if not isinstance(model, Estimator | GP | Kernel):
         raise ParameterError(
-            f"save takes an estimator of mercer's, a GP or a kernel; got {type(model).__name__}. Of a pipeline, store "
-            "the mercer model inside it, and build the rest around it again."
+            f"save takes an estimator of mercer, a GP or a kernel; got {type(model).__name__}. For a pipeline, save "
+            "the mercer model inside it, and rebuild the rest."
         )
     writer = _Writer()
     try:
         tree = json.dumps(writer.write(model, type(model).__name__))
-        # What is written must be readable: better to know now than when the model is gone.
+        # Check now, while the model still exists, that it can be read back.
         _Reader(writer.tensors.__getitem__).read(json.loads(tree))
     except Exception as error:
-        raise ParameterError(f"this model cannot be stored: {_said(error)}") from error
+        raise ParameterError(f"this model cannot be stored: {_message(error)}") from error
     tensors = {"tree": np.frombuffer(tree.encode(), np.uint8), **writer.tensors}
     metadata = {"format": FORMAT, "version": str(VERSION), "mercer": __version__, "sha256": "0" * 64}
     _write(Path(path), tensors, metadata)
 
 
 def load(path) -> Any:
-    """The model in a file that `save` wrote. Nothing in a file is run; a damaged or foreign one raises `FileError`."""
+    """Load a model written by `save`. No code is run; a damaged or foreign file raises `FileError`."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -157,15 +157,15 @@ def load(path) -> Any:
         with safe_open(path, framework="numpy") as tensors:
             model = _Reader(tensors.get_tensor).read(json.loads(tensors.get_tensor("tree").tobytes()))
         if not isinstance(model, Estimator | GP | Kernel):
-            raise FileError("it holds no estimator, GP or kernel.")
+            raise FileError("it contains no estimator, GP or kernel.")
     except FileNotFoundError:
         raise MissingFileError(f"there is no file {str(path)!r}.") from None
-    except Exception as error:  # whatever constructors say of a wrong tree
-        raise FileError(f"{str(path)!r} cannot be read: {_said(error)}") from error
+    except Exception as error:  # constructors may raise anything on a wrong tree
+        raise FileError(f"{str(path)!r} cannot be read: {_message(error)}") from error
     return model
 
 
-def _said(error) -> str:
+def _message(error) -> str:
     return str(error) if isinstance(error, MercerError | OSError) else f"{type(error).__name__}: {error}"
 
 
@@ -173,19 +173,19 @@ def _said(error) -> str:
 
 
 class _Writer:
-    """Values as JSON, their arrays as tensors. ``where`` is the place in the model, for the error messages."""
+    """Writes values as JSON and arrays as tensors. ``where`` is the position in the model, for error messages."""
 
     def __init__(self):
         self.tensors: dict[str, np.ndarray] = {}
         self._names = {cls: name for name, cls in classes().items()}
-        self._seen: dict[int, tuple[Any, Any]] = {}  # the object itself too, so that no other one takes its id
+        self._seen: dict[int, tuple[Any, Any]] = {}  # keeps the object alive, so that its id is not reused
 
     def write(self, value, where: str) -> Any:
         if value is None or type(value) in (bool, int):
             return value
         if isinstance(value, str):
             return str(value)
-        if type(value) is float:  # JSON writes as many digits as tell it from its neighbours
+        if type(value) is float:  # JSON writes enough digits to restore it exactly
             return value if math.isfinite(value) else {"is": "float", "bits": struct.pack(">d", value).hex()}
         if type(value) is list:
             return [self.write(item, f"{where}[{i}]") for i, item in enumerate(value)]
@@ -207,8 +207,8 @@ class _Writer:
 
     def _object(self, value, where):
         if isinstance(value, RowFunction) and value.function is not None:
-            raise _your_own(where, value)
-        fields = {name: self.write(part, f"{where}.{name}") for name, part in _apart(value).items()}
+            raise _user_function(where, value)
+        fields = {name: self.write(part, f"{where}.{name}") for name, part in _fields(value).items()}
         node = {"is": "object", "class": self._names[type(value)], "fields": fields}
         if isinstance(value, Estimator):
             state = {name: part for name, part in vars(value).items() if name not in fields}
@@ -223,9 +223,9 @@ class _Writer:
         if isinstance(value, np.ma.MaskedArray) or not _portable(value.dtype):
             kind = "masked" if isinstance(value, np.ma.MaskedArray) else str(value.dtype)
             raise ParameterError(
-                f"{where} is an array of {kind} values; plain numbers and text are stored. Convert it."
+                f"{where} is an array of {kind} values; only plain numbers and text can be stored. Convert it."
             )
-        # The last bit of a sum depends on the order of memory, so that is kept.
+        # Keep the memory order, on which the last bit of a sum depends.
         order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
         plain = np.asarray(value.T if order == "F" else value, dtype=value.dtype.newbyteorder("<"), order="C")
         if plain.dtype.kind == "c":
@@ -238,26 +238,26 @@ class _Writer:
         if isinstance(value, os.PathLike):
             return os.fspath(value)
         kernel = as_kernel(value, or_none=True)
-        if kernel is not None and kernel is not value:  # one of scikit-learn's: ours with the same Gram matrices
+        if kernel is not None and kernel is not value:  # a scikit-learn kernel, with the same Gram matrices
             return self.write(kernel, where)
         if isinstance(value, PairFunction) or (callable(value) and not isinstance(value, Parametrized)):
-            raise _your_own(where, value)
+            raise _user_function(where, value)
         frame = as_frame(value)
         if frame is not None:
             return self._frame(frame, where)
         series = nw.from_native(value, series_only=True, pass_through=True)
-        if isinstance(series, nw.Series):  # a column by itself is n numbers, or n words
+        if isinstance(series, nw.Series):  # a single column of numbers or text
             return self.write(series.to_numpy() if is_numeric(series.dtype) else series.to_list(), where)
         raise ParameterError(
-            f"{where} is of type {type(value).__module__}.{type(value).__qualname__}. Files hold numbers, text, lists "
-            "and dicts, NumPy arrays, pandas and polars frames, and classes of mercer's own: code of others would have "
-            "to be run to read it." + (" Give an integer as random_state." if where.endswith("random_state") else "")
+            f"{where} is of type {type(value).__module__}.{type(value).__qualname__}. Files can hold numbers, text, "
+            "lists, dicts, NumPy arrays, pandas and polars frames, and classes of mercer; other types would need code "
+            "to be run." + (" Give an integer as random_state." if where.endswith("random_state") else "")
         )
 
     def _frame(self, frame, where):
         library = frame.implementation.value
         if library not in _LIBRARIES:
-            raise ParameterError(f"{where} is a frame of {library}; those of {' and '.join(_LIBRARIES)} can be stored.")
+            raise ParameterError(f"{where} is a frame of {library}; only {' and '.join(_LIBRARIES)} frames are stored.")
         columns = []
         for column in frame.iter_columns():
             values: Any = None
@@ -269,33 +269,32 @@ class _Writer:
                     values = column.cast(nw.Float64).to_numpy()
             if values is None or not isinstance(column.name, str | int):
                 raise ParameterError(
-                    f"{where} has a column {column.name!r} of type {column.dtype}; columns of numbers, booleans and "
-                    "text, named by text or whole numbers, can be stored. Leave it out of the inputs, or convert it."
+                    f"{where} has a column {column.name!r} of type {column.dtype}; only columns of numbers, booleans "
+                    "and text, named by text or integers, can be stored. Drop or convert it."
                 )
             columns.append([column.name, self.write(values, f"{where}[{column.name!r}]")])
         return {"is": "frame", "library": library, "columns": columns}
 
 
-def _your_own(where, function):
+def _user_function(where, function):
     return ParameterError(
-        f"{where} is a function of your own, {getattr(function, '__name__', None) or repr(function)}: code, which only "
-        "a pickle could hold. Use basis functions from mercer.basis in its place, or build the model again from its "
-        "data, in a program that has the function."
+        f"{where} is a function of your own, {getattr(function, '__name__', None) or repr(function)}, and files hold "
+        "no code. Use a basis from mercer.basis instead, or refit the model in a program that has the function."
     )
 
 
 def _portable(dtype) -> bool:
-    """Numbers that are the same on every machine, as long doubles are not."""
+    """Whether numbers are the same on every machine, unlike long doubles."""
     return dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
 
 
-def _apart(value) -> dict[str, Any]:
-    """The arguments from which `_together` makes the same thing again."""
-    if isinstance(value, Cholesky):  # only the triangle, column by column
+def _fields(value) -> dict[str, Any]:
+    """Arguments from which `_rebuilt` creates an equal object."""
+    if isinstance(value, Cholesky):  # only the triangle, by columns
         columns = (value.lower[j:, j] for j in range(len(value.lower)))
         return {"packed": np.concatenate([np.empty(0), *columns]), "jitter": value.jitter}
     if isinstance(value, GP):
-        return {name: getattr(value, name) for name in _OF_A_GP}
+        return {name: getattr(value, name) for name in _GP_FIELDS}
     if isinstance(value, Estimator):
         return value.get_params(deep=False)
     if isinstance(value, tuple):
@@ -307,7 +306,7 @@ def _apart(value) -> dict[str, Any]:
 
 
 class _Reader:
-    """Values from JSON, their arrays from ``tensor(name)``. Any exception means that the tree is wrong."""
+    """Reads values from JSON and arrays from ``tensor(name)``. Any exception means that the tree is wrong."""
 
     def __init__(self, tensor: Callable[[str], np.ndarray]):
         self.tensor, self._classes = functools.cache(tensor), classes()
@@ -344,9 +343,9 @@ class _Reader:
             case {"is": "object", "class": name, "fields": dict(fields)}:
                 if name not in self._classes:
                     raise FileError(f"it asks for {name!r}, which is not a class that files may ask for.")
-                made = _together(self._classes[name], {field: self.read(part) for field, part in fields.items()})
+                made = _rebuilt(self._classes[name], {field: self.read(part) for field, part in fields.items()})
                 for attribute, part in node.get("state", {}).items():
-                    _set(made, attribute, self.read(part))
+                    _set_attribute(made, attribute, self.read(part))
                 return made
         raise FileError(f"it has a part that is not understood: {reprlib.repr(node)}.")
 
@@ -357,16 +356,16 @@ def _dtype(text: str) -> np.dtype:
     return np.dtype(text)
 
 
-def _together(cls, fields: dict[str, Any]) -> Any:
-    """One object, by its constructor, and a check of what that takes on trust."""
+def _rebuilt(cls, fields: dict[str, Any]) -> Any:
+    """Create an object by its constructor, and check what the constructor does not."""
     if cls is Cholesky:
         made: Any = _unpacked(**fields)
-    elif cls is GP:  # as `GP.condition` makes them: the constructor would ask once more whether the kernel is valid
+    elif cls is GP:  # as in `GP.condition`: the constructor would check the kernel again
         made = object.__new__(GP)
         vars(made).update(fields)
     else:
         made = cls(**fields)
-    if not _sound(made):
+    if not _consistent(made):
         raise FileError(f"the parts of {cls.__name__} do not fit together.")
     return made
 
@@ -375,42 +374,42 @@ def _unpacked(packed, jitter) -> Cholesky:
     n = (math.isqrt(8 * packed.size + 1) - 1) // 2
     if packed.shape != (n * (n + 1) // 2,):
         raise FileError(f"a triangular matrix cannot have {packed.size} entries.")
-    lower, start = np.zeros((n, n), order="F"), 0  # as LAPACK wants it
+    lower, start = np.zeros((n, n), order="F"), 0  # LAPACK's order
     for j in range(n):
         lower[j:, j] = packed[start : start + n - j]
         start += n - j
     return Cholesky(lower, float(jitter))
 
 
-def _sound(made) -> bool:
+def _consistent(made) -> bool:
     match made:
         case GP():
-            return all(isinstance(getattr(made, name), kind) for name, kind in _OF_A_GP.items())
+            return all(isinstance(getattr(made, name), kind) for name, kind in _GP_FIELDS.items())
         case MeanFunction():
-            whole = isinstance(made.constant, float) and isinstance(made.function, RowFunction | None)
-            return whole and isinstance(made.unknown, bool)
+            parts = (made.constant, float), (made.function, RowFunction | None), (made.unknown, bool)
+            return all(isinstance(part, kind) for part, kind in parts)
         case RowFunction() if made.function is not None or not isinstance(made.module, basis.Basis):
             return False
         case algebra.Nary() if not made.parts or not all(isinstance(part, Kernel) for part in made.parts):
             return False
         case Parametrized():
             known = set(constraints(type(made)))
-            carried = all(field in known and isinstance(prior, priors.Prior) for field, prior in made.priors)
-            return carried and isinstance(made.fixed, frozenset) and made.fixed <= known
+            valid = all(field in known and isinstance(prior, priors.Prior) for field, prior in made.priors)
+            return valid and isinstance(made.fixed, frozenset) and made.fixed <= known
     return made.consistent() if hasattr(made, "consistent") else True
 
 
-def _set(made, name: str, value):
-    """A fitted attribute of an estimator; nothing that would hide what its class does."""
-    ours = getattr(type(made), name, None)
-    hidden = callable(ours) or isinstance(ours, property) or name.startswith("__") or not name.isidentifier()
-    if hidden or not isinstance(made, Estimator):
-        raise FileError(f"it sets {name!r} of {type(made).__name__}, which is not for a file to say.")
+def _set_attribute(made, name: str, value):
+    """Set a fitted attribute of an estimator, but never override a method or property."""
+    defined = getattr(type(made), name, None)
+    refused = callable(defined) or isinstance(defined, property) or name.startswith("__") or not name.isidentifier()
+    if refused or not isinstance(made, Estimator):
+        raise FileError(f"it sets {name!r} of {type(made).__name__}, which files may not set.")
     setattr(made, name, value)
 
 
 def _frame(library: str, columns):
-    """A frame of the library it came from; of the other one where only that is installed."""
+    """A frame of its original library, or of the other one if only that is installed."""
     for backend in sorted(_LIBRARIES, key=lambda name: name != library):  # only these are imported
         try:
             importlib.import_module(backend)
@@ -426,18 +425,18 @@ def _frame(library: str, columns):
 
 
 def _write(path: Path, tensors, metadata):
-    """The file under another name in the same folder, then, when it is whole, under its own."""
+    """Write to a temporary file in the same folder, then rename it."""
     if not path.parent.is_dir():
-        raise MissingFileError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first.")
+        raise MissingFileError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; create it first.")
     temporary = path.parent / f".mercer-{secrets.token_hex(8)}"
     try:
         temporary.touch(exist_ok=False)
         mode = (path if path.exists() else temporary).stat().st_mode
         save_file(tensors, temporary, metadata)
-        temporary.chmod(mode)  # safetensors makes files that nobody else may read
+        temporary.chmod(mode)  # safetensors creates files that only the owner can read
         with open(temporary, "r+b") as file:
-            place, _, found = _digest(file)
-            file.seek(place)
+            position, _, found = _digest(file)
+            file.seek(position)
             file.write(found.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -451,37 +450,37 @@ def _write(path: Path, tensors, metadata):
 def _header(file: BinaryIO) -> bytes:
     file.seek(0)
     size = int.from_bytes(file.read(8), "little")
-    return file.read(size) if size <= 100_000_000 else b""  # as much as safetensors allows
+    return file.read(size) if size <= 100_000_000 else b""  # the limit of safetensors
 
 
 def _check(file: BinaryIO):
-    """Refuse what is foreign, newer or damaged, before anything else is looked at."""
+    """Refuse foreign, newer and damaged files before reading anything else."""
     try:
         metadata = json.loads(_header(file))["__metadata__"]
         if metadata["format"] != FORMAT:
             raise ValueError
         version = int(metadata["version"])
     except (ValueError, TypeError, LookupError, RecursionError):
-        raise FileError("it is no model stored by mercer.save, or its beginning is damaged.") from None
+        raise FileError("it is not a model stored by mercer.save, or its header is damaged.") from None
     if not 1 <= version <= VERSION:
         raise FileError(
-            f"it has version {version} of the format, from mercer {metadata.get('mercer')}; this mercer reads up to "
-            f"version {VERSION}. Install a newer one."
+            f"it has version {version} of the format, from mercer {metadata.get('mercer')}; this mercer reads versions "
+            f"up to {VERSION}. Install a newer mercer."
         )
-    _, told, found = _digest(file)
-    if told != found:
-        raise FileError("it was cut short or changed after it was written: its SHA-256 is not the one it came with.")
+    _, stored, found = _digest(file)
+    if stored != found:
+        raise FileError("it was truncated or changed after it was written: its SHA-256 does not match.")
 
 
 def _digest(file: BinaryIO) -> tuple[int, str, str]:
-    """Where the SHA-256 of a file is written, what is written there, and what it is: of all bytes, with zeros there."""
-    seals = list(_SEAL.finditer(_header(file)))
-    if len(seals) != 1:
-        raise FileError("its beginning is damaged: there is no SHA-256 of the rest.")
-    place = 8 + seals[0].start(1)
+    """Position of the stored SHA-256, its value, and the actual one: of all bytes, with zeros at that position."""
+    stored = list(_DIGEST.finditer(_header(file)))
+    if len(stored) != 1:
+        raise FileError("its header is damaged: there is no SHA-256.")
+    position = 8 + stored[0].start(1)
     file.seek(0)
-    digest = hashlib.sha256(file.read(place) + b"0" * 64)
-    file.seek(place + 64)
-    while piece := file.read(1 << 20):
-        digest.update(piece)
-    return place, seals[0].group(1).decode(), digest.hexdigest()
+    digest = hashlib.sha256(file.read(position) + b"0" * 64)
+    file.seek(position + 64)
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return position, stored[0].group(1).decode(), digest.hexdigest()

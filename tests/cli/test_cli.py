@@ -54,15 +54,15 @@ def test_fit_writes_everything_and_prints_the_report(fitted):
     assert text in result.stdout
     for said in (
         "60 rows, 6 inputs (a, when, colour=blue, colour=green, colour=red, ok), target y",
-        "48 rows to learn from, 12 held out",
-        "The model saved has seen only the rows to learn from",
-        "left out, since they never change: same",
+        "48 training rows, 12 held out",
+        "The saved model has the training rows only",
+        "constant columns ignored: same",
         "Held-out rows",
         "Calibration of leave-one-out intervals",
         "Suggestions",
     ):
         assert said in text
-    assert "note: left out, since they never change: same" in result.stderr
+    assert "note: constant columns ignored: same" in result.stderr
     for picture in out.glob("*.png"):
         assert picture.read_bytes()[:4] == b"\x89PNG"
         assert picture.stat().st_size > 10_000
@@ -107,7 +107,7 @@ def test_refit_adds_the_held_out_rows_at_the_same_parameters(fitted, folder):
     _, out = fitted
     result = call("fit", folder / "data.csv", "--target", "y", "--output", folder / "refit", "--refit", "--quiet")
     assert result.output == ""
-    assert "The model saved has all rows" in (folder / "refit" / "report.txt").read_text()
+    assert "The saved model has all rows" in (folder / "refit" / "report.txt").read_text()
     assert_frame_equal(pl.read_csv(folder / "refit" / "predictions.csv"), pl.read_csv(out / "predictions.csv"))
     before, after = load(out / "model.safetensors"), load(folder / "refit" / "model.safetensors")
     assert after.kernel_ == before.kernel_
@@ -139,7 +139,7 @@ def test_no_rows_held_out(folder):
     call("fit", folder / "data.csv", "--target", "y", "--output", out, "--test-share", 0, "--quiet")
     assert {path.name for path in out.iterdir()} == set(quantities.FILES) - {"fit.png", "predictions.csv"}
     text = (out / "report.txt").read_text()
-    assert "60 rows to learn from, 0 held out" in text
+    assert "60 training rows, 0 held out" in text
     assert "Held-out rows" not in text
 
 
@@ -181,11 +181,11 @@ def test_rows_with_missing_values_are_refused_or_left_out(folder):
     assert "--drop-missing" in line
     assert not (folder / "missing").exists()
     result = call("fit", path, "--target", "y", "--output", folder / "missing", "--drop-missing")
-    assert "3 of 60 rows left out" in result.stderr
-    assert "left out, since nothing is in them: nothing" in result.stderr
+    assert "3 of 60 rows dropped" in result.stderr
+    assert "empty columns ignored: nothing" in result.stderr
     text = (folder / "missing" / "report.txt").read_text()
     assert "57 rows, 6 inputs" in text
-    assert "3 of 60 rows left out" in text
+    assert "3 of 60 rows dropped" in text
     # Rows are numbered as in the file, those left out included.
     table = pl.read_csv(folder / "missing" / "predictions.csv")
     np.testing.assert_allclose(table["target"], frame["y"].to_numpy()[table["row"].to_numpy() - 1])
@@ -217,8 +217,8 @@ def test_a_target_of_text_is_classified(classified):
     for said in (
         "Gaussian process classification, 48 rows, 2 classes",
         "60 rows, 4 inputs (a, b, colour=green, colour=red), target kind",
-        "48 rows to learn from, 12 held out",
-        "The model saved has all rows",
+        "48 training rows, 12 held out",
+        "The saved model has all rows",
         "predicted a little",
         "Calibration of leave-one-out probabilities",
     ):
@@ -287,7 +287,7 @@ def test_which_targets_are_classes(capsys):
     assert tables.task_of(sizes, None, print) == "regression"
     assert capsys.readouterr().out == ""
     assert tables.task_of(counts, None, print) == "regression"
-    assert "'n' holds 2 different whole numbers, taken as quantities; --task" in capsys.readouterr().out
+    assert "'n' holds 2 distinct integers, treated as quantities; use --task" in capsys.readouterr().out
     assert tables.task_of(counts, "classification", print) == "classification"
     assert tables.task_of(counts, "regression", print) == "regression"
     assert capsys.readouterr().out == ""
@@ -386,8 +386,8 @@ def test_files_that_are_no_models(folder):
     assert "no file" in refused("predict", folder / "gone.safetensors", data)
     assert "cannot be read" in refused("predict", data, data)
     save(mc.kernels.RBF(), folder / "kernel.safetensors")
-    assert "no record of a table's columns" in refused("predict", folder / "kernel.safetensors", data)
-    assert "the table itself" in refused("predict", folder / "out", data, "--output", data)
+    assert "no record of table columns" in refused("predict", folder / "kernel.safetensors", data)
+    assert "the input table" in refused("predict", folder / "out", data, "--output", data)
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
@@ -449,26 +449,26 @@ def _with(**columns):
 @pytest.mark.parametrize(
     ("change", "options", "told"),
     [
-        (_with(id=[f"k{i}" for i in range(60)]), [], ["'id' has another text in every row", "--drop id"]),
-        (_with(town=[f"t{i // 2}" for i in range(60)]), [], ["'town' takes 30 different texts", "--drop town"]),
+        (_with(id=[f"k{i}" for i in range(60)]), [], ["'id' has different text in every row", "--drop id"]),
+        (_with(town=[f"t{i // 2}" for i in range(60)]), [], ["'town' has 30 distinct text values", "--drop town"]),
         (_with(**{"my list": [[1, 2]] * 60}), [], ["'my list' holds values of type List", "--drop 'my list'"]),
         (_with(s=[{"u": 1}] * 60), [], ["'s' holds values of type Struct"]),
         (None, ["--target", "Y"], ["no column 'Y'", "a, when, colour, ok, same, y", "Did you mean 'y'?"]),
         (None, ["--target", "colour", "--task", "regression"], ["'colour' holds text", "numbers were expected"]),
         (None, ["--target", "ok", "--task", "regression"], ["'ok' holds true and false", "--task classification"]),
         (None, ["--target", "when"], ["target 'when' holds dates", "numbers were expected, or text for classes"]),
-        (None, ["--target", "y", "--task", "classification"], ["'y' holds numbers that are not whole"]),
+        (None, ["--target", "y", "--task", "classification"], ["'y' holds fractional numbers"]),
         (None, ["--target", "same"], ["'same' is 'x' in every row", "at least two classes"]),
-        (_with(id=range(60)), ["--target", "id", "--task", "classification"], ["60 different values", "50 classes"]),
-        (_with(id=[f"k{i}" for i in range(60)]), ["--target", "id"], ["60 different values", "put together"]),
+        (_with(id=range(60)), ["--target", "id", "--task", "classification"], ["60 distinct values", "50 classes"]),
+        (_with(id=[f"k{i}" for i in range(60)]), ["--target", "id"], ["60 distinct values", "Merge rare"]),
         (None, ["--drop", "colours"], ["no column 'colours'", "Did you mean 'colour'?"]),
         (None, ["--drop", "y"], ["'y' is the target"]),
         (None, ["--test-share", "1"], ["at least 0 and below 1"]),
-        (None, ["--test-share", "0.99"], ["at least two are needed"]),
+        (None, ["--test-share", "0.99"], ["at least two training rows are needed"]),
         (None, ["--restarts", "-1"], ["n_restarts must be an integer of at least 0"]),
         (_with(y=[2.0] * 60), [], ["'y' is 2 in every row"]),
-        (lambda f: f.select("same", "y"), [], ["no input column changes"]),
-        (lambda f: f.select("y"), [], ["no input column beside the target"]),
+        (lambda f: f.select("same", "y"), [], ["all input columns are constant"]),
+        (lambda f: f.select("y"), [], ["no input column besides the target"]),
         (lambda f: f[:0], [], ["has no rows"]),
     ],
 )
@@ -490,7 +490,7 @@ def test_refused_columns_can_be_dropped(tmp_path):
     ("name", "content", "told"),
     [
         ("gone.csv", None, "No such file"),
-        ("t.xlsx", b"x", "should end in .csv"),
+        ("t.xlsx", b"x", "must end in .csv"),
         ("empty.csv", b"", "cannot be read as a table"),
         ("ragged.csv", b"a,b\n1,2\n3,4,5\n", "found more fields"),
         ("latin.csv", b"a,b\n1,caf\xe9\n", "Save it as UTF-8"),
@@ -535,5 +535,5 @@ def test_help_says_what_there_is():
     )
     assert all(word in told for word in (*options, "--quiet", "predictions.csv", "calibration.png", "Ctrl-C"))
     assert "classification" in told
-    assert all(word in call("predict", "--help").stdout for word in ("95% intervals", "probability of each class"))
+    assert all(word in call("predict", "--help").stdout for word in ("95% intervals", "class probabilities"))
     assert "Mauna Loa" in call("demo", "--help").stdout

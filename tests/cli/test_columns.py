@@ -281,8 +281,8 @@ def test_unknown_texts_and_far_rows_are_predicted_and_named(sold):
     )  # fmt: skip
     rows.write_csv(folder / "far.csv")
     result = call("predict", folder / "out", folder / "far.csv", "--output", folder / "far_p.csv")
-    assert "column 'town' holds what was not in the fit: 'Kiel' in 2 rows; taken as none" in result.stderr
-    assert "3 of 4 rows lie outside what the model has seen (1 in when, 2 in size, 2 in town)" in result.stderr
+    assert "column 'town' has values that were not in the fit: 'Kiel' in 2 rows; treated as none" in result.stderr
+    assert "3 of 4 rows are outside the training data (1 in when, 2 in size, 2 in town)" in result.stderr
     found = pl.read_csv(folder / "far_p.csv")
     assert found["outside"].to_list() == [None, "town", "size", "when, size, town"]
     assert np.isfinite(found["mean"].to_numpy()).all()
@@ -321,7 +321,7 @@ def test_the_model_is_written_before_anything_else_can_fail(sold, tmp_path, monk
         "fit", folder / "sold.csv", "--target", "price", "--output", tmp_path / "out", "--test-share", 0.25, code=1
     )
     assert "the report went wrong" in result.stderr
-    assert "model.safetensors holds the model of the rows to learn from" in result.stderr
+    assert "model.safetensors holds the model of the training rows" in result.stderr
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.safetensors"}
     call("predict", tmp_path / "out", folder / "sold.csv", "--output", tmp_path / "p.csv", "--quiet")
     assert len(pl.read_csv(tmp_path / "p.csv")) == len(DAYS)

@@ -93,7 +93,7 @@ def test_the_demonstration(tmp_path):
     command = shutil.which("mercer", path=str(Path(__import__("sys").executable).parent))
     done = subprocess.run([command, "demo", "--output", str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"95% intervals hold (8\d|9\d|100)%", done.stdout)  # of fourteen years not seen
+    assert re.search(r"95% intervals cover (8\d|9\d|100)%", done.stdout)  # of fourteen years not seen
     assert re.search(r"^s5 +0\.\d+", done.stdout, re.MULTILINE)  # of ten measurements
     assert (tmp_path / "demo.png").stat().st_size > 50_000
     assert "demo" in subprocess.run([command, "--help"], capture_output=True, text=True, timeout=60).stdout

@@ -27,7 +27,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 def root():
     """Kernel methods and Gaussian processes, from the command line.
 
-    Fit a table, read the report, predict for another table:
+    Fit a model to a table, read the report, predict for another table:
 
         mercer fit houses.csv --target price
 
@@ -44,63 +44,59 @@ def fit_command(
         str, typer.Option(help="The column to predict: numbers, or classes (text, true and false).", show_default=False)
     ],
     output: Annotated[
-        Path | None, typer.Option(help="Folder to write to. Default: the name of the table, and _mercer.")
+        Path | None, typer.Option(help="Folder to write to. Default: the name of the table with _mercer.")
     ] = None,
     task: Annotated[
         Task | None,
-        typer.Option(help="Insist on one: numbers are quantities, unless classification takes whole ones as classes."),
+        typer.Option(help="Default: regression for numbers, classification for text. Set it to classify integers."),
     ] = None,
     drop: Annotated[
-        list[str] | None, typer.Option(help="A column to leave out. May be given several times.", metavar="COLUMN")
+        list[str] | None, typer.Option(help="A column to ignore. May be given several times.", metavar="COLUMN")
     ] = None,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave rows out in which values are missing.")
-    ] = False,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Drop rows with missing values.")] = False,
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            help="What a column holds: COLUMN=number, =text or =date; where need be with the decimal mark or the "
-            "format of dates: price=number:, or when=date:%d/%m/%y. May be given several times.",
+            help="Type of a column: COLUMN=number, =text or =date, if necessary with the decimal mark or the date "
+            "format: price=number:, or when=date:%d/%m/%y. May be given several times.",
             metavar="COLUMN=KIND",
         ),
     ] = None,
     day_first: Annotated[
         bool | None,
-        typer.Option("--day-first/--month-first", help="How to read 02/01/2020 where no day above 12 tells."),
+        typer.Option("--day-first/--month-first", help="How to read 02/01/2020 if no day is above 12."),
     ] = None,
     test_share: Annotated[
-        float, typer.Option(help="Share of the rows held out, to judge the model by. 0 holds none.")
+        float, typer.Option(help="Fraction of rows held out to evaluate the model. 0 holds out none.")
     ] = 0.2,
     refit: Annotated[
-        bool, typer.Option("--refit", help="Give the saved model the held-out rows too, at the parameters learned.")
+        bool, typer.Option("--refit", help="Add the held-out rows to the saved model, at the parameters learned.")
     ] = False,
-    restarts: Annotated[int, typer.Option(help="How many more times learning begins, elsewhere.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Which rows are held out, and where learning begins again.")] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    restarts: Annotated[int, typer.Option(help="Number of further optimisations from random starts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out rows and of restarts.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only errors.")] = False,
 ):
-    """Fit a Gaussian process to a table and write the model, a report and pictures.
+    """Fit a Gaussian process to a table and write the model, a report and plots.
 
-    Numbers are taken as they are, true and false as 1 and 0, texts as one 0/1 column for each of their values (20 at
+    Numbers are used as they are, true and false as 1 and 0, text as one 0/1 column for each of its values (20 at
     most), dates as decimal years (days since 1970 over 365.25, plus 1970). Empty fields, NA, N/A, NaN, null and ? are
     missing values.
 
-    Text is read as numbers or dates where a whole column says so, and a line tells how: $1,200 and 12% are numbers,
-    13/01/2020 and 19580329 are dates. What could be read in two ways is refused; --kind and --day-first or
-    --month-first settle it. mercer predict reads columns as the fit did.
+    Text is read as numbers or dates if the whole column has that format, with a note: $1,200 and 12% are numbers,
+    13/01/2020 and 19580329 are dates. Ambiguous columns are refused; --kind and --day-first or --month-first resolve
+    them. mercer predict reads columns as the fit did.
 
-    The model learns its lengthscales and the noise from the data, and which inputs matter. Rows held
-    out show how good it is, and whether its intervals hold what they should.
+    The lengthscales, the noise and the relevance of inputs are learned from the data. Held-out rows show how accurate
+    the predictions are, and whether intervals have the right coverage.
 
-    A target of numbers is a quantity (regression); one of texts, or of true and false, has classes (classification;
-    50 at most). Whole numbers are taken as classes only if --task classification says so. Of every class the same
-    share of rows is held out.
+    Numeric targets are predicted by regression; text, and true and false, by classification (50 classes at most).
+    Integers are classes only with --task classification. The same fraction of every class is held out.
 
-    The folder gets model.safetensors, report.txt, predictions.csv (the held-out rows), relevance.png and pictures of
-    how good the predictions are: calibration.png and predictions.png, or of classes reliability.png. With one input
-    (of classes also two) fit.png shows the model itself. In predictions.csv rows are counted from 1, below the
-    header; std, lower95 and upper95 are those of a measurement, noise included; z is how many standard deviations the
-    target lies above the mean. Of classes it has the predicted one, p(...) for the probability of each, and the
-    log_score, ln p of the right one.
+    The folder gets model.safetensors, report.txt, predictions.csv (of the held-out rows), relevance.png, and
+    calibration.png and predictions.png, or reliability.png for classes. With one input (for classes also two) fit.png
+    shows the model. In predictions.csv rows are counted from 1, below the header; std, lower95 and upper95 are those of
+    a measurement, noise included; z is the distance of the target from the mean in standard deviations. For classes it
+    has the predicted class, the probability p(...) of each, and log_score, ln p of the true class.
 
     Ctrl-C ends learning early: the best model so far is kept and written.
     """
@@ -120,20 +116,18 @@ def predict_command(
     ],
     data: Annotated[Path, typer.Argument(help="A table with the same input columns.", show_default=False)],
     output: Annotated[
-        Path | None, typer.Option(help="CSV file to write. Default: the name of the table, and _predictions.csv.")
+        Path | None, typer.Option(help="CSV file to write. Default: the name of the table with _predictions.csv.")
     ] = None,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave rows out in which values are missing.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Drop rows with missing values.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only errors.")] = False,
 ):
-    """Predict for the rows of a table, with 95% intervals or probabilities of classes, and write a CSV file.
+    """Predict for the rows of a table, with 95% intervals or class probabilities, and write a CSV file.
 
-    Its columns: row (counted from 1, below the header), mean, std, lower95 and upper95, all of a new measurement,
-    noise included. Of a model of classes: row, predicted, and p(...), the probability of each class. Then outside: the
-    inputs of that row that are nothing like those of the fit, numbers and dates beyond their range by more than a tenth
-    of it and texts that were not there; such a text counts as none of the known ones. Input columns are found by name,
-    in any order, and read and turned into numbers as in the fit.
+    Its columns are row (counted from 1, below the header), mean, std, lower95 and upper95, all of a new measurement,
+    noise included; for classes row, predicted, and the probability p(...) of each class. The column outside lists the
+    inputs of the row outside the training data: numbers and dates beyond their range by more than a tenth of it, and
+    new text values, which count as none of the known ones. Input columns are found by name, in any order, and read as
+    in the fit.
     """
     with readable_errors():
         written = run_predict(model, data, output, drop_missing=drop_missing, say=_remark(quiet))
@@ -143,13 +137,13 @@ def predict_command(
 
 @app.command("demo")
 def demo_command(
-    output: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Which patients are held out.")] = 0,
+    output: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out patients.")] = 0,
 ):
-    """Fit two sets of real data, print what was learned, and draw it.
+    """Fit two real data sets, print the results, and plot them.
 
-    Carbon dioxide over Mauna Loa: learned from thirty years, foretold for the years after, beside what was then
-    measured. Diabetes: ten measurements of 442 patients, which of them matter, and whether the intervals are honest.
+    Carbon dioxide over Mauna Loa: a fit to thirty years, and a forecast of the years after, compared with measurements.
+    Diabetes: the relevance of ten measurements of 442 patients, and the coverage of intervals.
     """
     with readable_errors():
         typer.echo(run_demo(output, seed))
@@ -157,7 +151,7 @@ def demo_command(
 
 @contextlib.contextmanager
 def readable_errors():
-    """One line on stderr and exit status 1, for everything that can be wrong with files, data and settings."""
+    """Turn errors in files, data and settings into one line on stderr and exit status 1."""
     try:
         yield
     except OSError as error:

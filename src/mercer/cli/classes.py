@@ -1,4 +1,4 @@
-"""Targets that are classes: classification."""
+"""Classification from the command line."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ target_of = labels
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Rows that the fit did not see, and what the model said of them."""
+    """Held-out rows and their predictions."""
 
     rows: Rows
     classes: np.ndarray
@@ -39,7 +39,7 @@ class HeldOut:
 
 
 def predictions(model, X, numbers) -> pl.DataFrame:
-    """What `mercer predict` writes, one line a row of the data."""
+    """The table that `mercer predict` writes, one line per row."""
     return _table(numbers, model.classes_, model.predict_proba(X))
 
 
@@ -53,31 +53,31 @@ def new_model(**settings) -> GaussianProcessClassifier:
 
 
 def prepare(model, rows: Rows, say: Say):
-    """Say where the rows are so many that Laplace's method will be taken."""
+    """Announce that there are too many rows for another method than Laplace's."""
     if automatic(len(rows), len(np.unique(rows.y))) == "laplace":
         say(
-            f"{len(rows):,} rows are many: by Laplace's method, whose probabilities are cautious; Ctrl-C keeps the "
-            "best model found so far"
+            f"{len(rows):,} rows are many, so Laplace's method is used, which is underconfident; Ctrl-C keeps the best "
+            "model found so far"
         )
 
 
 def add(model, held: Rows, rows: Rows):
-    """The same model of all ``rows``: those ``held`` out too, at the same parameters."""
+    """The model fitted to all ``rows``, at the same parameters."""
     kernel = model.kernels_ if hasattr(model, "kernels_") else model.kernel_
     settings = model.get_params(deep=False) | {"kernel": kernel, "learning": None}
     return GaussianProcessClassifier(**settings).fit(rows.X, rows.y)
 
 
-def draw(model, judged: HeldOut | None, target: str, output: Path):
-    """The pictures, as PNG files."""
+def draw(model, held: HeldOut | None, target: str, output: Path):
+    """Write the plots as PNG files."""
     from mercer import plot
 
     pictures = Pictures(output)
     ax = pictures.axes(5.5, 5.5)
-    if judged is not None:
-        plot.reliability(judged.rows.y, judged.probability, judged.classes, ax=ax, label="held out", color="tab:red")
+    if held is not None:
+        plot.reliability(held.rows.y, held.probability, held.classes, ax=ax, label="held out", color="tab:red")
     pictures.keep(plot.reliability(model, ax=ax, color="tab:blue"), "reliability.png")
-    with contextlib.suppress(DataError):  # not every kernel tells
+    with contextlib.suppress(DataError):  # relevance needs inputs in columns
         pictures.relevance(model.relevance())
     inputs = model.n_features_in_
     if inputs <= 2:
@@ -86,7 +86,7 @@ def draw(model, judged: HeldOut | None, target: str, output: Path):
 
 
 def _along_the_input(pictures, model):
-    """Probabilities of the classes along the one input, and the rows at the foot of the picture."""
+    """Probabilities of the classes along the one input, with the rows below."""
     (name,) = model.feature_names_in_
     x = model.X_fit_[name].to_numpy()
     margin = 0.05 * np.ptp(x)
@@ -95,9 +95,9 @@ def _along_the_input(pictures, model):
     ax = pictures.axes(6, 4)
     for c, label in enumerate(model.classes_):
         (line,) = ax.plot(grid, P[:, c], label=str(label))
-        there = x[model.codes_ == c]
-        height = np.full(len(there), -0.03 - 0.02 * c)
-        ax.plot(there, height, "|", color=line.get_color(), ms=5)
+        members = x[model.codes_ == c]
+        height = np.full(len(members), -0.03 - 0.02 * c)
+        ax.plot(members, height, "|", color=line.get_color(), ms=5)
     ax.set(xlim=grid[[0, -1]], ylim=(-0.05 - 0.02 * len(P.T), 1.03), xlabel=name, ylabel="probability")
     ax.legend(fontsize="small")
     return ax

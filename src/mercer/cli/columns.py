@@ -26,7 +26,7 @@ BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2212": "
 MONTH_NAMES = (
     "%d %b %Y", "%d-%b-%Y", "%d/%b/%Y", "%d. %b %Y", "%b %d, %Y", "%b %d %Y", "%Y %b %d", "%Y-%b-%d", "%b %Y", "%b-%Y",
 )  # fmt: skip
-CLEAR = (
+UNAMBIGUOUS_FORMATS = (
     *(f"%Y{mark}%m{mark}%d" for mark in "-/."), "%Y-%m", "%Y/%m", "%m/%Y", "%m.%Y",
     *MONTH_NAMES, *(form.replace("%b", "%B") for form in MONTH_NAMES),
 )  # fmt: skip
@@ -88,9 +88,9 @@ def settle(
         if column.null_count() == len(column) or word == "text":
             continue
         if column.dtype == pl.String:
-            reading = _of_text(column, word, more, wishes.day_first, comma, say, may_be_months=name != target)
+            reading = _text_reading(column, word, more, wishes.day_first, comma, say, may_be_months=name != target)
         elif column.dtype.is_integer() and (word == "date" or (not word and name != target)):
-            reading = _of_whole_numbers(column, more, asked=word == "date", say=say)
+            reading = _integer_reading(column, more, asked=word == "date", say=say)
         else:
             reading = None
             if word and word != _native(column.dtype):
@@ -133,7 +133,7 @@ def _native(dtype) -> str | None:
     return "date" if dtype in (pl.Date, pl.Datetime) else None
 
 
-def _of_text(column, word, more, day_first, comma, say, may_be_months) -> Reading | None:
+def _text_reading(column, word, more, day_first, comma, say, may_be_months) -> Reading | None:
     texts = column.drop_nulls().unique(maintain_order=True).to_list()
     reading = None
     if word == "number" or (not word and not (may_be_months and are_months(column))):
@@ -158,7 +158,7 @@ def _is_read(text: str, word: str, form: str = "") -> bool:
     if word == "number":
         found = _digits(text)
         return found is not None and bool(_styles([found[0]]))
-    known = (form,) if form else (*CLEAR, *(order for mark in "/-." for order in _orders(mark)))
+    known = (form,) if form else (*UNAMBIGUOUS_FORMATS, *(order for mark in "/-." for order in _orders(mark)))
     return any(moment(text, each) is not None for each in known)
 
 
@@ -166,14 +166,14 @@ def _is_read(text: str, word: str, form: str = "") -> bool:
 
 
 def are_months(column: pl.Series) -> bool:
-    """Whether text is months MM.YYYY throughout: years 1800 to 2100, and a leading zero somewhere, which nobody writes
-    before a number such as 1.202."""
+    """Whether all text is months MM.YYYY: years 1800 to 2100, with a leading zero somewhere, unlike numbers such as
+    1.202."""
     texts = column.drop_nulls().unique().to_list()
     return any(text.startswith("0") for text in texts) and all(MONTH.fullmatch(text) for text in texts)
 
 
 def may_be_months(column: pl.Series) -> bool:
-    """Whether numbers could be months MM.YYYY that lost their zeros on being read: 01.2020 is 1.202 as a number."""
+    """Whether numbers may be months MM.YYYY that lost their zeros when read: 01.2020 is 1.202 as a number."""
     values = column.drop_nulls()
     if not column.dtype.is_float() or not len(values) or not values.is_between(1, 13).all():
         return False
@@ -200,7 +200,7 @@ def moment(text: str, form: str) -> datetime.datetime | None:
 def _since_midnight(hours, minutes, seconds, fraction, half, zone) -> datetime.timedelta:
     hour = int(hours) % 12 + 12 * (half.lower() == "pm") if half else int(hours)
     if hour > 23 or int(minutes) > 59 or int(seconds or 0) > 60:
-        raise ValueError("no time of day")
+        raise ValueError("not a time of day")
     micro = int((fraction or "0").ljust(6, "0")[:6])
     passed = datetime.timedelta(hours=hour, minutes=int(minutes), seconds=int(seconds or 0), microseconds=micro)
     if zone and zone != "Z":
@@ -216,13 +216,13 @@ def _all(texts, form) -> bool:
 def _date_reading(name, texts, form, day_first, say) -> Reading | None:
     if form:
         return {"format": form} if _all(texts, form) else None
-    for clear in CLEAR:
-        if _all(texts, clear):
-            if "%d" not in clear:
-                day = _in_words(moment(texts[0], clear))
-                also = f"; --kind {shlex.quote(f'{name}=number')} keeps the numbers" if clear == "%m.%Y" else ""
+    for known in UNAMBIGUOUS_FORMATS:
+        if _all(texts, known):
+            if "%d" not in known:
+                day = _in_words(moment(texts[0], known))
+                also = f"; --kind {shlex.quote(f'{name}=number')} keeps the numbers" if known == "%m.%Y" else ""
                 say(f"column {name!r} is read as dates, the first of each month: {texts[0]!r} is {day}{also}")
-            return {"format": clear}
+            return {"format": known}
     marks = {found.group(1) for text in texts if (found := NUMERIC_DATE.match(text))}
     if len(marks) != 1:
         return None
@@ -269,12 +269,12 @@ def _days(texts, form) -> list[str]:
     return sorted(differ, key=lambda text: moment(text, swapped) is not None)
 
 
-def _of_whole_numbers(column, form, asked, say) -> Reading | None:
+def _integer_reading(column, form, asked, say) -> Reading | None:
     form = form or "%Y%m%d"
     values = column.drop_nulls().unique()
     texts = values.cast(pl.String).to_list()
-    near = values.min() >= FIRST_COMPACT and values.max() <= LAST_COMPACT
-    if not (asked or (near and len(values) > 1)) or not _all(texts, form):
+    plausible = values.min() >= FIRST_COMPACT and values.max() <= LAST_COMPACT
+    if not (asked or (plausible and len(values) > 1)) or not _all(texts, form):
         if asked:
             raise DataError(f"--kind says that column {column.name!r} is a date, but it holds {texts[0]}.")
         return None

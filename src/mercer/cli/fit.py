@@ -1,4 +1,4 @@
-"""A table in; a model, its report and its pictures out."""
+"""``mercer fit``: from a table to a model, a report and plots."""
 
 import dataclasses
 import warnings
@@ -15,7 +15,7 @@ from mercer.core.text import listed
 from mercer.report.page import HELD_OUT, Report
 
 MODEL = "model.safetensors"
-KINDS: dict[str, ModuleType] = {"regression": quantities, "classification": classes}  # of a target
+TASKS: dict[str, ModuleType] = {"regression": quantities, "classification": classes}
 
 
 def run_fit(
@@ -23,15 +23,15 @@ def run_fit(
     test_share=0.2, seed=0, restarts=0, refit=False, quiet=False, wishes: Wishes = NO_WISHES,
     say: tables.Say = print, show: tables.Say = print,
 ) -> Path:  # fmt: skip
-    """All of ``mercer fit``. ``say`` gets remarks on the way, ``show`` the result. Returns the folder written to."""
+    """Run ``mercer fit``. ``say`` receives remarks, ``show`` the result. Returns the folder written to."""
     remarks: list[str] = []
 
     def remark(text):
         remarks.append(text)
         say(text)
 
-    if task is not None and task not in KINDS:
-        raise ParameterError(f"the task is {' or '.join(KINDS)}; got {task!r}.")
+    if task is not None and task not in TASKS:
+        raise ParameterError(f"task must be {' or '.join(TASKS)}; got {task!r}.")
     frame = tables.read(data, [name for name, kind in wishes.kinds.items() if kind.startswith(("text", "date:"))])
     tables.check_names(frame, target, drop)
     wishes.check(frame.columns)
@@ -39,7 +39,7 @@ def run_fit(
     frame, readings = settle(frame, used, wishes, remark, target, tables.decimal_mark(data))
     names = tables.choose(frame, target, drop, remark)
     task = tables.task_of(frame[target], task, remark)
-    kind = KINDS[task]
+    kind = TASKS[task]
     frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark)
     inputs = tables.describe(frame, names, remark, readings)
     rows = Rows(tables.encode(frame, inputs), kind.target_of(frame[target]), numbers)
@@ -48,24 +48,24 @@ def run_fit(
     model = kind.new_model(n_restarts=restarts, random_state=seed, progress=not quiet)
     kind.prepare(model, training, say)
     output = Path(f"{tables.stem(data)}_mercer") if output is None else output
-    output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+    output.mkdir(parents=True, exist_ok=True)  # fail before the fit, not after it
     remarks += fit(model, training, say)
-    for name in {name for other in KINDS.values() for name in other.FILES}:  # of an earlier run
+    for name in {name for other in TASKS.values() for name in other.FILES}:  # of an earlier run
         (output / name).unlink(missing_ok=True)
-    write(model, target, tables.with_ranges(inputs, training.X), output)  # before anything else can go wrong
+    write(model, target, tables.with_ranges(inputs, training.X), output)  # before anything else can fail
     try:
-        judged = kind.HeldOut.of(model, held) if len(held) else None
-        # Before --refit: a model that has seen the held-out rows cannot be judged on them.
+        evaluated = kind.HeldOut.of(model, held) if len(held) else None
+        # Before --refit: held-out rows cannot evaluate a model that has seen them.
         report = model.report(held.X, held.y) if len(held) else model.report()
         report = full_report(report, data, target, rows, len(held), seed, refit, remarks)
         (output / "report.txt").write_text(f"{report}\n", encoding="utf-8")
-        if judged is not None:
-            judged.table().write_csv(output / "predictions.csv")
-        kind.draw(model, judged, target, output)
-        if refit and judged is not None:
+        if evaluated is not None:
+            evaluated.table().write_csv(output / "predictions.csv")
+        kind.draw(model, evaluated, target, output)
+        if refit and evaluated is not None:
             write(kind.add(model, held, rows), target, tables.with_ranges(inputs, rows.X), output)
     except BaseException as error:
-        error.add_note(f"The fit itself is done: {output / MODEL} holds the model of the rows to learn from.")
+        error.add_note(f"The fit itself is done: {output / MODEL} holds the model of the training rows.")
         raise
     show(f"{report}\n")
     show(f"Written to {output}: {', '.join(name for name in kind.FILES if (output / name).exists())}")
@@ -73,16 +73,16 @@ def run_fit(
 
 
 def split(rows: Rows, share: float, seed: int, by_class: bool = False) -> tuple[Rows, Rows]:
-    """Rows to learn from and rows to be judged by, at random, each in the order of the file.
+    """Split rows at random into training and held-out rows, each in the order of the file.
 
-    ``by_class`` holds the same share of every class out, and leaves each class something to be learned from.
+    ``by_class`` holds out the same share of every class, and keeps at least one training row of each.
     """
     if not 0 <= share < 1:
-        raise ParameterError(f"the share of rows held out is at least 0 and below 1; got {share:g}.")
+        raise ParameterError(f"--test-share must be at least 0 and below 1; got {share:g}.")
     n = len(rows)
     held = round(share * n)
     if n - held < 2:
-        raise DataError(f"of {n} rows {held} would be held out; at least two are needed to learn from.")
+        raise DataError(f"{held} of {n} rows would be held out; at least two training rows are needed.")
     order = np.random.default_rng(seed).permutation(n)
     out = np.zeros(n, dtype=bool)
     out[_evenly(rows.y, order, held) if by_class else order[:held]] = True
@@ -90,7 +90,7 @@ def split(rows: Rows, share: float, seed: int, by_class: bool = False) -> tuple[
 
 
 def _evenly(labels, order, held: int) -> list[int]:
-    """``held`` of the rows, spread evenly over the classes; of each class at least one row is left."""
+    """``held`` rows spread evenly over the classes, keeping at least one of each class."""
     _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     order = order[np.argsort(codes[order], kind="stable")]
     reached = np.floor(np.arange(len(order) + 1) * held / len(order) + 0.5)
@@ -103,7 +103,7 @@ def _evenly(labels, order, held: int) -> list[int]:
 
 
 def fit(model, rows: Rows, say: tables.Say) -> list[str]:
-    """Fit, with warnings said as sentences; they are returned too."""
+    """Fit the model; pass its warnings to ``say``, and return them."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(rows.X, rows.y)
@@ -118,25 +118,25 @@ def fit(model, rows: Rows, say: tables.Say) -> list[str]:
 
 
 def full_report(report: Report, data, target, rows, held: int, seed, refit, remarks) -> Report:
-    """The model's own report, preceded by how the table was read and split, and by the ``held`` rows held out."""
+    """The model's report, preceded by how the table was read and split, and by the held-out rows."""
     inputs = "1 input" if rows.X.width == 1 else f"{rows.X.width} inputs"
     lines = [
         f"{data.name}: {len(rows):,} rows, {inputs} ({listed(rows.X.columns)}), target {target}",
         *remarks,
-        f"{len(rows) - held:,} rows to learn from, {held:,} held out"
+        f"{len(rows) - held:,} training rows, {held:,} held out"
         + (f", chosen at random with seed {seed}" if held else ""),
     ]
     if held and refit:
-        lines.append("The model saved has all rows, at the parameters learned without those held out (--refit).")
+        lines.append("The saved model has all rows, at the parameters learned without the held-out ones (--refit).")
     elif held:
-        lines.append("The model saved has seen only the rows to learn from; --refit adds the others.")
+        lines.append("The saved model has the training rows only; --refit adds the others.")
     first = {"Data": "\n".join(lines)}
     first |= {name: text for name, text in report.sections.items() if name == HELD_OUT}
     return dataclasses.replace(report, sections=first | report.sections)
 
 
 def write(model, target: str, inputs: list[tables.Input], output: Path):
-    """The model, with the record of the columns that it was fitted to."""
+    """Save the model with a record of the columns it was fitted to."""
     from mercer.persist import save
 
     model.columns_ = {"target": target, "inputs": inputs}

@@ -1,10 +1,10 @@
-"""Pictures that go into a folder, as PNG files, without a screen."""
+"""Plots written to a folder as PNG files, without a display."""
 
 from pathlib import Path
 
 
 class Pictures:
-    """Axes to draw on, and their files in ``folder``."""
+    """New axes, saved to files in ``folder``."""
 
     def __init__(self, folder: Path):
         import matplotlib
@@ -22,7 +22,7 @@ class Pictures:
         self._plt.close(ax.figure)
 
     def relevance(self, table):
-        """The picture that all models have whose inputs are numbers."""
+        """Plot the relevance of inputs."""
         from mercer import plot
 
         shown = min(len(table), 15)

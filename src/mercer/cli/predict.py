@@ -1,4 +1,4 @@
-"""A saved model and a table in; predictions with intervals, or probabilities, out."""
+"""``mercer predict``: from a saved model and a table to predictions."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from mercer.core.errors import DataError
 def run_predict(
     model_path: Path, data: Path, output: Path | None = None, *, drop_missing=False, say: tables.Say = print
 ) -> Path:
-    """All of ``mercer predict``. Returns the file written."""
+    """Run ``mercer predict``. Returns the file written."""
     from mercer.persist import load
 
     output = Path(f"{tables.stem(data)}_predictions.csv") if output is None else output
     if output.exists() and data.exists() and output.samefile(data):
-        raise DataError(f"{output} is the table itself; give another file to --output.")
+        raise DataError(f"{output} is the input table; give another file with --output.")
     if model_path.is_dir():
         model_path = model_path / "model.safetensors"
     model = load(model_path)
     record = getattr(model, "columns_", None)
     if not isinstance(record, dict) or "inputs" not in record:
-        raise DataError(f"{model_path} has no record of a table's columns; models written by mercer fit have it.")
+        raise DataError(f"{model_path} has no record of table columns; use a model written by mercer fit.")
     inputs = record["inputs"]
     names = [entry["name"] for entry in inputs]
     text = [entry["name"] for entry in inputs if entry["kind"] in ("category", "date") or "decimal" in entry]

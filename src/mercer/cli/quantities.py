@@ -1,4 +1,4 @@
-"""Targets that are numbers: regression."""
+"""Regression from the command line."""
 
 import dataclasses
 from pathlib import Path
@@ -12,7 +12,7 @@ from mercer.distributions import Distribution
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.scores import Calibration, calibration
 
-PATIENCE = 20.0  # seconds that a fit may be expected to take without being announced
+MAX_SILENT_SECONDS = 20.0  # a fit expected to take longer is announced
 FILES = (
     "model.safetensors", "report.txt", "predictions.csv",
     "calibration.png", "predictions.png", "relevance.png", "fit.png",
@@ -23,7 +23,7 @@ target_of = quantities
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Rows that the fit did not see, and what the model said of them."""
+    """Held-out rows and their predictions."""
 
     rows: Rows
     predicted: Distribution
@@ -39,7 +39,7 @@ class HeldOut:
 
 
 def predictions(model, X, numbers) -> pl.DataFrame:
-    """What `mercer predict` writes, one line a row of the data."""
+    """The table that `mercer predict` writes, one line per row."""
     return _table(numbers, model.predict_distribution(X))
 
 
@@ -57,57 +57,55 @@ def new_model(**settings) -> GaussianProcessRegressor:
 
 
 def prepare(model, rows: Rows, say: Say):
-    """Refuse what does not fit in memory; announce what takes long."""
+    """Refuse a fit that does not fit in memory; announce a long one."""
     plan = model.plan(rows.X)
     plan.check()
-    if plan.seconds > PATIENCE:
+    if plan.seconds > MAX_SILENT_SECONDS:
         say(f"a fit to {len(rows):,} rows takes about {plan.duration()} here; Ctrl-C keeps the best model found so far")
 
 
 def add(model, held: Rows, rows: Rows):
-    """The same model with the rows held out: at the same parameters, and all ``rows`` then."""
-    model.update(held.X, held.y)
-    return model
+    """The model conditioned on the held-out rows too, at the same parameters."""
+    return model.update(held.X, held.y)
 
 
-def draw(model, judged: HeldOut | None, target: str, output: Path):
-    """The pictures, as PNG files."""
+def draw(model, held: HeldOut | None, target: str, output: Path):
+    """Write the plots as PNG files."""
     from mercer import plot
 
     pictures = Pictures(output)
     ax = pictures.axes(5, 5)
-    if judged is not None:
-        plot.calibration(judged.rows.y, judged.predicted, ax=ax, label="held out", color="tab:red")
-    plot.calibration(model, ax=ax, color="tab:blue")
-    pictures.keep(ax, "calibration.png")
+    if held is not None:
+        plot.calibration(held.rows.y, held.predicted, ax=ax, label="held out", color="tab:red")
+    pictures.keep(plot.calibration(model, ax=ax, color="tab:blue"), "calibration.png")
 
     ax = pictures.axes(6, 5)
-    if judged is not None:
-        plot.predictions(judged.rows.y, judged.predicted, ax=ax)
+    if held is not None:
+        plot.predictions(held.rows.y, held.predicted, ax=ax)
     else:
         plot.predictions(model, ax=ax)
-    kind = "left out one at a time" if judged is None else "held out"
-    ax.set(title=f"{target}: rows {kind}")
+    ax.set(title=f"{target}: {'leave-one-out' if held is None else 'held-out rows'}")
     pictures.keep(ax, "predictions.png")
 
     table = model.relevance()
     pictures.relevance(table)
     if len(table) == 1:
-        pictures.keep(_along_the_input(plot, model, judged, target), "fit.png")
+        pictures.keep(_along_the_input(plot, model, held, target), "fit.png")
 
 
-def _along_the_input(plot, model, judged, target):
+def _along_the_input(plot, model, held, target):
     name = model.feature_names_in_[0]
-    seen = model.posterior_.data[0][name].to_numpy()
-    low, high = seen.min(), seen.max()
-    if judged is not None:
-        there = judged.rows.X[name].to_numpy()
-        low, high = min(low, there.min()), max(high, there.max())
+    x = model.posterior_.data[0][name].to_numpy()
+    low, high = x.min(), x.max()
+    if held is not None:
+        x_held = held.rows.X[name].to_numpy()
+        low, high = min(low, x_held.min()), max(high, x_held.max())
     margin = 0.05 * (high - low)
     grid = pl.DataFrame({name: np.linspace(low - margin, high + margin, 500)})
     ax = plot.posterior(model, grid, include_noise=True, level=0.95)
-    if judged is not None:
-        ax.plot(there, judged.rows.y, "o", color="tab:orange", ms=ax.get_lines()[-1].get_markersize(), label="held out")
+    if held is not None:
+        size = ax.get_lines()[-1].get_markersize()
+        ax.plot(x_held, held.rows.y, "o", color="tab:orange", ms=size, label="held out")
     ax.set(xlabel=name, ylabel=target)
     ax.legend(fontsize="small")
     return ax

@@ -1,7 +1,7 @@
-"""Tables in: files read, columns turned into numbers, and the record of how, which goes with the model.
+"""Reading tables, and encoding columns as numbers; the encoding is saved with the model.
 
-Numbers stay as they are, booleans become 0 and 1, texts one column of 0 and 1 per value (``colour=red``), dates decimal
-years: days since the first of January 1970, over 365.25, plus 1970. What text is numbers or dates, `columns` decides.
+Numbers stay as they are, booleans become 0 and 1, text one column of 0 and 1 per value (``colour=red``), dates decimal
+years: days since the first of January 1970, over 365.25, plus 1970. `columns` recognises numbers and dates in text.
 """
 
 import dataclasses
@@ -21,24 +21,23 @@ from mercer.cli import columns
 from mercer.core.errors import DataError
 from mercer.core.text import listed
 
-MOST_VALUES = 20  # that a column of text may take
-MOST_CLASSES = 50  # that a target may have
-FEW_VALUES = 10  # whole numbers of a target that could as well be classes
-MISSING = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # beside an empty field
+MAX_TEXT_VALUES = 20  # distinct, in an input column
+MAX_CLASSES = 50
+MAX_LIKELY_CLASSES = 10  # distinct integers of a target that may be meant as classes
+MISSING = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # in addition to an empty field
 SEPARATED = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
-MICROSECONDS_A_YEAR = 365.25 * 86400e6
+MICROSECONDS_PER_YEAR = 365.25 * 86400e6
+RANGE_MARGIN = 0.1  # of an input's range: rows further out are outside it
 
-MARGIN = 0.1  # of the range of an input, by which a row may leave it without being called outside
-
-# {"name", "kind"}; of a category its "values", else "low" and "high" in the fit; of what was text, how it was read.
+# {"name", "kind"}, the "values" of a category, "low" and "high" of other kinds in the fit, and the `Reading` of text.
 Input = dict[str, Any]
 Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Part of a table, ready for a model: inputs, target, and the numbers of its rows in the file."""
+    """Rows of a table, ready for a model: inputs, target, and row numbers in the file."""
 
     X: pl.DataFrame
     y: np.ndarray
@@ -55,7 +54,7 @@ class Rows:
 
 
 def stem(path: Path) -> str:
-    """The name of a file without its endings.
+    """File name without its extensions.
 
     >>> stem(Path("data/houses.csv.gz"))
     'houses'
@@ -64,18 +63,16 @@ def stem(path: Path) -> str:
 
 
 def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
-    """A CSV or Parquet file. ``texts`` names columns to be read as text, whatever is in them."""
-    ending = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if ending not in SEPARATED + PARQUET:
-        raise DataError(
-            f"{path} should end in .csv, .csv.gz, .tsv or .parquet; how to read {path.suffix or 'it'} is not known."
-        )
+    """Read a CSV or Parquet file. ``texts`` names columns to be read as text, whatever they hold."""
+    extension = _extension(path)
+    if extension not in SEPARATED + PARQUET:
+        raise DataError(f"{path} must end in .csv, .csv.gz, .tsv or .parquet; got {path.suffix or 'no extension'}.")
     if path.is_dir():
         raise DataError(f"{path} is a folder; a table is one file.")
-    with path.open("rb") as file:  # says clearly what is wrong with a path
+    with path.open("rb") as file:  # for its clear errors
         file.read(1)
     try:
-        frame = pl.read_parquet(path) if ending in PARQUET else _separated(path, texts)
+        frame = pl.read_parquet(path) if extension in PARQUET else _read_separated(path, texts)
     except (pl.exceptions.PolarsError, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
         reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
         hint = " Save it as UTF-8." if "utf" in reason.lower() else ""
@@ -86,12 +83,16 @@ def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
     return frame
 
 
-def _separated(path, texts):
+def _extension(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+def _read_separated(path, texts):
     names = set(texts)
     with _opened(path) as file:
         raw = file.readline()
     separator = _separator(raw)
-    # Names are as in the file here, blanks and quotes included; dates are read later, from whole columns.
+    # Names are as in the file, blanks and quotes included; dates are read later, from whole columns.
     header = pl.read_csv(path, separator=separator, n_rows=0).columns
 
     def parse(as_text):
@@ -102,10 +103,10 @@ def _separated(path, texts):
 
     as_text = [name for name in header if name.strip() in names]
     frame = parse(as_text)
-    doubtful = [column.name for column in frame.iter_columns() if columns.may_be_months(column)]
-    if doubtful:  # only the text shows whether 1.202 was written 01.2020
-        again = parse([*as_text, *doubtful])
-        frame = frame.with_columns(again[name] for name in doubtful if columns.are_months(again[name]))
+    ambiguous = [column.name for column in frame.iter_columns() if columns.may_be_months(column)]
+    if ambiguous:  # only the text shows whether 1.202 was written 01.2020
+        again = parse([*as_text, *ambiguous])
+        frame = frame.with_columns(again[name] for name in ambiguous if columns.are_months(again[name]))
     return frame
 
 
@@ -114,22 +115,23 @@ def _opened(path):
 
 
 def _separator(header: str) -> str:
-    return max(",;\t", key=header.count)  # the comma where there is none of them
+    return max(",;\t", key=header.count)  # the comma if there is none
 
 
 def decimal_mark(path: Path) -> str | None:
-    """The decimal mark to expect where no column tells: where commas separate columns, the point. Else not known."""
-    if Path(path.name.removesuffix(".gz")).suffix.lower() in PARQUET:
+    """The decimal mark to assume if no column shows it: a point if commas separate columns, else None."""
+    if _extension(path) in PARQUET:
         return "."
     with _opened(path) as file:
         return "." if _separator(file.readline()) == "," else None
 
 
 def _tidy(frame: pl.DataFrame, texts: set[str]) -> pl.DataFrame:
-    """No blanks around names and texts, numbers where they were written with blanks, null for what is not finite."""
+    """Strip names and text, convert numbers written with blanks, and turn non-finite numbers into nulls."""
     names = [name.strip() for name in frame.columns]
     if len(set(names)) < len(names):
-        raise DataError(f"the table has columns of the same name: {', '.join(sorted(_repeated(names)))}.")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise DataError(f"the table has several columns of the same name: {', '.join(repeated)}.")
     frame = frame.rename(dict(zip(frame.columns, names, strict=True)))
     tidy = []
     for column in frame.iter_columns():
@@ -145,15 +147,11 @@ def _tidy(frame: pl.DataFrame, texts: set[str]) -> pl.DataFrame:
     return pl.DataFrame(tidy)
 
 
-def _repeated(names):
-    return {name for name in names if names.count(name) > 1}
-
-
 # -- columns -------------------------------------------------------------------------------------------------------
 
 
 def check_names(frame: pl.DataFrame, target: str, drop: Iterable[str]):
-    """Refuse names that the table does not have."""
+    """Raise for names that the table does not have."""
     for name in (target, *drop):
         if name not in frame.columns:
             known = {column.lower(): column for column in frame.columns}
@@ -161,79 +159,77 @@ def check_names(frame: pl.DataFrame, target: str, drop: Iterable[str]):
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise DataError(f"there is no column {name!r}; the columns are {listed(frame.columns)}.{hint}")
     if target in drop:
-        raise DataError(f"{target!r} is the target; it cannot be dropped as well.")
+        raise DataError(f"{target!r} is the target, so it cannot be dropped.")
 
 
 def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> list[str]:
-    """The input columns: all but the target, those dropped, and those without a value. Refuses what cannot be used."""
+    """Input columns: all but the target, dropped ones and empty ones. Raises for columns that cannot be used."""
     inputs = [name for name in frame.columns if name != target and name not in drop]
     empty = [name for name in inputs if frame[name].null_count() == len(frame)]
     if empty:
-        say(f"left out, since nothing is in them: {listed(empty)}")
+        say(f"empty columns ignored: {listed(empty)}")
     inputs = [name for name in inputs if name not in empty]
     refused = {name: reason for name in inputs if (reason := _reason_against(frame[name]))}
     if refused:
         reasons = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
         drops = " ".join(f"--drop {shlex.quote(name)}" for name in refused)
         raise DataError(
-            f"columns that cannot be used: {reasons}. Leave them out with {drops}, or make numbers of them; of what "
-            "should be a number or a date, --kind COLUMN=number or COLUMN=date tells what is in the way."
+            f"columns that cannot be used: {reasons}. Drop them with {drops}, or convert them to numbers. For columns "
+            "of numbers or dates, --kind COLUMN=number or COLUMN=date shows which values cannot be read."
         )
     if not inputs:
-        raise DataError(f"there is no input column beside the target {target!r}.")
+        raise DataError(f"there is no input column besides the target {target!r}.")
     return inputs
 
 
 def task_of(column: pl.Series, wanted: str | None, say: Say) -> str:
-    """What a target asks for: "regression" where it holds numbers, "classification" where it holds text or booleans.
-    ``wanted`` insists on one of them, where that makes sense."""
-    kind, some = _kind(column.dtype), column.drop_nulls()
-    shown = f", as in {some[0]!r}" if column.dtype == pl.String and len(some) else ""
-    told = f"the target {column.name!r} holds {_in_words(column.dtype)}{shown}"
+    """Task for a target: "regression" if it holds numbers, "classification" if it holds text or booleans. ``wanted``
+    overrides that if the target allows it."""
+    kind, values = _kind(column.dtype), column.drop_nulls()
+    example = f", as in {values[0]!r}" if column.dtype == pl.String and len(values) else ""
+    content = f"the target {column.name!r} holds {_in_words(column.dtype)}{example}"
     if kind not in ("number", "boolean", "category"):
-        raise DataError(f"{told}; numbers were expected, or text for classes.")
+        raise DataError(f"{content}; numbers were expected, or text for classes.")
     task = wanted or ("regression" if kind == "number" else "classification")
     if task == "regression" and kind != "number":
-        raise DataError(f"{told}; numbers were expected. --task classification takes them as classes.")
-    if wanted is None and kind == "number" and some.n_unique() <= FEW_VALUES and _whole(some):
+        raise DataError(f"{content}; numbers were expected. Use --task classification for classes.")
+    if wanted is None and kind == "number" and values.n_unique() <= MAX_LIKELY_CLASSES and _whole(values):
         say(
-            f"the target {column.name!r} holds {some.n_unique()} different whole numbers, taken as quantities; "
-            "--task classification takes them as classes"
+            f"the target {column.name!r} holds {values.n_unique()} distinct integers, treated as quantities; use "
+            "--task classification if they are classes"
         )
     return task
 
 
 def quantities(column: pl.Series) -> np.ndarray:
-    """A target of numbers, none of them missing."""
+    """A target of numbers, without missing values."""
     y = column.cast(pl.Float64).to_numpy()
     if y.min() == y.max():
-        raise DataError(f"the target {column.name!r} is {y[0]:g} in every row, so that there is nothing to learn.")
+        raise DataError(f"the target {column.name!r} is {y[0]:g} in every row; there is nothing to learn.")
     return y
 
 
 def labels(column: pl.Series) -> np.ndarray:
-    """A target of classes, none missing: texts; true and false as such texts too; or whole numbers."""
+    """A target of classes, without missing values: text, booleans (as text), or integers."""
     if column.dtype.is_numeric():
         if not _whole(column):
             raise DataError(
-                f"the target {column.name!r} holds numbers that are not whole; classes were expected. For quantities "
-                "leave --task classification out."
+                f"the target {column.name!r} holds fractional numbers; classes were expected. Leave out --task "
+                "classification for regression."
             )
         largest = float(np.abs(column.cast(pl.Float64).to_numpy()).max())
         if largest >= 2**53:
-            raise DataError(f"the target {column.name!r} holds numbers up to {largest:g}; these are no classes.")
+            raise DataError(f"the target {column.name!r} holds numbers up to {largest:g}, too large for classes.")
         y = column.cast(pl.Int64).to_numpy()
     else:
         y = column.cast(pl.String).to_numpy().astype(str)
     distinct = len(np.unique(y))
     if distinct == 1:
+        raise DataError(f"the target {column.name!r} is {y[0].item()!r} in every row; at least two classes are needed.")
+    if distinct > MAX_CLASSES:
         raise DataError(
-            f"the target {column.name!r} is {y[0].item()!r} in every row; to learn, at least two classes are needed."
-        )
-    if distinct > MOST_CLASSES:
-        raise DataError(
-            f"the target {column.name!r} takes {distinct} different values; {MOST_CLASSES} classes at most can be told "
-            "apart here. Rare ones can be put together as 'other'."
+            f"the target {column.name!r} has {distinct} distinct values; at most {MAX_CLASSES} classes are supported. "
+            "Merge rare ones, as 'other'."
         )
     return y
 
@@ -245,14 +241,14 @@ def _whole(column) -> bool:
 def _reason_against(column) -> str | None:
     kind = _kind(column.dtype)
     if kind is None:
-        return f"holds {_in_words(column.dtype)}, neither numbers, texts nor dates"
+        return f"holds {_in_words(column.dtype)}, not numbers, text or dates"
     if kind != "category":
         return None
     distinct, rows = column.drop_nulls().n_unique(), len(column) - column.null_count()
     if distinct == rows > 2:
-        return "has another text in every row, like an identifier"
-    if distinct > MOST_VALUES:
-        return f"takes {distinct} different texts ({MOST_VALUES} at most; rare ones can be put together as 'other')"
+        return "has different text in every row, like an identifier"
+    if distinct > MAX_TEXT_VALUES:
+        return f"has {distinct} distinct text values (at most {MAX_TEXT_VALUES}; merge rare ones, as 'other')"
     return None
 
 
@@ -276,22 +272,23 @@ def _in_words(dtype) -> str:
 
 
 def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: Say) -> tuple[pl.DataFrame, np.ndarray]:
-    """Rows where none of the columns misses a value, and their numbers, counted from one. Others are refused."""
+    """Rows without missing values in these columns, and their numbers, counted from one. Raises if there are others,
+    unless ``drop_missing``."""
     frame = pl.DataFrame([frame[name] for name in columns])  # select would read '*' and '^a$' as patterns
     missing = {name: count for name, count in zip(columns, frame.null_count().row(0), strict=True) if count}
-    whole = ~frame.select(pl.any_horizontal(pl.all().is_null())).to_series().to_numpy()
+    present = ~frame.select(pl.any_horizontal(pl.all().is_null())).to_series().to_numpy()
     if missing:
         counts = listed([f"{count} in {name}" for name, count in missing.items()])
-        lost = int((~whole).sum())
+        lost = int((~present).sum())
         if not drop_missing:
             raise DataError(
-                f"values are missing or infinite: {counts}; {lost} of {len(frame)} rows are concerned. Fill them in, "
-                "or leave those rows out with --drop-missing."
+                f"values are missing or infinite: {counts}; {lost} of {len(frame)} rows are affected. Fill them in, or "
+                "drop those rows with --drop-missing."
             )
         if lost == len(frame):
-            raise DataError(f"every row misses a value: {counts}. Leave the emptiest columns out with --drop.")
-        say(f"{lost} of {len(frame)} rows left out, since values are missing: {counts}")
-    return frame.filter(whole), np.flatnonzero(whole) + 1
+            raise DataError(f"every row has a missing value: {counts}. Drop the emptiest columns with --drop.")
+        say(f"{lost} of {len(frame)} rows dropped because of missing values: {counts}")
+    return frame.filter(present), np.flatnonzero(present) + 1
 
 
 # -- numbers -------------------------------------------------------------------------------------------------------
@@ -300,11 +297,10 @@ def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: S
 def describe(
     frame: pl.DataFrame, inputs: list[str], say: Say, readings: Mapping[str, columns.Reading] = MappingProxyType({})
 ) -> list[Input]:
-    """How each input becomes numbers, for `encode`; ``readings`` of text go along. Columns that never change are left
-    out."""
+    """Encoding of each input for `encode`, with the ``readings`` of text. Constant columns are ignored."""
     constant = [name for name in inputs if frame[name].n_unique() == 1]
     if constant:
-        say(f"left out, since they never change: {listed(constant)}")
+        say(f"constant columns ignored: {listed(constant)}")
     found: list[Input] = []
     for name in inputs:
         if name in constant:
@@ -314,14 +310,14 @@ def describe(
             entry["values"] = sorted(frame[name].cast(pl.String).unique().to_list())
         found.append(entry)
     if not found:
-        raise DataError("no input column changes from row to row, so that there is nothing to predict from.")
+        raise DataError("all input columns are constant; there is nothing to predict from.")
     return found
 
 
 def encode(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
-    """The inputs as columns of numbers, as `describe` said. No value may be missing.
+    """Inputs as columns of numbers, encoded as by `describe`, without missing values.
 
-    A text that the fit did not have is none of those it had: all of its columns are 0.
+    Text values unknown to the fit are 0 in all columns.
     """
     encoded: list[pl.Series] = []
     for entry in inputs:
@@ -335,7 +331,7 @@ def encode(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
 
 
 def with_ranges(inputs: list[Input], X: pl.DataFrame) -> list[Input]:
-    """The inputs with the least and the largest value that a model has seen of each; categories have no such."""
+    """The inputs with the smallest and largest training value of each, except for categories."""
 
     def ranged(entry: Input) -> Input:
         name = entry["name"]
@@ -345,9 +341,9 @@ def with_ranges(inputs: list[Input], X: pl.DataFrame) -> list[Input]:
 
 
 def outside(frame: pl.DataFrame, X: pl.DataFrame, inputs: list[Input], say: Say) -> list[str | None]:
-    """For each row the names of inputs that are nothing like what the model has seen: texts that it did not have, and
-    numbers and dates beyond its range by more than a tenth of that. ``frame`` is encoded in ``X``."""
-    strange: dict[str, np.ndarray] = {}
+    """Names of the inputs of each row that are outside the training data: new text values, and numbers and dates beyond
+    their range by more than `RANGE_MARGIN`. ``X`` is the encoded ``frame``."""
+    outside_rows: dict[str, np.ndarray] = {}
     for entry in inputs:
         name = entry["name"]
         if entry["kind"] == "category":
@@ -356,21 +352,21 @@ def outside(frame: pl.DataFrame, X: pl.DataFrame, inputs: list[Input], say: Say)
             if where.any():
                 counts = texts.filter(where).value_counts(sort=True).iter_rows()
                 shown = listed([f"{text!r} in {count} {'row' if count == 1 else 'rows'}" for text, count in counts])
-                say(f"column {name!r} holds what was not in the fit: {shown}; taken as none of the known values")
+                say(f"column {name!r} has values that were not in the fit: {shown}; treated as none of the known ones")
         elif "low" in entry:
             low, high = entry["low"], entry["high"]
-            values, margin = X[name].to_numpy(), MARGIN * (high - low)
+            values, margin = X[name].to_numpy(), RANGE_MARGIN * (high - low)
             where = (values < low - margin) | (values > high + margin)
         else:
-            continue  # of a model that an earlier version wrote
+            continue  # written by an earlier version
         if where.any():
-            strange[name] = where
-    rows = [", ".join(name for name, where in strange.items() if where[i]) or None for i in range(len(frame))]
+            outside_rows[name] = where
+    rows = [", ".join(name for name, where in outside_rows.items() if where[i]) or None for i in range(len(frame))]
     if any(rows):
-        counts = listed([f"{int(where.sum())} in {name}" for name, where in strange.items()])
+        counts = listed([f"{int(where.sum())} in {name}" for name, where in outside_rows.items()])
         say(
-            f"{sum(map(bool, rows))} of {len(rows)} rows lie outside what the model has seen ({counts}): the column "
-            "'outside' names the inputs"
+            f"{sum(map(bool, rows))} of {len(rows)} rows are outside the training data ({counts}): the column "
+            "'outside' lists the inputs"
         )
     return rows
 
@@ -379,7 +375,7 @@ def _decimal_years(column):
     if column.dtype not in (pl.Date, pl.Datetime):
         raise DataError(f"column {column.name!r} holds {_in_words(column.dtype)}; dates were expected, as in the fit.")
     times = column.cast(pl.Datetime("us")) if column.dtype == pl.Date else column
-    return (times.dt.timestamp("us") / MICROSECONDS_A_YEAR + 1970.0).alias(column.name)
+    return (times.dt.timestamp("us") / MICROSECONDS_PER_YEAR + 1970.0).alias(column.name)
 
 
 def _numbers(column, kind):
@@ -390,5 +386,5 @@ def _numbers(column, kind):
         )
     values = column.cast(pl.Float64)
     if kind == "boolean" and not values.is_in([0.0, 1.0]).all():
-        raise DataError(f"column {column.name!r} was true and false in the fit; now it holds other numbers.")
+        raise DataError(f"column {column.name!r} was true and false in the fit, but holds other numbers here.")
     return values
