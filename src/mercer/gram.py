@@ -147,14 +147,18 @@ class Gram(evaluate.Prepared):
     def matrix(self, kernel: Kernel | None = None) -> np.ndarray:
         """K, a new matrix, for this kernel or one with other parameter values."""
         kernel = self.kernel if kernel is None else kernel
-        out = evaluate.allocate(self.n, self.n)
-        if self._calls_python and self.held(kernel)[2]:
-            with Triangle(kernel, self) as K:
-                K.fill(np.asarray(to_free(kernel)), out, accurate=True)
-            for i in range(1, self.n):
-                out[i, :i] = out[:i, i]
+        out, form = evaluate.allocate(self.n, self.n), standard_form(kernel)
+        triangle: Triangle | StandardTriangle
+        if form is not None:  # the numbers that learning has seen, to the last digit
+            triangle = StandardTriangle(kernel, form, self.X, keeps=False)
+        elif self._calls_python and self.held(kernel)[2]:
+            triangle = Triangle(kernel, self)
         else:
             evaluate.fill(out, kernel, self.rows, self.rows, mirrored=kernel.symmetric)
+            return out
+        with triangle:
+            triangle.fill(np.asarray(to_free(kernel)), out, accurate=True)
+        _mirror(out)
         return out
 
     def diagonal(self, kernel: Kernel | None = None) -> np.ndarray:
@@ -250,6 +254,14 @@ class Gram(evaluate.Prepared):
                     evaluate.fill(found, part, rows, rows, mirrored=True)
             self._constants[part] = found
         return self._constants[part]
+
+
+def _mirror(K: np.ndarray, size: int = 512) -> None:
+    """Copy the upper triangle to the lower one, tile by tile."""
+    for i in range(0, len(K), size):
+        rows = slice(i, i + size)
+        K[rows, :i] = K[:i, rows].T
+        K[rows, rows] = np.triu(K[rows, rows]) + np.triu(K[rows, rows], 1).T
 
 
 def covariance(kernel: Kernel, X: "Inputs | Gram", noise: float | np.ndarray) -> np.ndarray:

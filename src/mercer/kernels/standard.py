@@ -110,7 +110,7 @@ def _form(
 class StandardTriangle:
     """Same interface as `gram.Triangle`, for kernels with a standard form."""
 
-    def __init__(self, kernel: Kernel, form: StandardForm, X: Inputs):
+    def __init__(self, kernel: Kernel, form: StandardForm, X: Inputs, keeps: bool = True):
         self.layout, self.form = Layout.of(kernel), form
         X = as_matrix(X)
         lengths = "theta1" if type(kernel) is Standard else "lengthscale"
@@ -130,7 +130,7 @@ class StandardTriangle:
             STRIP_ROWS
         )  # weights of one triangle of a square on the diagonal
         self._ones = np.ones(n)
-        self._parallel, self._keeps = n > MAX_SERIAL_ROWS and cores() > 1, n <= MAX_KEPT_ROWS
+        self._parallel, self._keeps = n > MAX_SERIAL_ROWS and cores() > 1, keeps and n <= MAX_KEPT_ROWS
         self._pool: ThreadPoolExecutor | None = None
         self._forget()
 

@@ -182,6 +182,8 @@ class Estimator(BaseEstimator):
 
     @staticmethod
     def _check_numbers(X, name):
+        if container_types(X) is not None:
+            return as_matrix(X)  # which refuses them by name
         shape = np.shape(_as_array(X))
         if len(shape) == 1:
             raise DataError(
