@@ -1,11 +1,11 @@
-"""Do 95% intervals hold 95% of what is measured later? Out of the box, on real data.
+"""Coverage of 95% intervals with default settings, on real data.
 
     python benchmarks/calibration.py [--write]
 
 Claim: `GaussianProcessRegressor()` with its default settings, on the 20 standard splits of concrete, energy and yacht:
-95% intervals hold between 93% and 97% of the held-out points on average. RMSE and log density stand beside published
-ones: a sparse Gaussian process with 100 inducing points (bayesian_benchmarks, ten random splits of the same sizes) and
-Monte Carlo dropout (the same splits). Data are found through MERCER_DATA (default ../shared/data).
+95% intervals cover between 93% and 97% of the held-out points on average. RMSE and log density are compared with
+published ones: a sparse Gaussian process with 100 inducing points (bayesian_benchmarks, ten random splits of the same
+sizes) and Monte Carlo dropout (the same splits). MERCER_DATA is the folder of the data (default ../shared/data).
 """
 
 import argparse
@@ -39,7 +39,7 @@ def run(name):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--write", action="store_true", help="keep the table in benchmarks/results/calibration.md")
+    arguments.add_argument("--write", action="store_true", help="write the table to benchmarks/results/calibration.md")
     options = arguments.parse_args()
     lines = [
         "| data | 95% intervals hold | RMSE | log density | sparse GP: RMSE, log density "

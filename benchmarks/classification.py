@@ -1,16 +1,16 @@
-"""Gaussian process classification beside scikit-learn and GPy: seconds of a whole fit, and the evidence reached.
+"""Gaussian process classification compared with scikit-learn and GPy: time of a whole fit, and the evidence reached.
 
     python benchmarks/classification.py [--write] [--rounds 3] [--only laplace ep softmax]
 
-Double precision, CPU, every measurement in a process of its own, taking turns. A fit of one step goes before the one
-that is timed, so that compiling is not in it. GPy's optimize() keeps its sites for a while, and stops before the
-optimum: it is also called until it gains nothing. Claims:
+Double precision, CPU, every measurement in its own process, in turns. A fit of one step precedes the timed one, so that
+compilation is not included. GPy's optimize() keeps its sites for a while, and stops before the optimum: it is also
+called until it gains nothing. Claims:
 
 - Laplace, two classes, N = 1000, D = 8, a variance and eight lengthscales: at least 8 times faster than scikit-learn,
   with the evidence as high
 - expectation propagation, N = 500, D = 4: at least 5 times faster than GPy, with the evidence as high
-- ten classes by one softmax, Laplace, N = 1000 (digits, 64 inputs): less time than scikit-learn's one against the rest,
-  which are ten models of two classes, not one of ten
+- ten classes by one softmax, Laplace, N = 1000 (digits, 64 inputs): faster than scikit-learn's one-versus-rest, which
+  is ten models of two classes
 """
 
 import argparse
@@ -114,7 +114,7 @@ def measured(case, library):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument(
-        "--write", action="store_true", help="keep the table in benchmarks/results/classification.md"
+        "--write", action="store_true", help="write the table to benchmarks/results/classification.md"
     )
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))

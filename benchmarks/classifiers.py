@@ -1,17 +1,17 @@
-"""Classifiers with their default settings on five sets of real data: error, log loss, expected calibration error.
+"""Classifiers with default settings on five real data sets: error, log loss, expected calibration error.
 
     python benchmarks/classifiers.py [--write] [--folds 10] [--only mercer] [--sets sonar vehicle]
                                      [--kept FILE] [--done]
 
-Claim: GaussianProcessClassifier has the lowest log loss on most sets, beside scikit-learn's
-GaussianProcessClassifier and a support vector machine that was tuned with care: C and gamma by the log loss of Platt's
-probabilities in five inner folds. The same stratified folds for all. scikit-learn's machines get standardised inputs,
-its Gaussian process a variance and one lengthscale to learn; mercer gets the inputs as they are. (The table kept here
-was made with scikit-learn's warm_start=True, the same optimum sooner, but for two folds of segment where that failed:
-one had 86% of errors, the other zeros for what happened.) Satellite: 2,000 rows drawn at random. Calibration errors are
-over ten bins of equal counts of all folds together. With ``--kept FILE`` what was measured is kept in that file, fold
-by fold, and not measured again; ``--done`` makes the table of what is there. All of it takes hours on two cores, most
-of them segment and satellite, of seven and six classes. Data are found through MERCER_DATA (default ../shared/data).
+Claim: GaussianProcessClassifier has the lowest log loss on most sets, compared with scikit-learn's
+GaussianProcessClassifier and a carefully tuned support vector machine: C and gamma by the log loss of Platt's
+probabilities in five inner folds. All use the same stratified folds. scikit-learn's models get standardised inputs, its
+Gaussian process a variance and one lengthscale to learn; mercer gets unscaled inputs. (The stored table was made with
+scikit-learn's warm_start=True, which reaches the same optimum sooner, except on two folds of segment: one had an error
+rate of 86%, the other zero probabilities of true classes.) Satellite: 2,000 random rows. Calibration errors are over
+ten bins of equal counts, all folds together. ``--kept FILE`` stores measurements in that file, fold by fold, and
+reuses them; ``--done`` only makes the table. A full run takes hours on two cores, mostly for segment and satellite, of
+seven and six classes. MERCER_DATA is the folder of the data (default ../shared/data).
 """
 
 import argparse
@@ -85,12 +85,12 @@ def measured(label, name, folds, kept):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--write", action="store_true", help="keep the table in benchmarks/results/classifiers.md")
+    arguments.add_argument("--write", action="store_true", help="write the table to benchmarks/results/classifiers.md")
     arguments.add_argument("--folds", type=int, default=10)
-    arguments.add_argument("--only", nargs="+", default=[""], help="models whose names hold one of these words")
+    arguments.add_argument("--only", nargs="+", default=[""], help="models whose names contain one of these words")
     arguments.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
-    arguments.add_argument("--kept", help="a file of what was measured before, and is now")
-    arguments.add_argument("--done", action="store_true", help="nothing is measured: the table of what was")
+    arguments.add_argument("--kept", help="file of measurements, to read and to extend")
+    arguments.add_argument("--done", action="store_true", help="only make the table of existing measurements")
     options = arguments.parse_args()
     warnings.simplefilter("ignore")  # of scikit-learn's parameters at their bounds
     kept = Kept(options.kept)

@@ -1,10 +1,10 @@
-"""A default fit of `GaussianProcessRegressor()` before and after a change: seconds of a second fit in a process.
+"""Time of a default fit of `GaussianProcessRegressor()` before and after a change: of the second fit in a process.
 
     python benchmarks/default_fit.py --before COMMIT [--rounds 3] [--write]
 
-Claim: with the choice of a kernel, a default fit costs at most twice what it did when the standard kernel was fixed
-(commit 36fed15). Both versions take turns, each in a process of its own, on the first rows of real sets; the source of
-the former comes from a worktree of the repository. Data are found through MERCER_DATA (default ../shared/data).
+Claim: with the choice of a kernel, a default fit takes at most twice as long as with the fixed standard kernel (commit
+36fed15). Both versions run in turns, each in its own process, on the first rows of real data sets; the source of the
+former comes from a worktree of the repository. MERCER_DATA is the folder of the data (default ../shared/data).
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", default="36fed15", help="a commit")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="keep the table in benchmarks/results")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/results")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

@@ -1,11 +1,11 @@
-"""The defaults on every set of real data: is what is chosen as good as what hindsight would choose?
+"""Default settings on every real data set, compared with the best choice in hindsight.
 
     python benchmarks/defaults.py [--only regression|classification] [--splits 10] [--rows 1000] [--write]
                                   [--sets iris wine] [--models mercer] [--kept FILE] [--done] [--patience SECONDS]
 
-With ``--kept FILE`` what was measured is kept in that file, with its commit, and not measured again; ``--done`` makes
-the tables of what is there. With ``--patience`` a peer of the classifier that takes longer than that on a split is not
-measured on the next ones. Data are found through MERCER_DATA (default ../shared/data).
+``--kept FILE`` stores measurements in that file, with their commit, and reuses them; ``--done`` only makes the tables.
+With ``--patience`` another classifier that takes longer than that on a split is skipped on the next ones. MERCER_DATA
+is the folder of the data (default ../shared/data).
 """
 
 import argparse
@@ -23,12 +23,12 @@ def main():
     parser.add_argument("--only", choices=["regression", "classification"])
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--rows", type=int, default=1000, help="training rows of regression; classes have 500")
-    parser.add_argument("--sets", nargs="+", help="the names of some sets; all if not given")
-    parser.add_argument("--models", nargs="+", default=[""], help="models whose names hold one of these words")
-    parser.add_argument("--kept", help="a file of what was measured before, and is now")
-    parser.add_argument("--done", action="store_true", help="nothing is measured: the tables of what was")
-    parser.add_argument("--patience", type=float, default=np.inf, help="seconds a split may take a peer")
-    parser.add_argument("--write", action="store_true", help="keep the tables in benchmarks/results")
+    parser.add_argument("--sets", nargs="+", help="names of data sets; all if not given")
+    parser.add_argument("--models", nargs="+", default=[""], help="models whose names contain one of these words")
+    parser.add_argument("--kept", help="file of measurements, to read and to extend")
+    parser.add_argument("--done", action="store_true", help="only make the tables of existing measurements")
+    parser.add_argument("--patience", type=float, default=np.inf, help="seconds that another model may take on a split")
+    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/results")
     options = parser.parse_args()
     command, kept = shlex.join(["python", "benchmarks/defaults.py", *sys.argv[1:]]), Kept(options.kept)
     shared = {"kept": kept, "done": options.done, "sets": options.sets, "models": options.models}

@@ -1,8 +1,8 @@
-"""Dual machines, radial basis functions and kernel regression beside their peers.
+"""Kernel machines, radial basis functions and kernel regression compared with other libraries.
 
     python benchmarks/dual.py [--write] [--only ridge regression components interpolation]
 
-Double precision, CPU, every measurement in a process of its own, taking turns where it does not take minutes. Claims:
+Double precision, CPU, every measurement in its own process, in turns unless it takes minutes. Claims:
 
 - `KernelRidge` with alpha by exact leave-one-out over 50 values, N = 4000: at least 15 times faster than scikit-learn's
   GridSearchCV(KernelRidge, cv=5) over the same values, and no worse in test error
@@ -10,7 +10,7 @@ Double precision, CPU, every measurement in a process of its own, taking turns w
 - `KernelPCA` with 10 components, N = 10,000: below 2 GiB, and at least 3 times faster than scikit-learn's
 - `RBFInterpolator`, N = 3000, fit and 3000 evaluations: at least as fast as SciPy's
 
-Data are found through MERCER_DATA (default ../shared/data).
+MERCER_DATA is the folder of the data (default ../shared/data).
 """
 
 import argparse
@@ -187,7 +187,7 @@ MEASURES = {"ridge": measured_ridge, "regression": measured_regression, "compone
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="keep the tables in benchmarks/results/dual.md")
+    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/results/dual.md")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()

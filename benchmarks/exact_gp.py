@@ -1,17 +1,17 @@
-"""Exact Gaussian process regression, side by side: LAPACK's floor, mercer, scikit-learn, GPy, GPyTorch, tinygp.
+"""Exact Gaussian process regression compared: LAPACK's floor, mercer, scikit-learn, GPy, GPyTorch, tinygp.
 
     python benchmarks/exact_gp.py [--write] [--only evaluation fit cold refit predict memory agreement]
 
-ARD RBF and noise, D = 8, double precision, CPU. Calls take turns, each library in a process of its own; ratios are
-between medians. Claims:
+ARD RBF and noise, D = 8, double precision, CPU. Calls are interleaved, each library in its own process; ratios are of
+medians. Claims:
 
 - one evaluation of the evidence and its gradient: at most 1.3 times the floor (potrf + potri) for N >= 2000 and 1.6
   times at 1000; at least 2.5 times faster than GPy and 5 times than scikit-learn at 2000; at most 3 matrices of memory
 - a whole fit at N = 2000 at least 20 times faster than scikit-learn's, with an evidence at least as high; at N = 100,
   warm, not slower than any peer; in a new process, imports included, within 1.5 times scikit-learn's time
 - refitting at another N nearby compiles nothing
-- predicting 100,000 points with their deviation, N = 2000, within 600 MB. Three times faster than scikit-learn was the
-  aim; N^2 flops a point at the speed of this machine's matrix products leave room for about two, and that is what it is
+- predicting 100,000 points with standard deviations, N = 2000, within 600 MB, about twice as fast as scikit-learn: N^2
+  flops per point at the speed of matrix products allow no more
 """
 
 import argparse
@@ -512,7 +512,7 @@ PARTS = {"evaluation": evaluation, "fit": fit, "cold": cold, "refit": refit, "pr
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="keep the tables in benchmarks/results/exact_gp.md")
+    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/results/exact_gp.md")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)

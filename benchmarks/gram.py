@@ -1,11 +1,11 @@
-"""Gram matrices, side by side: mercer, scikit-learn and GPyTorch on the CPU, in double precision.
+"""Gram matrices compared: mercer, scikit-learn and GPyTorch on the CPU, in double precision.
 
     python benchmarks/gram.py [--write]
 
 Claim: RBF and Matern-5/2 at n = 4000 and D = 2, 8, 64 at least as fast as the fastest peer, and a peak memory of at
-most 1.5 times the result. Calls are interleaved, so that a noisy machine disturbs all alike; the ratio is between
-medians. Memory is measured in a process of its own: the high-water mark above what was resident before the call.
-``--write`` keeps the table in benchmarks/results/gram.md with the commit and the machine.
+most 1.5 times the result. Calls are interleaved, so that other load disturbs all alike; ratios are of medians. Memory
+is measured in a separate process: the high-water mark above what was resident before the call. ``--write`` stores the
+table in benchmarks/results/gram.md with the commit and the machine.
 """
 
 import argparse

@@ -1,16 +1,16 @@
-"""Every inference beside long chains of samples, on three small sets of real data.
+"""Every inference method compared with long Markov chains, on three small real data sets.
 
     python benchmarks/inferences.py [--write] [--samples 100000]
 
-Claim: expectation propagation is ten times closer than Laplace, and the best Gaussian posterior (variational) as close:
-which of the two is the closest differs from set to set, in the fourth decimal. To tell, averages over samples are made
-sharper by controls whose mean is known (`sampled`); their noise is a mean standard error, from four parts of the
-samples. The kernel is the same for all on a set: an ARD Gaussian with a variance, its parameters learned by expectation
-propagation. Half of the rows, drawn at random, are learned from, probabilities are compared on the other half: mean and
+Claim: expectation propagation is ten times closer to the samples than Laplace, and the best Gaussian posterior
+(variational) as close: which of the two is closer differs between sets, in the fourth decimal. To resolve that, control
+variates of known mean sharpen averages over samples (`sampled`); the noise is a mean standard error, from four parts of
+the samples. All methods share a kernel on each set: an ARD Gaussian with a variance, its parameters learned by
+expectation propagation. Training rows are a random half, and probabilities are compared on the other half: mean and
 largest absolute difference from those of the samples. Crabs: sexes from five lengths, and species from the same.
 Ripley's synthetic set: its own 250 training rows, 500 of the test rows. Sonar: five of the sixty inputs (11, 12, 36, 45
-and 49, which tell the two kinds of echo apart best by themselves). Effective draws are of the latent value that mixes
-worst; R-hat is the largest. Data are found through MERCER_DATA (default ../shared/data).
+and 49, which separate the two classes best individually). Effective sample sizes are of the slowest-mixing latent
+value; R-hat is the largest. MERCER_DATA is the folder of the data (default ../shared/data).
 """
 
 import argparse
@@ -89,7 +89,7 @@ def sampled(model, Z):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--write", action="store_true", help="keep the table in benchmarks/results/inferences.md")
+    arguments.add_argument("--write", action="store_true", help="write the table to benchmarks/results/inferences.md")
     arguments.add_argument("--samples", type=int, default=100_000)
     options = arguments.parse_args()
     warnings.simplefilter("error", mc.NumericalWarning)

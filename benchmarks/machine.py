@@ -1,4 +1,4 @@
-"""What all benchmarks share: where results are kept, and how time and memory are measured."""
+"""Shared by all benchmarks: storage of results, and measurement of time and memory."""
 
 import json
 import os
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def commit() -> str:
-    """What is measured, with a plus sign if files were changed since."""
+    """The current commit, with a plus sign if files have changed since."""
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
         capture_output=True,
@@ -25,7 +25,7 @@ def commit() -> str:
 
 
 class Kept(dict):
-    """What was measured, and at which commit; also in a file, line by line, if a path is given."""
+    """Measurements with their commits; also in a file, line by line, if a path is given."""
 
     def __init__(self, path=None):
         self.path, self.commits = path, {}
@@ -64,7 +64,7 @@ def table(header, rows) -> list[str]:
 
 
 def interleaved(calls: dict, rounds: int) -> dict:
-    """Median seconds of each call, after one to warm up, taking turns so that a noisy machine disturbs all alike."""
+    """Median seconds of each call, after a warm-up, interleaved so that other load disturbs all alike."""
     for call in calls.values():
         call()
     times: dict = {name: [] for name in calls}
@@ -77,14 +77,14 @@ def interleaved(calls: dict, rounds: int) -> dict:
 
 
 def in_process(script: str, what: str, *arguments):
-    """What ``python script --measure what arguments`` prints last, as JSON: measured in a process of its own."""
+    """Run ``python script --measure what arguments`` in its own process, and parse the last line it prints as JSON."""
     command = [sys.executable, "-W", "ignore", script, "--measure", what, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def resident(field: str) -> int:
-    """Bytes: VmRSS is what is held now, VmHWM the most there has been since `forget_the_peak`."""
+    """Memory in bytes: VmRSS is the current one, VmHWM the peak since `forget_the_peak`."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024

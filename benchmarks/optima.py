@@ -1,8 +1,9 @@
-"""Does the default fit reach the best optimum? Compared with the best of twenty climbs from random starts.
+"""Optima of the default fit compared with the best of twenty optimisations from random starts.
 
 100 problems: subsets of the regression sets, of 60 to 450 rows. The kernel is the one that the default chose; its
-evidence is climbed by SciPy's L-BFGS-B from twenty places with lengthscales log-uniform in 0.1-10 times the spread
-times sqrt(d) and noise in 1e-4-1 times the variance. Counts how often the default is within 0.5 nats of the best.
+evidence is maximised by SciPy's L-BFGS-B from twenty starts with lengthscales log-uniform in 0.1-10 times the standard
+deviation times sqrt(d) and noise in 1e-4-1 times the variance. Counts how often the default is within 0.5 nats of the
+best.
 
     python benchmarks/optima.py [--problems 100] [--write]
 """
@@ -19,7 +20,7 @@ from tables import regression
 import mercer as mc
 from mercer.learning.regression import RegressionObjective
 from mercer.learning.resolution import resolution
-from mercer.models.regression import MIN_NOISE_SHARE
+from mercer.models.regression import MIN_NOISE_RATIO
 from mercer.solvers import Dense
 
 SIZES = (60, 100, 150, 200, 300, 450)
@@ -28,19 +29,19 @@ CLOSE = 0.5  # nats
 
 
 def objective_of(model, X, y):
-    """The evidence that the default climbed, of the kernel it chose."""
+    """The evidence that the default fit maximised, of the kernel it chose."""
     rows = np.unique(model.copy_of_, return_index=True)[1]
     target = (y[rows] - model.center_) / model.scale_
     return RegressionObjective(model.kernel_, X[rows], target, None, Dense(), True)
 
 
 def best_of_random(model, X, y, rng):
-    """The highest of twenty climbs."""
+    """The best of twenty optimisations."""
     objective = objective_of(model, X, y)
     names, found = objective.names(), []
     lengths = [i for i, name in enumerate(names) if name.startswith("theta1")]
     d = X.shape[1]
-    floor = np.log(max(resolution(y) ** 2 / 12 / model.scale_**2, MIN_NOISE_SHARE))  # as the default's
+    floor = np.log(max(resolution(y) ** 2 / 12 / model.scale_**2, MIN_NOISE_RATIO))  # as the default's
     bounds = [(-30.0, 30.0)] * (len(names) - 1) + [(floor, 5.0)]
     with objective.criterion() as evidence:
 

@@ -1,12 +1,12 @@
-"""Every regressor with its default settings, on four sets of real data, beside ordinary ridge regression.
+"""Every regressor with default settings on four real data sets, compared with ordinary ridge regression.
 
     python benchmarks/regressors.py [--write] [--splits 5]
 
-Claim: no default does worse than ridge regression on standardised inputs. Concrete, energy and airfoil: ten-percent
-test sets, the splits that come with the data. California housing: numeric columns, rows without missing values, 4,000
-rows drawn to learn from and 2,000 to test. Targets are in their own units (California: 100,000 dollars). Log densities
-are means over test rows, of models that have one. An interpolator refuses two values at one place. Data are found
-through MERCER_DATA (default ../shared/data).
+Claim: no default is worse than ridge regression on standardised inputs. Concrete, energy and airfoil: ten-percent test
+sets, the splits that come with the data. California housing: numeric columns, rows without missing values, 4,000 random
+training rows and 2,000 test rows. Targets are in their own units (California: 100,000 dollars). Log densities are means
+over test rows, of models that have one. An interpolator refuses two values at the same point. MERCER_DATA is the folder
+of the data (default ../shared/data).
 """
 
 import argparse
@@ -77,9 +77,9 @@ def measured(make, name, count):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--write", action="store_true", help="keep the table in benchmarks/results/regressors.md")
+    arguments.add_argument("--write", action="store_true", help="write the table to benchmarks/results/regressors.md")
     arguments.add_argument("--splits", type=int, default=5)
-    arguments.add_argument("--only", nargs="+", help="models whose names hold one of these words")
+    arguments.add_argument("--only", nargs="+", help="models whose names contain one of these words")
     options = arguments.parse_args()
     warnings.simplefilter("ignore")  # of test rows far from all data
     rows, reference = [], {}

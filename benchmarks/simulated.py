@@ -1,7 +1,7 @@
-"""Do intervals cover what they should when the model is right? Data drawn from processes of the default's own family.
+"""Coverage of intervals when the model is right: on data drawn from processes of the default family.
 
 Functions are drawn from a Matern process (smoothness 3/2, 5/2 or infinite in turn, a lengthscale for each input drawn
-around the spread of the inputs) with noise of a tenth of their variance. Claim: 95% intervals of the default hold 94 to
+around the scale of the inputs) with noise of a tenth of their variance. Claim: 95% intervals of the default cover 94 to
 96% of new measurements for 50 rows and more, and at least 92% at 20.
 
     python benchmarks/simulated.py [--draws 60] [--write]
@@ -34,7 +34,7 @@ def held(n: int, d: int, seed: int):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=60)
-    parser.add_argument("--write", action="store_true", help="keep the table in benchmarks/results/simulated.md")
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/results/simulated.md")
     options = parser.parse_args()
     rows = []
     for n, d in CASES:

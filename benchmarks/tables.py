@@ -1,4 +1,4 @@
-"""The sets of real data for regression, as the benchmarks read them: name to (X, y), rows in a fixed random order."""
+"""Real data sets for regression: name to (X, y), rows in a fixed random order."""
 
 import os
 from pathlib import Path

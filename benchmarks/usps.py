@@ -1,13 +1,13 @@
-"""Handwritten threes against fives (USPS, resampled): published figures, and learning from a plain start.
+"""Handwritten threes against fives (USPS, resampled): published results, and learning from a default start.
 
     python benchmarks/usps.py [--write]
 
-767 rows to learn from, 773 to test, 256 inputs, a Gaussian kernel with one lengthscale, probit. At the parameters
-(ln lengthscale, ln standard deviation) of the literature expectation propagation and Laplace's method have to give its
-figures (Rasmussen and Williams 2006, 3.7; Nickisch and Rasmussen 2008): EP at (3, 0) -222.36 nats and 35 test errors,
-Laplace at (2.85, 2.35) -98.96 nats, 22 errors and 0.838 bits, which are the mean of log2 p(right class), plus one. From
-a plain start, `RBF()` times 1 on inputs as they are, learning has to arrive at the optimum of each. Data are found
-through MERCER_DATA (default ../shared/data).
+767 training rows, 773 test rows, 256 inputs, a Gaussian kernel with one lengthscale, probit. At the parameters (ln
+lengthscale, ln standard deviation) of the literature, expectation propagation and Laplace's method have to reproduce
+its results (Rasmussen and Williams 2006, 3.7; Nickisch and Rasmussen 2008): EP at (3, 0) -222.36 nats and 35 test
+errors, Laplace at (2.85, 2.35) -98.96 nats, 22 errors and 0.838 bits, the mean of log2 p(true class), plus one. From
+`1.0 * RBF()` on unscaled inputs, learning has to reach the optimum of each. MERCER_DATA is the folder of the data
+(default ../shared/data).
 """
 
 import argparse
@@ -46,7 +46,7 @@ def told(model, X, y):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--write", action="store_true", help="keep the table in benchmarks/results/usps.md")
+    arguments.add_argument("--write", action="store_true", help="write the table to benchmarks/results/usps.md")
     options = arguments.parse_args()
     X, y, Z, t = threes_and_fives()
     print(X.shape, Z.shape)

@@ -1,4 +1,4 @@
-"""Run gallery pages and keep their pictures: python docs/gallery/build.py [folder]"""
+"""Run gallery pages and save their plots: python docs/gallery/build.py [folder]"""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ PAGES = sorted(page for page in HERE.glob("*.py") if page.name != "build.py")
 
 
 def run(page: Path, folder: Path) -> tuple[list[Path], str]:
-    """Execute one page; return its pictures and what it printed."""
+    """Run one page; return its plots and what it printed."""
     plt.close("all")
     printed = io.StringIO()
     show, plt.show = plt.show, lambda: None
