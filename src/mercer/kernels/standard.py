@@ -20,7 +20,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.dot import Linear
 from mercer.kernels.stationary import RBF, Constant, Exponential, Matern, Standard, White
 
-MAX_SERIAL_ROWS = 600  # beyond it, strips are computed on all cores
+MAX_SERIAL_ROWS = 400  # beyond it, strips are computed on all cores
 MAX_KEPT_ROWS = 4000  # up to it, the radial function and its derivative are kept: one more matrix
 MAX_DIFFERENCE_COLUMNS = 2  # up to it, distances are sums of squared differences
 MIN_RELATIVE_DISTANCE = 1e-3  # to the sum of squared norms: smaller squared distances lose digits in the matrix product
