@@ -300,6 +300,7 @@ class Triangle:
         self.layout = Layout.of(kernel)
         n = self.n = prepared.n
         self._held_leaves = held_leaves(self.layout.structure) if self._held else {}
+        self._held_tiles: dict[tuple[int, int], list[Any]] = {}
         self._host = evaluate.on_host(rows)
         self._fast = evaluate.allows_fast_distances(kernel)
         self._kernel = kernel
@@ -367,10 +368,16 @@ class Triangle:
         """``leaves`` with the tiles of the constant parts."""
         if not self._held:
             return leaves
-        leaves, ((i, last_i), (j, last_j)) = list(leaves), map(self._span, corner)
+        leaves = list(leaves)
+        if corner not in self._held_tiles:  # padded, and given to JAX, once
+            (i, last_i), (j, last_j) = map(self._span, corner)
+            tiles = [np.zeros((self._size, self._size)) for _ in self._held]
+            for tile, K in zip(tiles, self._held, strict=True):
+                tile[: last_i - i, : last_j - j] = K[i:last_i, j:last_j]
+            with concretely():
+                self._held_tiles[corner] = tiles if self._host else jax.device_put(tiles)
         for number, leaf in self._held_leaves.items():
-            tile = leaves[leaf] = np.zeros((self._size, self._size))
-            tile[: last_i - i, : last_j - j] = self._held[number][i:last_i, j:last_j]
+            leaves[leaf] = self._held_tiles[corner][number]
         return leaves
 
     def _buffer(self) -> np.ndarray:
