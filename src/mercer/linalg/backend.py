@@ -4,31 +4,16 @@ large matrices.
 A symmetric matrix is the lower triangle of a Fortran-ordered array; its upper triangle is not read. In C order that is
 the upper triangle, which kernels write.
 
-OpenBLAS threads spin for tens of milliseconds after every call. Kernels are computed on the same cores between two
-factorisations, and take 1.5 times as long because of it. OpenBLAS reads the timeout when it is loaded: if SciPy is not
-loaded yet, we set it to half a millisecond (2^20 cycles), which does not slow down the factorisations. A user's setting
-is kept.
-
 Factorisations and inversions call LAPACK by its address. SciPy's wrappers admit one thread at a time; called directly,
 two threads that factorise a matrix each take half the time.
 """
 
 import ctypes
-import os
 from collections.abc import Callable
 
 import numpy as np
-
-_TIMEOUT = "OPENBLAS_THREAD_TIMEOUT"
-_sets_timeout = _TIMEOUT not in os.environ
-if _sets_timeout:
-    os.environ[_TIMEOUT] = "20"
-try:
-    from scipy import linalg
-    from scipy.linalg import blas, cython_lapack, lapack
-finally:
-    if _sets_timeout:
-        del os.environ[_TIMEOUT]
+from scipy import linalg
+from scipy.linalg import blas, cython_lapack, lapack
 
 
 def _lower(name: str, options: int) -> Callable[[np.ndarray], int]:
