@@ -123,6 +123,16 @@ def test_kernels_of_this_form_have_the_matrix_and_the_derivatives_of_the_compile
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-7, abs=1e-9 * np.abs(found[1][1]).max())
 
 
+@pytest.mark.parametrize("nu", SMOOTHNESSES)
+def test_lengthscales_far_below_all_distances_have_no_derivative(nu):
+    rng = np.random.default_rng(6)
+    X, a, kernel = rng.normal(size=(50, 3)), rng.normal(size=50), 2.0 * k.Matern(np.full(3, 1e-9), nu=nu)
+    with triangle(kernel, X) as K:
+        slope = K.contract(np.asarray(to_free(kernel)), np.eye(50), a)
+    assert slope[0] == pytest.approx(2.0 * np.sum(a**2 - 1))
+    assert np.array_equal(slope[1:], np.zeros(3))
+
+
 @pytest.mark.parametrize("kernel", [
     k.RBF() + k.RBF(2.0), k.RBF() * k.Linear(), k.Matern(nu=2.0), k.RationalQuadratic(), k.RBF().on(0),
     k.Linear() + 1.0, k.RBF() + k.Linear(np.eye(2)), (1.0 * k.RBF()) ** 2, k.RBF().normalize(),

@@ -279,6 +279,7 @@ class StandardTriangle:
                 else:
                     in_theta0 = np.vdot(G, k)
                     G *= in_r2
+                G.ravel()[:: G.shape[1] + 1] = 0.0  # no distance, but rounding errors in the sums below
                 # sum_ij W_ij (x_i - x_j)^2, with x_i^2 and x_j^2 weighted by the sums of W's rows and columns.
                 x, z = self._centred[rows], self._centred[columns]
                 in_theta1 = (G @ self._ones[columns]) @ x**2 + (self._ones[rows] @ G) @ z**2

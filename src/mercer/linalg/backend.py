@@ -29,9 +29,8 @@ def _lower(name: str, options: int) -> Callable[[np.ndarray], int]:
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * options, integer, ctypes.c_void_p, integer, integer)(address)
 
     def run(A: np.ndarray) -> int:
-        assert A.dtype == float, "LAPACK reads doubles"
-        assert A.flags.f_contiguous, "LAPACK reads columns"
-        assert A.flags.writeable, "LAPACK overwrites the matrix"
+        if A.dtype != float or not A.flags.f_contiguous or not A.flags.writeable:  # LAPACK would corrupt memory
+            raise ValueError(f"{name} needs a writeable Fortran-ordered matrix of doubles; got {A.dtype}, {A.flags}.")
         order, info = ctypes.c_int(len(A)), ctypes.c_int(0)
         if len(A):
             call(*letters, order, A.ctypes.data, order, info)
