@@ -697,3 +697,19 @@ def test_solvers_agree_and_few_features_take_their_own():
     assert own.loo().probability == pytest.approx(dense.loo().probability, abs=1e-3)
     with pytest.raises(mc.ParameterError, match="finitely many features"):
         mc.GaussianProcessClassifier(1.0 * k.RBF(), solver="weights").fit(X, y)
+
+
+@pytest.mark.parametrize(("classes", "inference"), [(2, "auto"), (2, "laplace"), (3, "laplace")])
+def test_a_function_of_pairs_is_called_once_for_each_pair(classes, inference):
+    calls, n = [], 24
+
+    def shared(a, b):
+        calls.append((a, b))
+        return float(len(set(a) & set(b)))
+
+    words = ["".join(np.random.default_rng(i).choice(list("abcdef"), 5)) for i in range(n)]
+    labels = np.minimum([word.count("a") for word in words], classes - 1)
+    settings = {"progress": False, "max_iterations": 5}
+    model = mc.GaussianProcessClassifier(1.0 * k.Custom(shared) + 0.5, inference, **settings).fit(words, labels)
+    assert model.n_evaluations_ > 2
+    assert len(calls) == n * (n + 1) // 2

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 
+from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import InterruptedFitWarning, NotPositiveDefiniteError, NumericalWarning, ParameterError
 from mercer.core.inputs import count_rows, take_rows
@@ -140,7 +141,9 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 NumericalWarning,
                 stacklevel=3,
             )
-        objective, found = LabelObjective(kernels, X, codes, inference, solver=self.solver_), None
+        # Prepared once for a kernel of the user's; the default one is chosen by looking at the inputs themselves.
+        rows = gram.Gram(kernels[0], X) if self.kernel is not None and len(kernels) == 1 else X
+        objective, found = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None
         if self.learning in ("mle", "map") and objective.size:
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
             default, use_priors, seed = self.kernel is None, self.learning == "map", seed_of(self.random_state)
@@ -149,7 +152,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             learner = LabelLearner(
                 inference, settings, seed, default_kernel=default, use_priors=use_priors, journal=journal
             )
-            found = learner(kernels, X, codes, self.solver_)
+            found = learner(kernels, rows, codes, self.solver_)
             objective = found.objective
             if found.learned.interrupted:
                 warn_of_interruption(found.learned.evaluations, stacklevel=4)
@@ -160,7 +163,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         """Set all fitted attributes from the optimum, or from samples."""
         learned = learning and learning.learned
         last = learning and learning.last
-        self.X_fit_, self.codes_ = copy.deepcopy(objective.X), objective.codes
+        self.X_fit_, self.codes_ = copy.deepcopy(gram.raw(objective.X)), objective.codes
         self._jitter = 0.0 if learned is None else learned.jitter
         theta, kernels = objective.start(), objective.kernels  # exactly as given, without rounding by logarithms
         if learning is not None:
@@ -178,7 +181,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             self.kernels_ = kernels
         self.theta_, self.parameter_names_ = theta, objective.names()
         start = last and last.approximation
-        found = inference(self._covariances(kernels), self.codes_, start, gradient=False)
+        found = inference(self._covariances(kernels, objective.X), self.codes_, start, gradient=False)
         if found is None:
             raise _not_positive_semidefinite(len(self.codes_))
         self.log_marginal_likelihood_, self.weights_ = float(found.log_evidence), np.atleast_2d(found.a)
@@ -221,10 +224,10 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             )
         return draws
 
-    def _covariances(self, kernels) -> list[LatentCovariance]:
+    def _covariances(self, kernels, X) -> list[LatentCovariance]:
         found = []
         for kernel in kernels:
-            with self._solver().latent(kernel, self.X_fit_) as space:
+            with self._solver().latent(kernel, X) as space:
                 found.append(space.at(np.asarray(to_free(kernel)), self._jitter, accurate=True))
         return found
 
@@ -317,7 +320,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         other sites are kept, which changes little. Samples of "mcmc" are reweighted.
         """
         self._check_fitted()
-        covariances = lambda: self._covariances(self._fitted_kernels())
+        covariances = lambda: self._covariances(self._fitted_kernels(), self.X_fit_)
         p = self.posterior_.left_out(covariances, self.codes_, self._inference().likelihood)
         return LeaveOneOut(probability=p, log_score=log_scores(p, self.codes_))
 
