@@ -9,17 +9,11 @@ worktree of the repository.
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
-from machine import HERE, keep, table
+from machine import before_and_after, keep, table
 
 
 def data(n, d=6, seed=0):
@@ -98,13 +92,6 @@ def measure(name: str):
     print(json.dumps([min(taken), int(getattr(model, "n_evaluations_", 0))]))
 
 
-def measured(source: Path, name: str):
-    environment = os.environ | {"PYTHONPATH": str(source)}
-    command = [sys.executable, __file__, "--measure", name]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", default="b1e8d90", help="a commit")
@@ -116,27 +103,11 @@ def main():
     if options.measure:
         measure(options.measure)
         return
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "before"
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, options.before], cwd=HERE, check=True)
-        try:
-            for name in cases():
-                if options.only and not name.startswith(tuple(options.only)):
-                    continue
-                found = {source: [] for source in (tree / "src", HERE.parent / "src")}
-                for _ in range(options.rounds):
-                    for source, taken in found.items():
-                        taken.append(measured(source, name))
-                (before, ours), (after, mine) = (
-                    [statistics.median(column) for column in zip(*taken, strict=True)] for taken in found.values()
-                )
-                rows.append(
-                    [name, f"{before:.3f}", f"{after:.3f}", f"{after / before:.2f}", f"{ours:.0f}", f"{mine:.0f}"]
-                )
-                print(*rows[-1], sep=" | ", flush=True)
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=HERE, check=True)
+    rows, names = [], [name for name in cases() if not options.only or name.startswith(tuple(options.only))]
+    found = before_and_after(options.before, __file__, [[name] for name in names], options.rounds)
+    for name, ((before, ours), (after, mine)) in zip(names, found, strict=True):
+        rows.append([name, f"{before:.3f}", f"{after:.3f}", f"{after / before:.2f}", f"{ours:.0f}", f"{mine:.0f}"])
+        print(*rows[-1], sep=" | ", flush=True)
     if options.write:
         header = ["case", "before, s", "after, s", "ratio", "evaluations before", "after"]
         said = f"Median of {options.rounds} processes each, taking turns. Before: {options.before}."

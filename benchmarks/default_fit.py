@@ -9,16 +9,10 @@ former comes from a worktree of the repository. MERCER_DATA is the folder of the
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
-from pathlib import Path
 
-from machine import HERE, keep, table
+from machine import before_and_after, keep, table
 from tables import regression
 
 CASES = [("concrete", 100), ("concrete", 300), ("energy", 300), ("concrete", 600), ("energy", 600),
@@ -39,13 +33,6 @@ def measure(name: str, rows: int):
     print(json.dumps([*taken, int(model.n_evaluations_)]))
 
 
-def measured(source: Path, name: str, rows: int):
-    command = [sys.executable, __file__, "--measure", name, str(rows)]
-    environment = os.environ | {"PYTHONPATH": str(source)}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", default="36fed15", help="a commit")
@@ -57,24 +44,14 @@ def main():
         measure(options.measure[0], int(options.measure[1]))
         return
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "before"
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, options.before], cwd=HERE, check=True)
-        try:
-            for name, n in CASES:
-                found = {source: [] for source in (tree / "src", HERE.parent / "src")}
-                for _ in range(options.rounds):
-                    for source, taken in found.items():
-                        taken.append(measured(source, name, n))
-                before, after = (
-                    [statistics.median(column) for column in zip(*taken, strict=True)] for taken in found.values()
-                )
-                rows.append([f"{name}, {n} rows", f"{before[0]:.2f}", f"{after[0]:.2f}", f"{after[0] / before[0]:.2f}",
-                             f"{before[1]:.2f}", f"{after[1]:.2f}", f"{after[1] / before[1]:.2f}",
-                             f"{before[2]:.0f}", f"{after[2]:.0f}"])  # fmt: skip
-                print(*rows[-1], sep=" | ", flush=True)
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=HERE, check=True)
+    cases = [[name, str(n)] for name, n in CASES]
+    for (name, n), (before, after) in zip(
+        CASES, before_and_after(options.before, __file__, cases, options.rounds), strict=True
+    ):
+        rows.append([f"{name}, {n} rows", f"{before[0]:.2f}", f"{after[0]:.2f}", f"{after[0] / before[0]:.2f}",
+                     f"{before[1]:.2f}", f"{after[1]:.2f}", f"{after[1] / before[1]:.2f}",
+                     f"{before[2]:.0f}", f"{after[2]:.0f}"])  # fmt: skip
+        print(*rows[-1], sep=" | ", flush=True)
     header = ["data", "before, s", "after, s", "ratio", "before, CPU s", "after, CPU s", "ratio", "evaluations before",
               "after"]  # fmt: skip
     said = f"Median of {options.rounds} processes each, taking turns; the second fit in each. Before: {options.before}."

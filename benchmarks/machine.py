@@ -6,6 +6,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -93,3 +94,23 @@ def resident(field: str) -> int:
 
 def forget_the_peak():
     Path("/proc/self/clear_refs").write_text("5")
+
+
+def before_and_after(commit: str, script: str, cases: list[list[str]], rounds: int):
+    """For each case, what ``script --measure *case`` printed, a list of numbers in JSON: medians of several processes
+    before and after, taking turns. The source of the former version comes from a worktree of the repository."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "before"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, commit], cwd=HERE, check=True)
+        try:
+            for case in cases:
+                found = {source: [] for source in (tree / "src", HERE.parent / "src")}
+                for _ in range(rounds):
+                    for source, taken in found.items():
+                        command = [sys.executable, script, "--measure", *case]
+                        environment = os.environ | {"PYTHONPATH": str(source)}
+                        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+                        taken.append(json.loads(done.stdout.splitlines()[-1]))
+                yield [[statistics.median(column) for column in zip(*taken, strict=True)] for taken in found.values()]
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=HERE, check=True)
