@@ -23,8 +23,9 @@ from mercer.kernels.algebra import Sum
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.distance import fast_distances
-from mercer.kernels.held import held_leaves, hold
+from mercer.kernels.held import held_leaves, hold, hold_features
 from mercer.kernels.standard import StandardTriangle, standard_form
+from mercer.kernels.structured.rows import Counts, numbered_like
 from mercer.linalg.cholesky import Cholesky, factor
 
 MAX_BLOCK_BYTES = 1 << 27
@@ -164,7 +165,7 @@ class Gram(evaluate.Prepared):
     def diagonal(self, kernel: Kernel | None = None) -> np.ndarray:
         """k(x_i, x_i), for this kernel or one with other parameter values."""
         kernel = self.kernel if kernel is None else kernel
-        if self._calls_python and self.held(kernel)[2]:
+        if self._calls_python and not evaluate.collected(self.rows) and self.held(kernel)[2]:
             return np.diag(self.matrix(kernel)).copy()
         return evaluate.rowwise(kernel, "block_diag", self)
 
@@ -243,7 +244,7 @@ class Gram(evaluate.Prepared):
                 found = whole._constant(part, own)[np.ix_(which, which)]
             else:
                 found = evaluate.allocate(self.n, self.n)
-                if evaluate.on_host(rows):  # each pair once
+                if evaluate.on_host(rows) and not evaluate.collected(rows):  # each pair once
                     for i in range(self.n):
                         evaluate.fill(
                             found[i : i + 1, i:], part, evaluate.some(rows, slice(i, i + 1)),
@@ -450,19 +451,42 @@ def count_features(kernel: Kernel, X: "Inputs | Gram") -> int | None:
         return None
 
 
-def features(kernel: Kernel, X: "Inputs | Gram") -> np.ndarray:
-    """Phi (n, M) with Phi Phi^T = K. M does not depend on the values of parameters."""
-    with Features(kernel, X) as phi:
+def features(kernel: Kernel, X: "Inputs | Gram", like: "Gram | None" = None) -> np.ndarray:
+    """Phi (n, M) with Phi Phi^T = K. M does not depend on the values of parameters. ``like``: a data set that numbers
+    the features of kernels on objects; other features are left out (`unseen`)."""
+    with Features(kernel, X, like) as phi:
         return phi.fill(np.asarray(to_free(kernel)))
+
+
+def grows(rows: Rows) -> bool:
+    """Whether new rows may have features that these prepared rows do not have, such as words."""
+    return any(isinstance(leaf, Counts) for leaf in jax.tree.leaves(rows))
+
+
+def unseen(kernel: Kernel, Z: Inputs, like: "Gram", whole: bool = False) -> np.ndarray | float:
+    """Prior variance of new rows from features that a data set does not have: (s,), or as a ``whole`` covariance
+    (s, s). Zero where features are the same for all data."""
+    if not grows(like.rows):
+        return 0.0
+    everything = Gram(kernel, Z)
+    known = everything.changed(rows=numbered_like(everything.rows, like.rows), _constants={})
+    if whole:
+        return everything.matrix() - known.matrix()
+    return np.maximum(everything.diagonal() - known.diagonal(), 0.0)
 
 
 class Features:
     """Phi(theta) on fixed rows, for many values of theta: the counterpart of `Triangle`."""
 
-    def __init__(self, kernel: Kernel, X: "Inputs | Gram") -> None:
-        self.layout = Layout.of(kernel)
+    def __init__(self, kernel: Kernel, X: "Inputs | Gram", like: "Gram | None" = None) -> None:
         n = self.n = count_rows(X)
         rows = _prepared(kernel, X)
+        if like is not None:
+            rows = numbered_like(rows, like.rows)
+        if evaluate.collected(rows):
+            with concretely():
+                kernel, rows = hold_features(kernel, rows)
+        self.layout = Layout.of(kernel)
         self._host = evaluate.on_host(rows)
         size = self._size = n if self._host else evaluate.tile_size(n)
         with concretely():

@@ -34,7 +34,7 @@ def test_the_weak_prior_is_gone_with_many_rows_and_has_the_right_gradient():
     X, y = draw(16, 30, 3, lambda X: X[:, 0], 0.1)
     few = RegressionObjective(standard_kernel(X, constant=False), X, y, None, Dense(), True)
     prior = family.WeakPrior.of(few)
-    theta = few.start(0.3) + np.random.default_rng(0).normal(size=few.size)
+    theta = few.start_with_noise(0.3) + np.random.default_rng(0).normal(size=few.size)
     slope = prior(theta)[1]
     for i, step in enumerate(1e-6 * np.eye(few.size)):
         assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-6)

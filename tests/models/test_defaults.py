@@ -83,7 +83,7 @@ def test_the_optimum_is_the_best_of_random_climbs(seed, d, f):
             return (1e10, np.zeros(len(theta))) if answer is None else (-answer.value, -answer.gradient)
 
         for _ in range(8):
-            start = objective.start(np.exp(rng.uniform(np.log(1e-4), 0)))
+            start = objective.start_with_noise(np.exp(rng.uniform(np.log(1e-4), 0)))
             start[lengths] = -2 * (rng.uniform(np.log(0.1), np.log(10), sum(lengths)) + 0.5 * np.log(d))
             best = max(best, -minimize(down, start, jac=True, bounds=[(-25, 15)] * len(start)).fun)
     assert value > best - 0.5

@@ -21,6 +21,19 @@ class DataTypeError(DataError, TypeError):
     """Input data of a type that cannot be read as numbers."""
 
 
+class ObjectError(DataError):
+    """A row that a kernel on objects cannot read: ``says`` follows the place where it is."""
+
+    def __init__(self, row: int, says: str, column: object = None) -> None:
+        where = f"row {row}" if column is None else f"column {column!r}, row {row}"
+        super().__init__(f"{where}: {says}")
+        self.row, self.says = row, says
+
+    def in_column(self, column: object) -> "ObjectError":
+        """The same error, of a column of a table."""
+        return ObjectError(self.row, self.says, column)
+
+
 class NotEnoughMemoryError(MercerError, MemoryError):
     """Work refused in advance because it would not fit in memory; the message says what is needed and available."""
 

@@ -250,6 +250,14 @@ class Parametrized(eqx.Module):
         return hash(jax.tree.structure(self))
 
 
+class Assembly(Parametrized):
+    """A tree whose parts keep the names that their parameters have without it."""
+
+    def prefix(self, path: Path) -> str:
+        """What the names of the part at this path begin with."""
+        return ""
+
+
 Tree = TypeVar("Tree", bound=Parametrized)
 
 
@@ -337,6 +345,12 @@ def slots_of(tree: Parametrized) -> list[Slot]:
     A leaf and the single-child nodes above it (a variance, say) form a group, named after the leaf's class or the name
     the user gave; a group's name prefixes its parameters unless it is the only, unnamed one.
     """
+    if isinstance(tree, Assembly):
+        return [
+            dataclasses.replace(slot, name=tree.prefix(path) + slot.name, path=(*path, *slot.path))
+            for path, part in children_of(tree)
+            for slot in slots_of(part)
+        ]
     entries: list[tuple[str, Path, Path, Parametrized]] = []  # (label, group, path, node)
 
     def visit(

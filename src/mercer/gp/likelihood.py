@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, log_expit, log_ndtr, ndtr
 
+from mercer.core.parameters import Parametrized
+
 # Values of f at which the range of integration is cut, and the number of nodes of each panel. A logistic sigmoid bends
 # between the inner edges; beyond the outer ones it is 0 or 1 to rounding, and its logarithm is linear.
 PANEL_EDGES, PANEL_NODES = (-36.0, -6.0, 6.0, 36.0), (48, 44, 48, 44, 48)
@@ -47,10 +49,8 @@ class Expected(NamedTuple):
     in_variance: np.ndarray
 
 
-class Likelihood(abc.ABC):
-    """p(t | f), independent from row to row."""
-
-    name: str
+class Likelihood(Parametrized):
+    """p(t | f), independent from row to row. A part of `Model`."""
 
     @abc.abstractmethod
     def derivatives(self, f: np.ndarray, t: np.ndarray) -> Derivatives:
@@ -97,8 +97,6 @@ class Likelihood(abc.ABC):
 class Logistic(Likelihood):
     """p(t | f) = 1 / (1 + exp(-t f)) (PRML 6.73)."""
 
-    name = "logistic"
-
     def derivatives(self, f: np.ndarray, t: np.ndarray) -> Derivatives:
         up, down = expit(f), expit(-f)
         slope = up * down
@@ -111,8 +109,6 @@ class Logistic(Likelihood):
 
 class Probit(Likelihood):
     """p(t | f) = Phi(t f)."""
-
-    name = "probit"
 
     def derivatives(self, f: np.ndarray, t: np.ndarray) -> Derivatives:
         z = t * f

@@ -1,13 +1,14 @@
 """Prior mean of a process: a number, a function of the input, or an unknown constant."""
 
-import dataclasses
 import reprlib
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, count_rows
+from mercer.core.parameters import Parametrized, Real
 from mercer.core.precision import concretely
 from mercer.kernels.base import Kernel
 from mercer.kernels.functions import RowFunction
@@ -15,13 +16,13 @@ from mercer.kernels.functions import RowFunction
 UNKNOWN = "unknown"
 
 
-@dataclasses.dataclass(frozen=True)
-class MeanFunction:
-    """m(x), evaluated at many inputs: (n,). With ``unknown``, plus a constant with a flat prior."""
+class MeanFunction(Parametrized):
+    """m(x), evaluated at many inputs: (n,). With ``unknown``, plus a constant with a flat prior. A part of `Model`."""
 
-    constant: float = 0.0
+    constant: Real = 0.0
     function: RowFunction | None = None
-    unknown: bool = False
+    unknown: bool = eqx.field(default=False, static=True)
+    fixed: frozenset[str] = eqx.field(default=frozenset(("constant",)), static=True, kw_only=True, repr=False)
 
     @classmethod
     def of(cls, mean: Any) -> "MeanFunction":
@@ -62,4 +63,4 @@ class MeanFunction:
     def __repr__(self) -> str:
         if self.unknown:
             return repr(UNKNOWN)
-        return repr(self.constant) if self.function is None else repr(self.function)
+        return repr(float(self.constant)) if self.function is None else repr(self.function)

@@ -5,31 +5,27 @@ which follow the kernel's in theta.
 """
 
 import abc
-import dataclasses
-import functools
 import math
 import reprlib
-from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_vector
-from mercer.core.precision import double
-from mercer.priors import Prior
+from mercer.core.parameters import NonNegative, NonNegativeList, Parametrized, Positive, evolve
+from mercer.priors import Prior, Rescaled
 
 
-class Noise(abc.ABC):
-    """Noise variances of the rows as a function of the learned parameters."""
-
-    names: tuple[str, ...] = ()  # of free parameters
+class Noise(Parametrized):
+    """Noise variances of the rows as a function of the learned parameters, a part of `Model`."""
 
     @property
     def size(self) -> int:
         """Number of learned parameters."""
-        return len(self.names)
+        return 0
 
     @abc.abstractmethod
     def variances(self, free: np.ndarray, n: int) -> np.ndarray:
@@ -55,21 +51,13 @@ class Noise(abc.ABC):
         """Mask of the entries of ``free`` to shift by ln c to multiply the noise by c; None if fixed and not zero."""
         return np.zeros(0, bool)
 
-    def log_prior(self, free: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log prior density of the variance (no Jacobian), and its gradient in ``free``."""
-        return 0.0, np.zeros(self.size)
-
-    def parameters(self, free: np.ndarray, unit: float) -> dict[str, Any]:
-        """Values by name, for a target whose variance is ``unit`` times as large."""
-        return {}
-
     def take(self, rows: Any) -> "Noise":
         """Noise of a subset of rows."""
         return self
 
+    @abc.abstractmethod
     def scaled(self, unit: float) -> "Noise":
         """The same noise for a target whose variance is ``unit`` times as large."""
-        return self
 
     def bounded_below(self, min_variance: float) -> "Noise":
         """Copy with a lower bound on the learned variance."""
@@ -81,15 +69,15 @@ class Noise(abc.ABC):
         return True
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class LearnedNoise(Noise):
-    """One learned variance for all rows, at least ``min_variance``. ``prior`` is the density of ``unit`` times the
-    variance."""
+    """One learned variance for all rows, at least ``min_variance``."""
 
-    min_variance: float = 0.0
-    prior: Prior | None = None
-    unit: float = 1.0
-    names = ("noise",)
+    noise: Positive = 1.0
+    min_variance: float = eqx.field(default=0.0, static=True)
+
+    @property
+    def size(self) -> int:
+        return 1
 
     def variances(self, free: np.ndarray, n: int) -> np.ndarray:
         with np.errstate(over="ignore"):
@@ -110,70 +98,55 @@ class LearnedNoise(Noise):
     def amplitude(self) -> np.ndarray | None:
         return np.array([True])
 
-    @functools.cached_property
-    def _density(self) -> Callable:
-        assert self.prior is not None
-        return jax.jit(jax.value_and_grad(self.prior.log_density))
-
-    def log_prior(self, free: np.ndarray) -> tuple[float, np.ndarray]:
-        if self.prior is None:
-            return 0.0, np.zeros(1)
-        variance = math.exp(free[0]) * self.unit
-        with double():
-            value, slope = self._density(variance)
-        return float(value), np.array([float(slope) * variance])
-
-    def parameters(self, free: np.ndarray, unit: float) -> dict[str, Any]:
-        return {"noise": math.exp(free[0]) * unit}
-
     def scaled(self, unit: float) -> "Noise":
-        return dataclasses.replace(self, min_variance=self.min_variance * unit, unit=self.unit / unit)
+        own = tuple((field, Rescaled(prior, 1 / unit)) for field, prior in self.priors)
+        return evolve(self, noise=self.noise * unit, min_variance=self.min_variance * unit, priors=own)
 
     def bounded_below(self, min_variance: float) -> "Noise":
-        return dataclasses.replace(self, min_variance=min_variance)
+        return evolve(self, min_variance=min_variance)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class CommonNoise(Noise):
     """One given variance for all rows."""
 
-    variance: float
+    noise: NonNegative
+    fixed: frozenset[str] = eqx.field(default=frozenset(("noise",)), static=True, kw_only=True, repr=False)
 
     def variances(self, free: np.ndarray, n: int) -> np.ndarray:
-        return np.full(n, self.variance)
+        return np.full(n, self.noise)
 
     def amplitude(self) -> np.ndarray | None:
-        return None if self.variance else np.zeros(0, bool)
+        return None if self.noise else np.zeros(0, bool)
 
     def scaled(self, unit: float) -> "Noise":
-        return CommonNoise(self.variance * unit)
+        return CommonNoise(self.noise * unit)
 
     @property
     def positive(self) -> bool:
-        return self.variance > 0
+        return bool(self.noise > 0)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class RowNoise(Noise):
     """One given variance per row."""
 
-    values: np.ndarray
+    noise: NonNegativeList
+    fixed: frozenset[str] = eqx.field(default=frozenset(("noise",)), static=True, kw_only=True, repr=False)
 
     def variances(self, free: np.ndarray, n: int) -> np.ndarray:
-        return self.values
+        return self.noise
 
     def amplitude(self) -> np.ndarray | None:
-        return None if self.values.any() else np.zeros(0, bool)
+        return None if self.noise.any() else np.zeros(0, bool)
 
     def take(self, rows: Any) -> "Noise":
-        return RowNoise(self.values[rows])
+        return RowNoise(self.noise[rows])
 
     def scaled(self, unit: float) -> "Noise":
-        return RowNoise(self.values * unit)
+        return RowNoise(self.noise * unit)
 
     @property
     def positive(self) -> bool:
-        return bool((self.values > 0).all())
+        return bool((self.noise > 0).all())
 
 
 def as_noise(noise: Any, n: int) -> Noise:
@@ -181,7 +154,7 @@ def as_noise(noise: Any, n: int) -> Noise:
     if noise is None or isinstance(noise, Noise):
         return LearnedNoise() if noise is None else noise
     if isinstance(noise, Prior):
-        return LearnedNoise(prior=noise)
+        return LearnedNoise().with_priors(noise=noise)
     values = as_variances(noise, n)
     return CommonNoise(float(values[0])) if np.ndim(noise) == 0 and n else RowNoise(values)
 

@@ -297,6 +297,10 @@ class GP:
         y, noise = as_vector(y, n), as_variances(noise, n)
         if n == 0:
             return self
+        if self.kernel.needs_fit:
+            fitted = copy.copy(self)
+            fitted.kernel = self.kernel.fit(gram.raw(X))
+            return fitted.condition(X, y, noise)
         if self.observed is not None:
             return self._with(gram.raw(X), y, noise, self._extend(X, n, noise))
         C = gram.covariance(self.kernel, X, noise)

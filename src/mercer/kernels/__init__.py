@@ -24,6 +24,7 @@ from mercer.kernels.stationary import (
     Standard,
     White,
 )
+from mercer.kernels.structured.sets import Subsets, Tanimoto
 
 Gaussian = RBF
 
@@ -54,6 +55,8 @@ __all__ = [
     "RationalQuadratic",
     "Sigmoid",
     "Standard",
+    "Subsets",
+    "Tanimoto",
     "ThinPlate",
     "White",
 ]

@@ -7,13 +7,13 @@ differentiable functions of parameters and prepared rows.
 
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
 
 from mercer.core.errors import InfiniteFeaturesError
 from mercer.core.inputs import Inputs, Kind, Rows, as_matrix
-from mercer.core.parameters import Parametrized, children_of
+from mercer.core.parameters import Parametrized, children_of, map_children
 from mercer.core.precision import Array
 from mercer.core.registry import storable
 from mercer.kernels import evaluate
@@ -49,6 +49,20 @@ class Kernel(Parametrized):
             if kind in kinds:
                 return kind
         return "vectors"
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether it has yet to learn something from data, such as an alphabet or how frequent words are."""
+        return any(child.needs_fit for child in self._kernels())
+
+    def fit(self, X: Inputs) -> Self:
+        """A copy that has learned from X what it needs; the kernel itself where that is nothing. Estimators keep it as
+        ``kernel_``; ``kernel(X, Z)`` learns from X."""
+        return map_children(lambda child: child.fit(X) if isinstance(child, Kernel) else child, self)
+
+    def fitted(self, X: Inputs) -> Self:
+        """`fit`, unless that was done before."""
+        return self.fit(X) if self.needs_fit else self
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         """Convert inputs to a pytree of arrays with one entry per row, once per data set; ``index`` numbers rows."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mercer.core.errors import InvalidKernelError
+from mercer.core.inputs import Inputs
 from mercer.kernels.base import Kernel
 from mercer.kernels.dot import Linear, Polynomial, Sigmoid
 from mercer.kernels.periodic import RadialPeriodic
@@ -117,10 +118,10 @@ _COUNTERPARTS: dict[str, Callable[[Any], Kernel]] = {
 }
 
 
-def as_covariance(kernel: Any, what: str, allow_invalid: bool = False) -> Kernel:
-    """Convert to a kernel. One known not to be positive semidefinite is refused, unless ``allow_invalid``; ``what`` is
-    the model that needs it."""
-    kernel = as_kernel(kernel)
+def as_covariance(kernel: Any, what: str, allow_invalid: bool = False, X: Inputs = None) -> Kernel:
+    """Convert to a kernel, fitted to ``X`` where these are given. One known not to be positive semidefinite is refused,
+    unless ``allow_invalid``; ``what`` is the model that needs it."""
+    kernel = as_kernel(kernel) if X is None else as_kernel(kernel).fitted(X)
     validity = kernel.validity
     if validity.valid is False and not allow_invalid:
         hint = (

@@ -7,6 +7,7 @@ tiles; they are computed on all cores, and only one triangle of a symmetric matr
 Inside the caller's own ``jit``, ``grad`` or ``vmap`` none of this applies: the formula is traced as it is.
 """
 
+import abc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 # Tile sizes, each with the largest number of rows it is used for. Smaller tiles spread better over the cores and need
 # less padding. The largest is not a power of two: a transposed copy with a stride of 4096 bytes is six times slower.
 TILES = {128: 128, 256: 768, 504: np.inf}
+COLLECTION_TILE = 2048  # rows of a collection evaluated at a time
 
 
 @jax.tree_util.register_pytree_node_class
@@ -35,24 +37,44 @@ class HostRows:
     """Prepared rows for Python alone: strings, graphs or any objects, or numbers for a function that JAX cannot trace.
     An expression with such rows is evaluated on the host, uncompiled."""
 
-    def __init__(self, rows: np.ndarray) -> None:
+    def __init__(self, rows: Any) -> None:
         self.rows = rows
 
-    def tree_flatten(self) -> tuple[tuple[np.ndarray], None]:
+    def tree_flatten(self) -> tuple[tuple[Any], None]:
         return (self.rows,), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, children: tuple[np.ndarray]) -> "HostRows":
+    def tree_unflatten(cls, _: None, children: tuple[Any]) -> "HostRows":
         return cls(*children)
+
+
+class Collection(abc.ABC):
+    """Rows of objects in a form that compiled loops or sparse matrices read, to be held by `HostRows`. All pairs of two
+    collections are evaluated at once.
+
+    ``part = rows[which]``, by a slice or indices, is a collection of the same kind.
+    """
+
+    ndim = 1
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def __getitem__(self, which: Any) -> "Collection": ...
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
 
 
 class Prepared:
     """A data set prepared once for a kernel and for others that differ in parameter values only."""
 
     def __init__(self, kernel: "Kernel", X: Inputs) -> None:
-        self.kernel, self.X, self.n = kernel, X, count_rows(X)
+        self.kernel, self.X, self.n = kernel.fitted(X), X, count_rows(X)
         self.index = np.arange(self.n)
-        self.rows = kernel.prepare(X, self.index)
+        self.rows = self.kernel.prepare(X, self.index)
 
 
 def gram(
@@ -64,6 +86,7 @@ def gram(
     ``out`` is a matrix to write into: new memory has to be paged in, which may take as long as the arithmetic.
     """
     same = same or Z is None
+    kernel = kernel if isinstance(Z, Prepared) else kernel.fitted(X)
     # An index tells rows apart: a row shares white noise with itself, but not with another row of equal value.
     if isinstance(Z, Prepared):
         X, n, m = align_columns(Z.X, X, kernel.needs_all_columns), count_rows(X), Z.n
@@ -84,6 +107,7 @@ def gram(
 def rowwise(kernel: "Kernel", method: str, X: Inputs | Prepared, compiled: bool = True) -> Any:
     """Result of a method of the kernel with one number or vector per row: "block_diag" or "feature_block"."""
     n = count_rows(X)
+    kernel = kernel if isinstance(X, Prepared) else kernel.fitted(X)
     rows = X.rows if isinstance(X, Prepared) else kernel.prepare(X, np.arange(n))
     if is_traced((kernel, rows)):
         return getattr(kernel, method)(rows)
@@ -141,7 +165,7 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
     host = on_host((rows, columns))
     fast = allows_fast_distances(kernel)
     kernel = bare(kernel)
-    height, width = tile_size(n), tile_size(m)
+    height, width = (COLLECTION_TILE,) * 2 if collected((rows, columns)) else (tile_size(n), tile_size(m))
     leaves, structure = jax.tree.flatten(kernel)
     with concretely():
         if not host:
@@ -149,7 +173,8 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
 
     def tile_at(i: int, last_i: int, j: int, last_j: int) -> np.ndarray:
         if host:
-            tile = np.asarray(kernel.block(take(rows, i, last_i), take(columns, j, last_j)))
+            strip = take(rows, i, last_i)  # the same object twice tells that a tile is symmetric
+            tile = np.asarray(kernel.block(strip, strip if mirrored and i == j else take(columns, j, last_j)))
             _check_finite(tile, kernel)
             return tile
         sides = columns_first((take(rows, i, last_i, height), take(columns, j, last_j, width)))
@@ -218,6 +243,13 @@ def on_host(tree: Rows) -> bool:
     """Whether prepared rows must be evaluated on the host, uncompiled."""
     nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, HostRows))
     return any(isinstance(node, HostRows) for node in nodes)
+
+
+def collected(tree: Rows) -> bool:
+    """Whether every part of prepared rows that must be evaluated on the host is a `Collection`, and there is one."""
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, HostRows))
+    parts = [node.rows for node in nodes if isinstance(node, HostRows)]
+    return bool(parts) and all(isinstance(part, Collection) for part in parts)
 
 
 def allows_fast_distances(kernel: "Kernel") -> bool:

@@ -1,6 +1,7 @@
 """Parts of an expression without free parameters: they are constant while other parameters are learned, so they are
 computed once and enter the compiled program as arrays."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -30,15 +31,41 @@ class Held(Kernel):
         return self.values
 
 
+class HeldFeatures(Kernel):
+    """Placeholder for a constant part of an expression: its prepared rows are its features."""
+
+    reads = "anything"
+    needs_all_columns = False
+
+    def feature_block(self, X: Rows) -> Any:
+        return X
+
+
 def hold(kernel: Kernel, rows: Rows, index: np.ndarray) -> tuple[Kernel, Rows, list[tuple[Kernel, Rows]]]:
     """Replace the largest parts without free parameters by `Held`. Returns the expression, its prepared rows, and those
     parts with theirs. Parts that cost nothing, constants and white noise, stay."""
     parts: list[tuple[Kernel, Rows]] = []
 
+    def placeholder(node: Kernel, rows: Rows) -> tuple[Kernel, Rows]:
+        parts.append((node, rows))
+        return Held(number=len(parts) - 1), index
+
+    return *_replaced(kernel, rows, placeholder), parts
+
+
+def hold_features(kernel: Kernel, rows: Rows) -> tuple[Kernel, Rows]:
+    """Replace the largest parts without free parameters by `HeldFeatures`. Returns the expression and its rows."""
+    return _replaced(kernel, rows, lambda node, rows: (HeldFeatures(), np.asarray(node.feature_block(rows))))
+
+
+def _replaced(
+    kernel: Kernel, rows: Rows, placeholder: Callable[[Kernel, Rows], tuple[Kernel, Rows]]
+) -> tuple[Kernel, Rows]:
+    """The expression and its rows with ``placeholder(part, rows)`` for the largest parts without free parameters."""
+
     def visit(node: Kernel, rows: Rows) -> tuple[Kernel, Rows]:
         if node.reads_values and not any(slot.free for slot in slots_of(node)):
-            parts.append((node, rows))
-            return Held(number=len(parts) - 1), index
+            return placeholder(node, rows)
         if isinstance(node, Nary):
             pairs = [visit(part, part_rows) for part, part_rows in zip(node.parts, rows, strict=True)]
             held, below = zip(*pairs, strict=True)
@@ -48,7 +75,7 @@ def hold(kernel: Kernel, rows: Rows, index: np.ndarray) -> tuple[Kernel, Rows, l
             return evolve(node, inner=inner), below
         return node, rows
 
-    return *visit(kernel, rows), parts
+    return visit(kernel, rows)
 
 
 def held_leaves(structure: Any) -> dict[int, int]:

@@ -5,15 +5,15 @@ Each class is one rule: Gram blocks, diagonals, features, and proof of validity.
 
 import functools
 import operator
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.errors import DataError, ParameterError
+from mercer.core.errors import DataError, ObjectError, ParameterError
 from mercer.core.inputs import Inputs, Rows, select_columns
 from mercer.core.parameters import Positive, evolve, map_children, show
 from mercer.core.precision import Array, concretely, is_traced
@@ -85,6 +85,10 @@ class Warp(Unary):
     needs_all_columns = True  # for phi
     reads = "anything"
 
+    def fit(self, X: Inputs) -> Self:
+        with concretely():
+            return evolve(self, inner=self.inner.fit(np.asarray(self.phi(self.phi.prepare(X)))))
+
     def _warped(self, X: Rows) -> Rows:
         rows, index = X
         values = self.phi(rows)
@@ -138,8 +142,18 @@ class On(Unary):
 
     reads = "columns"
 
+    def fit(self, X: Inputs) -> Self:
+        return evolve(self, inner=self._named(self.inner.fit, X))
+
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        return self.inner.prepare(select_columns(X, self.selection), index)
+        return self._named(lambda part: self.inner.prepare(part, index), X)
+
+    def _named(self, call: Callable[[Inputs], Any], X: Inputs) -> Any:
+        """``call`` on the selected columns; errors about them name the column."""
+        try:
+            return call(select_columns(X, self.selection))
+        except ObjectError as error:
+            raise error.in_column(self.columns[0]) from None
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.inner.block(X, Z)

@@ -134,7 +134,7 @@ class LabelLearner:
 
     def _left_out_score(self, objective: LabelObjective, learned: Learned) -> float:
         """Mean of ln p(label | all other rows) at the optimum."""
-        kernels = objective.at(learned.theta)
+        kernels = list(objective.at(learned.theta).kernels)
         Ks = [Covariance.of(kernel, objective.X, learned.jitter) for kernel in kernels]
         found = objective.infer(Ks, objective.codes, None, gradient=False)
         if found is None:

@@ -191,7 +191,7 @@ class WeakPrior:
 
 def scaled_start(objective: RegressionObjective, noise: float = NOISE_SHARE) -> np.ndarray:
     """theta on the scale of the data: amplitudes, and noise as a share, in units of the target's variance."""
-    theta, size = objective.start(noise), math.log(objective.variance())
+    theta, size = objective.start_with_noise(noise), math.log(objective.variance())
     lengths = Coordinates(objective.names()).lengths
     return theta + np.where(np.isin(np.arange(len(theta)), lengths), 0.0, size)
 

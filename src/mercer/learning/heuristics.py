@@ -210,10 +210,11 @@ def _unscaled(kernel: Kernel) -> Kernel:
 # -- amplitudes ----------------------------------------------------------------------------------------------------
 
 
-def amplitude_mask(kernel: Kernel, layout: Layout) -> np.ndarray | None:
+def amplitude_mask(kernel: Kernel) -> np.ndarray | None:
     """Mask of the coordinates that, shifted together, multiply the kernel; None if they do not reach all of it, or may
     not move."""
-    places, moving = amplitude_places(kernel), {(p.path, p.field) for p in layout.places}
+    places, layout = amplitude_places(kernel), Layout.of(kernel)
+    moving = {(p.path, p.field) for p in layout.places}
     if places is None or not places <= moving:
         return None
     mask = [np.full(len(p.entries), (p.path, p.field) in places) for p in layout.places]

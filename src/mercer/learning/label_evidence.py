@@ -11,16 +11,16 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
+from mercer.core.coordinates import to_free
 from mercer.core.inputs import Inputs, take_rows
-from mercer.core.parameters import Slot, slots_of
+from mercer.gp.model import Model
 from mercer.inference.base import Inference
 from mercer.inference.methods import Laplace
 from mercer.inference.sites import LatentCovariance
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.family import WeakPrior
-from mercer.learning.objective import Criterion, KernelPrior, LogDensity, Objective, Start, logarithmic_mask
+from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.solvers.base import Evaluation, Solver
 from mercer.solvers.dense import Dense
 
@@ -95,7 +95,7 @@ class LastInference(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LabelObjective(Objective):
+class LabelObjective(ModelObjective):
     """Evidence of labels by ``infer``. Starts are ``given``, or scaled to the data.
 
     ``default_kernel``: the kernel is the default one, whose variances have a weak prior unless ``use_priors``.
@@ -123,12 +123,8 @@ class LabelObjective(Objective):
         return len(self.codes)
 
     @functools.cached_property
-    def layouts(self) -> list[Layout]:
-        return [Layout.of(kernel) for kernel in self.kernels]
-
-    @property
-    def size(self) -> int:
-        return sum(layout.size for layout in self.layouts)
+    def model(self) -> Model:  # type: ignore[override]
+        return Model(tuple(self.kernels), likelihood=self.infer.likelihood if self.infer.classes == 2 else None)
 
     def criterion(self, rows: np.ndarray | None = None) -> LabelEvidence:
         part = self if rows is None else self.part(rows)
@@ -143,10 +139,6 @@ class LabelObjective(Objective):
         return dataclasses.replace(self, X=take_rows(self.X, rows), codes=self.codes[rows])
 
     # -- the search ----------------------------------------------------------------------------------------------------
-
-    def start(self) -> np.ndarray:
-        """The kernels as they are."""
-        return np.concatenate([np.zeros(0), *(np.asarray(to_free(kernel), dtype=float) for kernel in self.kernels)])
 
     def starts(self) -> Sequence[Start]:
         """As given, or the kernels as they are and scaled to the data, all in the same way. Of these Laplace's method
@@ -173,9 +165,6 @@ class LabelObjective(Objective):
         best = max(range(len(starts)), key=lambda i: values[i])
         return starts if answers[best] is None else [starts[best]]
 
-    def logarithmic(self) -> np.ndarray:
-        return np.concatenate([logarithmic_mask(layout) for layout in self.layouts])
-
     def ceiling(self) -> np.ndarray:
         return super().ceiling() if self.max_variance is None else self.ceiling_at(self.max_variance)
 
@@ -189,50 +178,15 @@ class LabelObjective(Objective):
 
     def amplitude(self) -> np.ndarray | None:
         """Mask of the coordinates that, shifted together, multiply all kernels; None where there are none."""
-        masks = [heuristics.amplitude_mask(*both) for both in zip(self.kernels, self.layouts, strict=True)]
+        masks = [heuristics.amplitude_mask(kernel) for kernel in self.kernels]
         found = [mask for mask in masks if mask is not None]
         return np.concatenate(found) if len(found) == len(masks) else None
 
     def prior(self) -> LogDensity | None:
         if self.use_priors:
-            return self._kernel_priors
+            return self.model_prior
         amplitude = self.amplitude() if self.default_kernel else None
         if amplitude is None:
             return None
         # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would run off.
         return WeakPrior(self.names(), self.start() + math.log(PRIOR_VARIANCE) * amplitude)
-
-    @functools.cached_property
-    def _kernel_priors(self) -> LogDensity:
-        priors = [KernelPrior(kernel) for kernel in self.kernels]
-
-        def product(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            found = [prior(part) for prior, part in zip(priors, self._split(theta), strict=True)]
-            return sum(value for value, _ in found), np.concatenate([slope for _, slope in found])
-
-        return product
-
-    # -- what theta means ----------------------------------------------------------------------------------------------
-
-    def names(self) -> list[str]:
-        if len(self.kernels) == 1:
-            return free_names(self.kernels[0])
-        return [f"class{c}_{name}" for c, kernel in enumerate(self.kernels) for name in free_names(kernel)]
-
-    def at(self, theta: np.ndarray) -> list[Kernel]:
-        """The kernels, as plain numbers."""
-        return [from_free(kernel, part) for kernel, part in zip(self.kernels, self._split(theta), strict=True)]
-
-    def parameters(self, theta: np.ndarray) -> dict[str, Any]:
-        """Values on the natural scale, by name."""
-        named = [parameters_at(slots, part) for slots, part in zip(self._slots, self._split(theta), strict=True)]
-        if len(named) == 1:
-            return named[0]
-        return {f"class{c}_{name}": value for c, values in enumerate(named) for name, value in values.items()}
-
-    def _split(self, theta: np.ndarray) -> list[np.ndarray]:
-        return np.split(theta, np.cumsum([layout.size for layout in self.layouts])[:-1])
-
-    @functools.cached_property
-    def _slots(self) -> list[list[Slot]]:
-        return [slots_of(kernel) for kernel in self.kernels]

@@ -5,15 +5,17 @@ evidence of a Gaussian process, an approximation of it, or a leave-one-out score
 """
 
 import abc
+import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import jax
 import numpy as np
 
-from mercer.core.coordinates import Layout, log_prior
+from mercer.core.coordinates import Layout, free_names, from_free, log_prior, parameters_at, to_free
+from mercer.core.parameters import Slot, slots_of
 from mercer.core.precision import double
-from mercer.kernels.base import Kernel
+from mercer.gp.model import Model
 from mercer.solvers.base import Evaluation
 
 MAX_LOG_CHANGE = 14.0  # how far a logarithm may move from the starts: a factor of a million either way
@@ -154,17 +156,57 @@ class Objective(abc.ABC):
         return None
 
 
-class KernelPrior:
-    """ln p(theta) of the priors that a kernel carries, on the natural scale, and its gradient in theta."""
+class ModelObjective(Objective):
+    """Objective whose theta is the free parameters of a `Model`."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        layout = Layout.of(kernel)
-        self._program = jax.jit(jax.value_and_grad(lambda theta: log_prior(layout.placed(kernel, theta), kernel)))
+    model: Model
 
-    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        with double():
-            value, gradient = self._program(np.asarray(theta))
-        return float(value), np.asarray(gradient)
+    @functools.cached_property
+    def layout(self) -> Layout:
+        return Layout.of(self.model)
+
+    @property
+    def size(self) -> int:
+        return self.layout.size
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        return free_names(self.model)
+
+    def at(self, theta: np.ndarray) -> Model:
+        """The model with these parameters, as plain numbers."""
+        return from_free(self.model, theta)
+
+    def parameters(self, theta: np.ndarray) -> dict[str, Any]:
+        """Values on the natural scale, by name: all of the kernels', and the learned ones of other parts."""
+        return parameters_at(self._slots, theta)
+
+    @functools.cached_property
+    def _slots(self) -> list[Slot]:
+        return [slot for slot in slots_of(self.model) if slot.free or slot.path[0][0] == "kernels"]
+
+    def start(self) -> np.ndarray:
+        """The parameters as they are."""
+        return np.asarray(to_free(self.model), dtype=float)
+
+    def logarithmic(self) -> np.ndarray:
+        return logarithmic_mask(self.layout)
+
+    @functools.cached_property
+    def model_prior(self) -> LogDensity:
+        """ln p(theta) of the priors that parameters carry, on the natural scale, and its gradient in theta."""
+        model, layout = self.model, self.layout
+        program = jax.jit(jax.value_and_grad(lambda theta: log_prior(layout.placed(model, theta), model)))
+
+        def prior(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            with double():
+                value, gradient = program(np.asarray(theta))
+            return float(value), np.asarray(gradient)
+
+        return prior
 
 
 def product_of_priors(*priors: LogDensity | None) -> LogDensity | None:
@@ -191,6 +233,6 @@ def stages(n: int) -> list[int]:
 
 
 def logarithmic_mask(layout: Layout) -> np.ndarray:
-    """Mask of the coordinates of a kernel's layout that are logarithms."""
+    """Mask of the coordinates of a layout that are logarithms."""
     kinds = [np.full(len(place.entries), place.constraint.logarithmic) for place in layout.places]
     return np.concatenate([np.zeros(0, bool), *kinds])

@@ -2,20 +2,20 @@
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
 from mercer import gram
-from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
+from mercer.core.coordinates import to_free
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import Inputs, take_rows
-from mercer.core.parameters import Slot, slots_of
 from mercer.core.random import generator
+from mercer.gp.mean import MeanFunction
+from mercer.gp.model import Model
 from mercer.gp.noise import as_noise
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
-from mercer.learning.objective import KernelPrior, LogDensity, Objective, Start, logarithmic_mask
+from mercer.learning.objective import LogDensity, ModelObjective, Start
 from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.plan import search_stages
 from mercer.learning.state import Journal
@@ -25,8 +25,8 @@ MIN_FREE_NOISE = 3e-3  # share of the target's variance: smaller noise is on a p
 NEGLIGIBLE_NOISE = 1e-8  # share of the target's variance: lower floors are hardly ever reached
 
 
-class RegressionObjective(Objective):
-    """Evidence of a Gaussian process regression; theta is the kernel's free parameters, then those of the noise.
+class RegressionObjective(ModelObjective):
+    """Evidence of a Gaussian process regression.
 
     ``noise`` is a `Noise`, or what makes one. ``unknown``: whether the target has an unknown mean, which is integrated
     out. ``use_priors``: whether the priors of kernel and noise count ("map").
@@ -44,18 +44,21 @@ class RegressionObjective(Objective):
         unknown: bool = False,
         use_priors: bool = False,
     ) -> None:
-        self.kernel, self.X, self.target, self.solver = kernel, X, target, solver
-        self.unknown, self.use_priors = unknown, use_priors
+        self.X, self.target, self.solver, self.use_priors = X, target, solver, use_priors
         self.noise = as_noise(noise, len(target))
-        self.layout = Layout.of(kernel)
+        self.model = Model((kernel,), MeanFunction(unknown=unknown), self.noise)
 
     @property
     def n(self) -> int:
         return len(self.target)
 
     @property
-    def size(self) -> int:
-        return self.layout.size + self.noise.size
+    def kernel(self) -> Kernel:
+        return self.model.kernel
+
+    @property
+    def unknown(self) -> bool:
+        return self.model.mean.unknown
 
     def with_kernel(self, kernel: Kernel) -> "RegressionObjective":
         """Of the same data with another kernel."""
@@ -78,9 +81,9 @@ class RegressionObjective(Objective):
     def stages(self) -> list[int]:
         return search_stages(self.n)
 
-    def start(self, noise: float) -> np.ndarray:
-        """The kernel as it is, and this variance where noise is learned."""
-        return np.concatenate([self._kernel_theta, self.noise.start(noise)])
+    def start_with_noise(self, variance: float) -> np.ndarray:
+        """The kernel as it is, and this noise variance where it is learned."""
+        return np.concatenate([self._split(self.start())[0], self.noise.start(variance)])
 
     def starts(self) -> list[Start]:
         variance = self.variance()
@@ -96,16 +99,13 @@ class RegressionObjective(Objective):
             for share in shares
         ]
 
-    def logarithmic(self) -> np.ndarray:
-        return np.concatenate([logarithmic_mask(self.layout), np.ones(self.noise.size, bool)])
-
     def floor(self) -> np.ndarray:
         """Noise is not below the resolution of the target."""
-        return np.concatenate([np.full(self.layout.size, -np.inf), self.noise.floor()])
+        return np.concatenate([np.full(self.size - self.noise.size, -np.inf), self.noise.floor()])
 
     def amplitude(self) -> np.ndarray | None:
         """Mask of the coordinates that, shifted together, multiply C; None if they do not reach all of it."""
-        mask, own = heuristics.amplitude_mask(self.kernel, self.layout), self.noise.amplitude()
+        mask, own = heuristics.amplitude_mask(self.kernel), self.noise.amplitude()
         return None if mask is None or own is None else np.concatenate([mask, own])
 
     def profiled(self) -> np.ndarray | None:
@@ -114,7 +114,7 @@ class RegressionObjective(Objective):
         return None if floored or self.prior() is not None else self.amplitude()
 
     def prior(self) -> LogDensity | None:
-        return self._prior if self.use_priors else None
+        return self.model_prior if self.use_priors else None
 
     def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
         """Noise that few rows could not tell from none is raised."""
@@ -138,46 +138,17 @@ class RegressionObjective(Objective):
         """Of the target, around zero; one if it is zero everywhere."""
         return float(np.mean(self.target**2)) or 1.0
 
-    def names(self) -> list[str]:
-        return list(self._names)
+    def units(self, scale: float) -> np.ndarray:
+        """What to add to theta for a target ``scale`` times this one, of which noise is a variance."""
+        return np.repeat([0.0, 2 * math.log(scale)], [self.size - self.noise.size, self.noise.size])
 
-    def at(self, theta: np.ndarray) -> tuple[Kernel, np.ndarray]:
-        """The kernel, as plain numbers, and the noise: (n,)."""
-        own, free = self._split(theta)
-        return from_free(self.kernel, own), self.noise.variances(free, self.n)
-
-    def parameters(self, theta: np.ndarray, scale: float) -> dict[str, Any]:
-        """Values on the natural scale, by name; noise in the units of a target ``scale`` times this one."""
-        own, free = self._split(theta)
-        return {**parameters_at(self._slots, own), **self.noise.parameters(free, scale**2)}
+    def variances(self, theta: np.ndarray) -> np.ndarray:
+        """Noise variance of each row: (n,)."""
+        return self.noise.variances(self._split(theta)[1], self.n)
 
     def _split(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The kernel's part of theta, and the noise's."""
-        return theta[: self.layout.size], theta[self.layout.size :]
-
-    @functools.cached_property
-    def _kernel_theta(self) -> np.ndarray:
-        return np.asarray(to_free(self.kernel), dtype=float)
-
-    @functools.cached_property
-    def _names(self) -> list[str]:
-        return [*free_names(self.kernel), *self.noise.names]
-
-    @functools.cached_property
-    def _slots(self) -> list[Slot]:
-        return slots_of(self.kernel)
-
-    @functools.cached_property
-    def _prior(self) -> LogDensity:
-        """Of the priors that the kernel and the noise carry."""
-        of_kernel = KernelPrior(self.kernel)
-
-        def both(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            own, free = self._split(theta)
-            (value, slope), (other, other_slope) = of_kernel(own), self.noise.log_prior(free)
-            return value + other, np.concatenate([slope, other_slope])
-
-        return both
+        return theta[: self.size - self.noise.size], theta[self.size - self.noise.size :]
 
 
 def learn_regression(

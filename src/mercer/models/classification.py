@@ -168,11 +168,11 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         theta, kernels = objective.start(), objective.kernels  # exactly as given, without rounding by logarithms
         if learning is not None:
             theta = learning.theta
-            kernels = objective.at(theta)
+            kernels = list(objective.at(theta).kernels)
         draws = self._draws(inference, kernels) if inference.samples else None
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
-            kernels = objective.at(theta)
+            kernels = list(objective.at(theta).kernels)
         for stale in ("kernel_", "kernels_"):  # of an earlier fit
             self.__dict__.pop(stale, None)
         if len(kernels) == 1:
@@ -265,7 +265,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         if self.kernel is None:
             return [heuristics.standard_kernel(self._check_vectors(X), one_each=False)]
         given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
-        return [as_covariance(kernel, "a Gaussian process", self.allow_invalid) for kernel in given]
+        return [as_covariance(kernel, "a Gaussian process", self.allow_invalid, X) for kernel in given]
 
     # -- prediction --------------------------------------------------------------------------------------------------
 

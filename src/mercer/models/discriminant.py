@@ -79,7 +79,7 @@ class KernelFisherDiscriminant(Classifier, Transformer):
         Y = np.eye(C)[codes]
         self.X_fit_ = copy.deepcopy(X)
         self.kernel_, found = self._kernel_for(X, Y)
-        found = found or _spectrum(self.kernel_, self.X_fit_, Y)
+        found = found or _spectrum(self.kernel_, self._training_rows(), Y)
         alpha = self.alpha_ = float(self.alpha) if self.alpha != "loo" else _best_alpha(found.spectrum)[0]
         loo_residual = found.spectrum.left_out(alpha)
         self.loo_error_ = float(np.mean(loo_residual**2))
@@ -113,7 +113,7 @@ class KernelFisherDiscriminant(Classifier, Transformer):
     def _kernel_for(self, X, Y):
         """The kernel, and its decomposition on these rows, or None if not computed yet."""
         if self.kernel is not None:
-            return as_covariance(self.kernel, "a discriminant", self.allow_invalid), None
+            return as_covariance(self.kernel, "a discriminant", self.allow_invalid, X), None
         X = self._check_vectors(X)
         if self.alpha != "loo":
             return radial_kernel(X), None

@@ -329,8 +329,8 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
             return self._training_rows().across(X, self.dual_coef_) - self.centre_
         X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
         parts = gram.pieces(count_rows(X), len(self.weights_))
-        rows = [(gram.features(self.kernel_, take_rows(X, part)) - self.centre_) @ self.weights_ for part in parts]
-        return np.concatenate(rows)
+        phi = lambda part: gram.features(self.kernel_, take_rows(X, part), self._training_rows())
+        return np.concatenate([(phi(part) - self.centre_) @ self.weights_ for part in parts])
 
 
 def all_or_nothing(fit):

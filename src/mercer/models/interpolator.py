@@ -83,7 +83,7 @@ class RBFInterpolator(Regressor):
         t = self._check_target(y, n, several=True)
         self._check_degree()
         smoothing = self._check_smoothing(n)
-        kernel = ThinPlate() if self.kernel is None else as_kernel(self.kernel)
+        kernel = ThinPlate() if self.kernel is None else as_kernel(self.kernel).fitted(X)
         latent, white = split_white(kernel)
         if latent is None:
             raise ParameterError(f"{kernel!r} is pure noise; interpolation needs a kernel other than White.")

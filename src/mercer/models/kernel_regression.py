@@ -146,7 +146,7 @@ class NadarayaWatson(DensityRegressor):
     def _starts(self, X, c):
         """The kernel given, and starting kernels, with one amplitude fixed because it cancels."""
         if self.kernel is not None:
-            kernel = as_kernel(self.kernel)
+            kernel = as_kernel(self.kernel).fitted(X)
             return kernel, heuristics.starting_kernels(_without_amplitude(kernel), X)
         X = self._check_vectors(X)
         kernel = heuristics.radial_kernel(X, weights=c)

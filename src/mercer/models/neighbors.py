@@ -64,7 +64,7 @@ class KernelNeighborsClassifier(Classifier):
         else:
             self.scale_, self.X_fit_ = None, copy.deepcopy(X)
         kernel = Linear() if self.kernel is None else self.kernel
-        self.kernel_ = as_covariance(kernel, "distance in feature space")
+        self.kernel_ = as_covariance(kernel, "distance in feature space", X=X)
         lengths = gram.diagonal(self.kernel_, self.X_fit_)
         equal = np.ptp(lengths) <= 1e-14 * np.abs(lengths).max()
         self.length_ = float(lengths.mean()) if equal else None

@@ -82,7 +82,7 @@ class KernelPCA(Transformer):
             raise DataError(f"KernelPCA needs at least 2 samples; got n_samples = {n}.")
         self._check_settings(n)
         kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
-        self.kernel_ = as_covariance(kernel, "kernel PCA", self.allow_invalid)
+        self.kernel_ = as_covariance(kernel, "kernel PCA", self.allow_invalid, X)
         self.X_fit_ = copy.deepcopy(X)
         self.solver_ = self._choose_solver(n)
         self.numerics_ = {"residual": 0.0, "products": 0}
@@ -105,7 +105,7 @@ class KernelPCA(Transformer):
     def _choose_solver(self, n) -> str:
         if self.solver in ("dense", "iterative"):
             return self.solver
-        M = gram.count_features(self.kernel_, self.X_fit_)
+        M = gram.count_features(self.kernel_, self._training_rows())
         if self.solver == "features":
             if M is None:
                 raise ParameterError(
@@ -169,8 +169,9 @@ class KernelPCA(Transformer):
 
     def _by_features(self, n) -> "_Found":
         """Eigenvectors of the covariance of centred features: n M^2 + 9 M^3 flops, memory for M^2 + n q numbers."""
-        parts = gram.pieces(n, gram.count_features(self.kernel_, self.X_fit_) or 1)
-        phi = lambda part: gram.features(self.kernel_, take_rows(self.X_fit_, part))
+        rows = self._training_rows()
+        parts = gram.pieces(n, gram.count_features(self.kernel_, rows) or 1)
+        phi = lambda part: gram.features(self.kernel_, rows[part])
         mean = np.sum([phi(part).sum(axis=0) for part in parts], axis=0) / n
         S = np.zeros((len(mean), len(mean)))
         for part in parts:

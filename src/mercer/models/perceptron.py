@@ -68,7 +68,7 @@ class KernelPerceptron(Classifier):
         n = count_rows(X)
         codes = self._check_labels(y, n)
         kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
-        self.kernel_ = as_covariance(kernel, "a perceptron", self.allow_invalid)
+        self.kernel_ = as_covariance(kernel, "a perceptron", self.allow_invalid, X)
         self.X_fit_ = copy.deepcopy(X)
         operator = self._training_rows()
         constant = (float(np.abs(operator.diagonal()).max()) or 1.0) if self.fit_intercept else 0.0

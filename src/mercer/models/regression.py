@@ -1,7 +1,6 @@
 """Gaussian process regression, with parameters learned by maximising the evidence."""
 
 import copy
-import functools
 import math
 import warnings
 
@@ -152,7 +151,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             if learned.interrupted:
                 warn_of_interruption(learned.evaluations, stacklevel=4)
         else:
-            theta = objective.start(0.1 if target.any() else 1e-2)
+            theta = objective.start_with_noise(0.1 if target.any() else 1e-2)
         try:
             self._set_fitted(objective, theta, center, scale, learned, learned is not None and self._calibrates())
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
@@ -184,14 +183,15 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     def _set_fitted(self, objective, theta, center, scale, learned, calibrated: bool):
         """Set all fitted attributes from the optimum, with one factorisation."""
-        kernel, noise = objective.at(theta)
-        kernel = objective.kernel if learned is None else kernel  # exactly as given, without rounding by logarithms
+        # If nothing was learned, exactly as given, without rounding by logarithms.
+        kernel = objective.kernel if learned is None else objective.at(theta).kernel
+        noise = objective.variances(theta)
         self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
         posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter)
         if calibrated:
             self.calibration_ = self._calibration_factor(objective, posterior)
             theta = theta + math.log(self.calibration_) * np.asarray(objective.amplitude())
-            kernel, noise = objective.at(theta)
+            kernel, noise = objective.at(theta).kernel, objective.variances(theta)
             posterior = posterior.rescaled(kernel, self.calibration_)
             self._jitter *= self.calibration_
         self.center_, self.scale_ = center, scale
@@ -200,14 +200,11 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             self.noise_ = as_float(noise[0] * scale**2)
         else:  # exactly as given, without rounding by a division
             self.noise_ = as_float(self.noise if np.ndim(self.noise) == 0 else np.ravel(self.noise))
-        # From the optimiser's log noise to noise in units of y.
-        self._units = np.concatenate(
-            [np.zeros(objective.layout.size), np.full(objective.noise.size, 2 * math.log(scale))]
-        )
+        self._units = objective.units(scale)
         self.theta_ = theta + self._units
         self.parameter_names_ = objective.names()
         self._set_posterior(posterior)
-        self.history_, self.optima_ = recorded(learned, functools.partial(objective.parameters, scale=scale))
+        self.history_, self.optima_ = recorded(learned, lambda theta: objective.parameters(theta + self._units))
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
 
     def _posterior(self, kernel, X, target, noise) -> solvers.Posterior:
@@ -234,7 +231,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         if self.kernel is None:
             kernel = heuristics.standard_kernel(self._check_vectors(X), constant=not self.normalize)
             return kernel if self.learning is None else evolve(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
-        return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid)
+        return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid, X)
 
     def _learns_noise(self) -> bool:
         """Whether the noise is learned, with or without a prior."""

@@ -77,7 +77,7 @@ class KernelRidge(Regressor):
         if self.kernel is None:
             self.kernel_ = 10.0 * radial_kernel(self._check_vectors(X), 0.5, w)
         else:
-            self.kernel_ = as_covariance(self.kernel, "ridge regression", self.allow_invalid)
+            self.kernel_ = as_covariance(self.kernel, "ridge regression", self.allow_invalid, X)
         self._several = t.ndim == 2
         self.X_fit_, self.y_fit_, self.weights_ = copy.deepcopy(X), t.reshape(len(t), -1), w
         alpha = self._check_alpha(self.y_fit_.shape[1])
@@ -114,7 +114,7 @@ class KernelRidge(Regressor):
         """Number of features of the primal form; None for the dual form."""
         if self.solver == "dual":
             return None
-        M, n = gram.count_features(self.kernel_, self.X_fit_), len(self.y_fit_)
+        M, n = gram.count_features(self.kernel_, self._training_rows()), len(self.y_fit_)
         if self.solver == "primal" and M is None:
             raise ParameterError(f"solver='primal' needs a kernel with finitely many features; got {self.kernel_!r}.")
         return M if M is not None and (self.solver == "primal" or n > M) else None
@@ -147,7 +147,7 @@ class KernelRidge(Regressor):
     def _weighted_gram(self, s):
         """S K S, and the mean of K's rows."""
         _check_memory(len(s), copies=1)
-        K = gram.within(self.kernel_, self.X_fit_)
+        K = self._training_rows().matrix()
         mean = K @ self.weights_ / self.weights_.sum()
         if (s != 1).any():
             K *= s[:, None]
@@ -181,7 +181,7 @@ class KernelRidge(Regressor):
 
     def _reduced_features(self, s):
         """S Phi and S t, projected orthogonal to s if there is an intercept; and the mean of K's rows."""
-        Phi = gram.features(self.kernel_, self.X_fit_)
+        Phi = gram.features(self.kernel_, self._training_rows())
         mean = Phi @ (self.weights_ @ Phi) / self.weights_.sum()
         Phi, target = s[:, None] * Phi, s[:, None] * self.y_fit_
         if self.fit_intercept:

@@ -39,7 +39,7 @@ from mercer.kernels.algebra import terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import by_position
 from mercer.linalg import backend
-from mercer.linalg.cholesky import Cholesky, attempt, factor
+from mercer.linalg.cholesky import Cholesky, attempt, factor, root
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, LatentSpace, Solver, left_out, register
 
 
@@ -85,6 +85,10 @@ class WeightPosterior:
     def condition(self, X: Inputs, y: np.ndarray, noise: np.ndarray) -> "WeightPosterior":
         """Given more data: the sufficient statistics add up."""
         X = align_columns(self.X, X, self.kernel.needs_all_columns)
+        if gram.grows(self._rows.rows):  # the new rows may have features of their own
+            y, noise = np.concatenate([self.y, y]), np.concatenate([self.noise, noise])
+            X = stack_rows(self.X, X, self.kernel.needs_all_columns)
+            return WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
         more = WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
         B = self.B + more.B - np.diag(_prior(len(self.B), self.unknown))
         c = self.B @ self.weights + more.B @ more.weights
@@ -94,8 +98,13 @@ class WeightPosterior:
 
     # -- moments -------------------------------------------------------------------------------------------------
 
+    @property
+    def _rows(self) -> gram.Gram:
+        """The training rows, prepared once."""
+        return gram.kept(self, self.kernel, self.X)
+
     def _features(self, Z: Inputs) -> np.ndarray:
-        return _features(self.kernel, Z, self.unknown)
+        return _features(self.kernel, self._rows if Z is self.X else Z, self.unknown, self._rows)
 
     def _aligned(self, Z: Inputs) -> Inputs:
         return align_columns(self.X, Z, self.kernel.needs_all_columns)
@@ -107,15 +116,17 @@ class WeightPosterior:
         return self.moments(Z)[1]
 
     def moments(self, Z: Inputs, variance: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """E f(z) = phi(z)^T w and var f(z) = |L^-1 phi(z)|^2: (s,), (s,)."""
+        """E f(z) = phi(z)^T w and var f(z) = |L^-1 phi(z)|^2, plus the prior variance of features that no training row
+        has: (s,), (s,)."""
         Z = self._aligned(Z)
         means, variances = [np.empty(0)], [np.empty(0)]
         for part in gram.pieces(count_rows(Z), len(self.weights)):
-            Phi = self._features(take_rows(Z, part))
+            some = take_rows(Z, part)
+            Phi = self._features(some)
             means.append(Phi @ self.weights)
             if variance:
                 half = self.factor.half_solve(Phi.T)
-                variances.append(np.einsum("ij,ij->j", half, half))
+                variances.append(np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, self._rows))
         return np.concatenate(means), np.concatenate(variances)
 
     def predict(self, Z: Inputs, noise: float = 0.0) -> Normal:
@@ -124,15 +135,22 @@ class WeightPosterior:
         return Normal(mean, np.sqrt(np.maximum(variance + noise, 0.0)))
 
     def covariance(self, Z: Inputs) -> np.ndarray:
-        half = self.factor.half_solve(self._features(self._aligned(Z)).T)
-        return half.T @ half
+        Z = self._aligned(Z)
+        half = self.factor.half_solve(self._features(Z).T)
+        return half.T @ half + gram.unseen(self.kernel, Z, self._rows, whole=True)
 
     def sample(self, Z: Inputs, size: int = 1, seed: Any = 0) -> np.ndarray:
         """Functions drawn, at the rows of Z: (size, s). One draw of the weights serves any number of rows."""
         check_size(size)
-        z = normal(seed, (len(self.weights), size))
-        w = self.weights[:, None] + self.factor.half_solve(z, transposed=True)
-        return (self._features(self._aligned(Z)) @ w).T
+        Z, M = self._aligned(Z), len(self.weights)
+        of_unseen = gram.unseen(self.kernel, Z, self._rows, whole=True)
+        z = normal(seed, (M if np.ndim(of_unseen) == 0 else M + len(of_unseen), size))
+        w = self.weights[:, None] + self.factor.half_solve(z[:M], transposed=True)
+        draws = (self._features(Z) @ w).T
+        if np.ndim(of_unseen):
+            R = root(of_unseen)
+            draws += (R @ z[M : M + R.shape[1]]).T
+        return draws
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
@@ -152,13 +170,14 @@ class WeightPosterior:
         for part in terms_of(self.kernel):
             mean, variance, count = np.empty(count_rows(Z)), np.empty(count_rows(Z)), 0
             for rows in gram.pieces(count_rows(Z), len(self.weights)):
-                Phi = gram.features(part, take_rows(Z, rows))
+                some, own = take_rows(Z, rows), self._rows.of(part)
+                Phi = gram.features(part, some, own)
                 count = Phi.shape[1]
                 padded = np.zeros((len(self.weights), len(Phi)), order="F")
                 padded[first : first + count] = Phi.T
                 half = self.factor.half_solve_in_place(padded)
                 mean[rows] = Phi @ self.weights[first : first + count]
-                variance[rows] = np.einsum("ij,ij->j", half, half)
+                variance[rows] = np.einsum("ij,ij->j", half, half) + gram.unseen(part, some, own)
             out.append((part, mean, variance))
             first += count
         return out
@@ -299,10 +318,13 @@ class LatentWeights(SitePosterior):
     def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
         mean, variance = np.empty(count_rows(Z)), np.empty(count_rows(Z))
+        rows = gram.kept(self, self.kernel, self.X)
         for part in gram.pieces(count_rows(Z), len(self.weights)):
-            Phi = gram.features(self.kernel, take_rows(Z, part))
+            some = take_rows(Z, part)
+            Phi = gram.features(self.kernel, some, rows)
             half = backend.half_solve(self.lower, Phi.T)
-            mean[part], variance[part] = Phi @ self.weights, np.einsum("ij,ij->j", half, half)
+            mean[part] = Phi @ self.weights
+            variance[part] = np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, rows)
         return mean, variance
 
 
@@ -316,7 +338,7 @@ class Weights(Solver):
     parts = (WeightPosterior, LatentWeights)
 
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
-        if gram.count_features(kernel, X) is None:
+        if not gram.count_features(kernel, X):
             return f"needs a kernel with finitely many features; got {kernel!r}"
         if not noise.positive:
             return "needs a positive noise variance in every row"
@@ -392,8 +414,8 @@ class WeightSpace(Evidence):
         return None if self(theta) is None else self._left_out
 
 
-def _features(kernel: Kernel, X: Inputs, unknown: bool) -> np.ndarray:
-    Phi = gram.features(kernel, X)
+def _features(kernel: Kernel, X: Inputs, unknown: bool, like: gram.Gram | None = None) -> np.ndarray:
+    Phi = gram.features(kernel, X, like)
     return np.column_stack([Phi, np.ones(len(Phi))]) if unknown else Phi
 
 

@@ -1,0 +1,1 @@
+"""Kernels on objects that are not vectors: sets, sequences, text and graphs."""

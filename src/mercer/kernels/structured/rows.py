@@ -1,0 +1,147 @@
+"""Prepared rows of kernels on objects: counts of features in sparse matrices, with features numbered exactly.
+
+Every data set numbers the features that it has by itself (`Vocabulary`). Two data sets are compared by finding the
+features of one in the numbering of the other, so that nothing has to be known in advance, features that only one of
+them has are counted in its own self-similarity, and different features never share a number.
+"""
+
+import abc
+import functools
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from mercer.core.errors import ObjectError
+from mercer.core.inputs import Inputs, Rows, as_objects
+from mercer.core.precision import Array, is_traced
+from mercer.kernels.base import Kernel
+from mercer.kernels.evaluate import Collection, HostRows
+
+MIN_DENSE_SHARE = 0.1  # of the rows: features that more of them have are multiplied as dense columns
+
+
+class Vocabulary:
+    """Features of a data set. ``keys`` tell them apart: their order numbers the columns of `Counts`."""
+
+    def __init__(self, keys: Sequence[Hashable]) -> None:
+        self.keys = keys
+        self._places: weakref.WeakKeyDictionary[Vocabulary, np.ndarray] = weakref.WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @functools.cached_property
+    def numbers(self) -> dict[Hashable, int]:
+        return {key: number for number, key in enumerate(self.keys)}
+
+    def places_in(self, other: "Vocabulary") -> np.ndarray:
+        """Number of each feature in another vocabulary, -1 where that lacks it: (M,)."""
+        if other is self:
+            return np.arange(len(self))
+        if other not in self._places:
+            self._places[other] = self._found_in(other)
+        return self._places[other]
+
+    def _found_in(self, other: "Vocabulary") -> np.ndarray:
+        numbers = other.numbers
+        return np.fromiter((numbers.get(key, -1) for key in self.keys), dtype=np.int64, count=len(self))
+
+
+class Counts(Collection):
+    """How much each row has of each feature: a sparse matrix (n, M), and what its columns are."""
+
+    def __init__(self, matrix: Any, vocabulary: Vocabulary) -> None:
+        self.matrix, self.vocabulary = sp.csr_matrix(matrix, dtype=float), vocabulary
+
+    def __len__(self) -> int:
+        return self.matrix.shape[0]
+
+    def __getitem__(self, which: Any) -> "Counts":
+        return Counts(self.matrix[which], self.vocabulary)
+
+    def numbered_like(self, other: "Counts") -> "Counts":
+        """The same rows with features numbered as in another data set; those that it lacks are left out."""
+        if other.vocabulary is self.vocabulary:
+            return self
+        places = self.vocabulary.places_in(other.vocabulary)
+        entries = self.matrix.tocoo()
+        columns = places[entries.col]
+        kept = columns >= 0
+        shape = len(self), len(other.vocabulary)
+        return Counts(
+            sp.csr_matrix((entries.data[kept], (entries.row[kept], columns[kept])), shape=shape), other.vocabulary
+        )
+
+    def products(self, other: "Counts") -> np.ndarray:
+        """Scalar products of all pairs of rows: (n, m)."""
+        A, B = self.matrix, other.numbered_like(self).matrix
+        # Features that most rows have make the sparse product dense: as dense columns they are a matrix product.
+        common = np.bincount(B.indices, minlength=B.shape[1]) > MIN_DENSE_SHARE * max(len(other), 1)
+        dense, rest = np.flatnonzero(common), np.flatnonzero(~common)
+        out = (A[:, rest] @ B[:, rest].T).toarray()
+        if len(dense):
+            out += A[:, dense].toarray() @ B[:, dense].toarray().T
+        return out
+
+    def squared_norms(self) -> np.ndarray:
+        """Scalar product of each row with itself: (n,)."""
+        return np.asarray(self.matrix.multiply(self.matrix).sum(axis=1)).ravel()
+
+
+class CountKernel(Kernel):
+    """Scalar product of explicit features, phi(x)^T phi(x') (PRML 6.1). Subclasses give the features in `counts`."""
+
+    reads = "objects"
+
+    @abc.abstractmethod
+    def counts(self, objects: np.ndarray) -> Counts:
+        """Features of an array of objects (n,). Raises `ObjectError` for those that it cannot read."""
+
+    def prepare(self, X: Inputs, index: Array) -> Rows:
+        return HostRows(self.counts(as_objects(X)))
+
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
+        return jnp.asarray(X.rows.products(Z.rows))
+
+    def block_diag(self, X: Rows) -> jax.Array:
+        return jnp.asarray(X.rows.squared_norms())
+
+    def feature_block(self, X: Rows) -> jax.Array:
+        return jnp.asarray(X.rows.matrix.toarray())
+
+
+def numbered_like(rows: Rows, others: Rows) -> Rows:
+    """Prepared rows with features numbered as in another data set, prepared by the same kernel."""
+    return jax.tree.map(lambda own, other: own.numbered_like(other) if isinstance(own, Counts) else own, rows, others)
+
+
+def differentiable(compute: Callable[[float, bool], tuple[np.ndarray, np.ndarray | None]], parameter: Any) -> jax.Array:
+    """Array that is computed on the host as a function of one parameter, for JAX to differentiate.
+
+    ``compute(value, slope)`` returns the array, and if ``slope`` is asked for, its derivative.
+    """
+    if not is_traced(parameter):
+        return jnp.asarray(compute(float(parameter), False)[0])
+
+    @jax.custom_jvp
+    def call(value: Any) -> jax.Array:
+        return jnp.asarray(compute(float(value), False)[0])
+
+    @call.defjvp
+    def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[jax.Array, jax.Array]:
+        values, slope = compute(float(primals[0]), True)
+        return jnp.asarray(values), jnp.asarray(slope) * tangents[0]
+
+    return call(parameter)
+
+
+def refuse_missing(objects: np.ndarray, expected: str) -> None:
+    """Refuse missing cells: None and NaN. ``expected`` names what a row should hold."""
+    for i, item in enumerate(objects):
+        if item is None or (isinstance(item, float) and item != item):
+            raise ObjectError(i, f"a missing value, where {expected} was expected. Drop the row, or fill it in.")
