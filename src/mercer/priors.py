@@ -137,21 +137,3 @@ class InverseGamma(Prior):
 
     def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         return self.rate / jax.random.gamma(key, self.shape, shape)
-
-
-@dataclasses.dataclass(frozen=True)
-class Rescaled(Prior):
-    """Density of ``unit`` times the parameter, as when a target is divided by its scale. Not multiplied by ``unit``, so
-    that log densities stay those of the parameter in its own units."""
-
-    prior: Prior
-    unit: float
-
-    def __post_init__(self) -> None:
-        pass  # made by the library, from a prior that was checked
-
-    def log_density(self, x: Array) -> Array:
-        return self.prior.log_density(x * self.unit)
-
-    def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        return self.prior._draw(key, shape) / self.unit

@@ -4,16 +4,14 @@ import math
 
 import numpy as np
 
+from mercer.core.parameters import PositiveArray
 from mercer.gp.likelihood import Derivatives, Expected, Likelihood, Tilted
 
 
 class Gaussian(Likelihood):
     """p(t | f) = N(t | f, noise)."""
 
-    name = "gaussian"
-
-    def __init__(self, noise):
-        self.noise = noise
+    noise: PositiveArray
 
     def derivatives(self, f, t):
         away, flat = (t - f) / self.noise, np.zeros_like(t * f)

@@ -5,6 +5,7 @@ which follow the kernel's in theta.
 """
 
 import abc
+import dataclasses
 import math
 import reprlib
 from typing import Any
@@ -16,7 +17,8 @@ import numpy as np
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_vector
 from mercer.core.parameters import NonNegative, NonNegativeList, Parametrized, Positive, evolve
-from mercer.priors import Prior, Rescaled
+from mercer.core.precision import Array
+from mercer.priors import Prior
 
 
 class Noise(Parametrized):
@@ -67,6 +69,21 @@ class Noise(Parametrized):
     def positive(self) -> bool:
         """Whether every row has positive variance."""
         return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Rescaled(Prior):
+    """Density of ``unit`` times the parameter, as when a target is divided by its scale. Not multiplied by ``unit``, so
+    that log densities stay those of the parameter in its own units."""
+
+    prior: Prior
+    unit: float
+
+    def __post_init__(self) -> None:
+        pass  # the prior was checked
+
+    def log_density(self, x: Array) -> Array:
+        return self.prior.log_density(x * self.unit)
 
 
 class LearnedNoise(Noise):
