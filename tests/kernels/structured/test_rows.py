@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import mercer as mc
+from mercer import kernels as k
 from mercer.kernels.structured.rows import CountKernel, Counts, Vocabulary
 
 X = ["ab", "abba", "b", "bc", "a", "cc"]
@@ -48,3 +49,14 @@ def test_components_of_rows_with_unseen_features():
     A = vectors[:, :-3:-1] / np.sqrt(values[:-3:-1])
     expected = (Ks - Ks.mean(1)[:, None] - K.mean(0) + K.mean()) @ A
     np.testing.assert_allclose(np.abs(coordinates), np.abs(expected), atol=1e-8)
+
+
+def test_sums_with_vectors_share_the_rule():
+    kernel = k.Categorical() * 2.0 + k.Constant()
+    y = np.arange(6.0)
+    models = [
+        mc.GaussianProcessRegressor(kernel, solver=solver, learning=None, noise=0.1, progress=False).fit(X, y)
+        for solver in ("dense", "weights")
+    ]
+    a, b = (np.array(model.predict(NEW, return_std=True)) for model in models)
+    np.testing.assert_allclose(a, b, rtol=1e-7)

@@ -148,7 +148,12 @@ def differentiable(compute: Callable[[float, bool], tuple[np.ndarray, np.ndarray
 
 
 def refuse_missing(objects: np.ndarray, expected: str) -> None:
-    """Refuse missing cells: None and NaN. ``expected`` names what a row should hold."""
+    """Refuse missing cells: None, NaN, and those of pandas. ``expected`` names what a row should hold."""
     for i, item in enumerate(objects):
-        if item is None or (isinstance(item, float) and item != item):
+        if is_missing(item):
             raise ObjectError(i, f"a missing value, where {expected} was expected. Drop the row, or fill it in.")
+
+
+def is_missing(item: Any) -> bool:
+    """Whether a cell is None, NaN, or pandas' NA or NaT, whose comparisons are not booleans."""
+    return item is None or (isinstance(item, float) and item != item) or type(item).__name__ in ("NAType", "NaTType")
