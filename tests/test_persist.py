@@ -39,6 +39,14 @@ STORABLE = [
     k.Standard(1, [1, 2, 3, 4, 5], 0, 0, shift=0.5, scale=np.arange(1.0, 6.0)),
 ]  # fmt: skip
 
+WORDS = ["red wine", "green tea", "", "red tea"]
+OF_OBJECTS = [  # with rows that they read
+    (k.Subsets(), [{"a", 1}, {1.5}, set(), {"a"}]), (k.Subsets(normalized=True).on(0), [[{1}], [{2}], [{1}], [{3}]]),
+    (k.Tanimoto() + k.Tanimoto(k.Polynomial(2)), np.eye(4) + 1), (k.Categorical(), ["a", 1, ("a", 2), "a"]),
+    (k.BagOfWords(idf=False, stop_words=["tea"], name="w"), WORDS), (k.BagOfWords(), WORDS),
+    (2.0 * k.BagOfWords(ngrams=(1, 2), min_count=1).fit(WORDS).normalize(), WORDS),
+]  # fmt: skip
+
 
 @pytest.fixture
 def path(tmp_path):
@@ -104,9 +112,19 @@ def test_kernels_come_back(kernel, path):
     same(new(X), kernel(X))
 
 
+@pytest.mark.parametrize(("kernel", "X"), OF_OBJECTS, ids=repr)
+def test_kernels_on_objects_come_back(kernel, X, path):
+    new = back(kernel, path)
+    assert new == kernel
+    assert hash(new) == hash(kernel)
+    assert repr(new) == repr(kernel)
+    assert new.needs_fit == kernel.needs_fit
+    same(new(X), kernel(X))
+
+
 def test_every_kernel_class_can_be_stored_or_says_why_not():
     runs_code = {k.Custom}
-    seen = {type(node) for kernel in STORABLE for node in nodes_of(kernel)}
+    seen = {type(node) for kernel in [*STORABLE, *(kernel for kernel, _ in OF_OBJECTS)] for node in nodes_of(kernel)}
     known = {cls for cls in persist.CLASSES.values() if issubclass(cls, k.Kernel)}
     assert known - runs_code <= seen
 
@@ -325,10 +343,11 @@ def with_inputs(X):
         (lambda: mc.GaussianProcessRegressor(random_state=np.random.default_rng(0)), "random_state .*an integer"),
         (lambda: mc.GaussianProcessRegressor(noise=np.longdouble(1)), "noise is of type numpy.longdouble"),
         (lambda: mc.GaussianProcessRegressor(noise=np.ma.ones(3)), "noise is an array of masked values"),
-        (lambda: with_inputs([{1}, {2}]), r"GP.observed.X\[0\] is of type builtins.set"),
+        (lambda: with_inputs([{b"1"}, {2}]), r"GP.observed.X\[0\] is of type builtins.bytes"),
+        (lambda: with_inputs([1 + 2j, 2j]), r"GP.observed.X\[0\] is of type builtins.complex"),
         (lambda: with_inputs(np.array(["2020", "2021"], dtype="M8[D]")), "GP.observed.X is an array of datetime64"),
         (lambda: with_inputs(pl.DataFrame({"t": [0, 1]}, schema={"t": pl.Date})), "a column 't' of type Date"),
-        (lambda: with_inputs(pd.DataFrame({"t": pd.Categorical(["a", "b"])})), "a column 't' of type Categorical"),
+        (lambda: with_inputs(pd.DataFrame({"t": pd.Series([b"a", 1], dtype=object)})), r"X\['t'\]\[0\] is of .*bytes"),
         (lambda: with_inputs(pl.DataFrame({"t": [0, 1]}).to_arrow()), "a frame of pyarrow"),
         (lambda: [k.RBF()], "save takes an estimator"),
     ],
@@ -492,6 +511,13 @@ PRIOR = {"kernel": thing("kernels.RBF"), "prior_mean": thing("parts.MeanFunction
         ({"is": "objects", "shape": [10**18], "items": []}, "ValueError"),
         ({"is": "float", "bits": "zz"}, "ValueError"),
         ({"is": "dict", "pairs": [[[], 1]]}, "TypeError"),
+        ({"is": "set", "items": [[1]]}, "TypeError"),
+        ({"is": "same", "number": 3}, "KeyError"),
+        (thing("parts.Corpus", words=["a"], frequencies=[1], n=1), "do not fit"),
+        (thing("parts.Corpus", words={"is": "tuple", "items": ["b", "a"]}, frequencies=[1, 1], n=1), "do not fit"),
+        (thing("parts.Corpus", words={"is": "tuple", "items": ["a", "b"]}, frequencies=[1, 2], n=1), "do not fit"),
+        (thing("kernels.BagOfWords", corpus="print"), "set by fit"),
+        ({"is": "frame", "library": "pandas", "columns": [["a", {"is": "column", "kind": "x", "items": []}]]}, "kind"),
         ({"is": "frame", "library": "os", "columns": [["a", [1]], ["b", [1, 2]]]}, "cannot be read"),
         (b"not JSON", "JSONDecodeError"),
         (b"\x80{}", "UnicodeDecodeError"),

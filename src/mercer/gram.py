@@ -469,10 +469,10 @@ def unseen(kernel: Kernel, Z: Inputs, like: "Gram", whole: bool = False) -> np.n
     if not grows(like.rows):
         return 0.0
     everything = Gram(kernel, Z)
-    known = everything.changed(rows=numbered_like(everything.rows, like.rows), _constants={})
+    known = features(kernel, everything, like)
     if whole:
-        return everything.matrix() - known.matrix()
-    return np.maximum(everything.diagonal() - known.diagonal(), 0.0)
+        return everything.matrix() - known @ known.T
+    return np.maximum(everything.diagonal() - np.einsum("ij,ij->i", known, known), 0.0)
 
 
 class Features:

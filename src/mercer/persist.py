@@ -25,7 +25,7 @@ import secrets
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import jax
 import narwhals.stable.v2 as nw
@@ -34,6 +34,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from mercer import basis, kernels, priors
+from mercer.core import graphs
 from mercer.core.errors import FileError, MercerError, ParameterError
 from mercer.core.inputs import as_frame, is_numeric
 from mercer.core.parameters import Parametrized, constraints
@@ -45,6 +46,7 @@ from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
+from mercer.kernels.structured import text
 from mercer.learning import family
 from mercer.learning.plan import Plan
 from mercer.linalg.cholesky import Cholesky
@@ -87,7 +89,7 @@ _FAMILIES: dict[str, list[Any]] = {
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
         family.Member, family.Tried, family.Choice, records.Iteration, records.Found, RidgePath,
-        centers.CenterPath,
+        centers.CenterPath, text.Corpus,
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
@@ -115,6 +117,13 @@ _GP_FIELDS: dict[str, Any] = {
 
 _DIGEST = re.compile(rb'"sha256":\s*"([0-9a-f]{64})"')
 _LIBRARIES: tuple[Any, ...] = ("pandas", "polars")
+_LIST_TYPES: dict[Any, Any] = {  # of entries of a column of lists
+    str(kind()): kind
+    for kind in (
+        nw.String, nw.Boolean, nw.Float32, nw.Float64, nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16,
+        nw.UInt32, nw.UInt64,
+    )
+}  # fmt: skip
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -125,9 +134,10 @@ def save(model, path) -> None:
     """Write a model to one file: an estimator, fitted or not, a prior or posterior `GP`, or a kernel.
 
     `load` restores it completely, with predictions identical to the last bit. Frames are restored as frames of the same
-    library, with rows numbered from zero. A scikit-learn kernel is stored as its mercer counterpart. Your own functions
-    (`Custom`, or in `FeatureMap`, `warp` and `modulate`) cannot be stored. The write is atomic: if it fails, an
-    existing file is unchanged.
+    library, with rows numbered from zero, and networkx graphs with their attributes and the order of their nodes and
+    neighbours. A scikit-learn kernel is stored as its mercer counterpart. Your own functions (`Custom`, or in
+    `FeatureMap`, `warp` and `modulate`) cannot be stored. The write is atomic: if it fails, an existing file is
+    unchanged.
     """
     from mercer import __version__  # the package itself imports this module
 
@@ -189,21 +199,34 @@ class _Writer:
             return value if math.isfinite(value) else {"is": "float", "bits": struct.pack(">d", value).hex()}
         if type(value) is list:
             return [self.write(item, f"{where}[{i}]") for i, item in enumerate(value)]
-        if type(value) in (tuple, frozenset):
-            items = value if type(value) is tuple else sorted(value)
-            return {"is": type(value).__name__, "items": self.write(list(items), where)}
+        if type(value) is tuple:
+            return {"is": "tuple", "items": self.write(list(value), where)}
+        if type(value) in (set, frozenset):  # in an order that is the same in every process
+            items = sorted((self.write(item, where) for item in value), key=json.dumps)
+            return {"is": type(value).__name__, "items": items}
         if type(value) is dict:
-            pairs = [[self.write(k, where), self.write(v, f"{where}[{k!r}]")] for k, v in value.items()]
-            return {"is": "dict", "pairs": pairs}
+            return {"is": "dict", "pairs": self._pairs(value, where)}
         if isinstance(value, np.generic) and _portable(value.dtype):
             return {"is": "number", "dtype": value.dtype.str, "value": self.write(value.item(), where)}
         if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer):
-            if id(value) not in self._seen:
-                self._seen[id(value)] = value, self._array(value, where)
-            return self._seen[id(value)][1]
+            return self._once(value, self._array, where)
         if type(value) in self._names:
             return self._object(value, where)
         return self._other(value, where)
+
+    def _once(self, value, write, where):
+        """Write a large value where it is first used, and refer to it where it is used again."""
+        if id(value) not in self._seen:
+            node = write(value, where)
+            if node["is"] == "array":
+                self._seen[id(value)] = value, node
+                return node
+            self._seen[id(value)] = value, {"is": "same", "number": len(self._seen)}
+            return {**node, "number": self._seen[id(value)][1]["number"]}
+        return self._seen[id(value)][1]
+
+    def _pairs(self, value, where):
+        return [[self.write(key, where), self.write(item, f"{where}[{key!r}]")] for key, item in value.items()]
 
     def _object(self, value, where):
         if isinstance(value, RowFunction) and value.function is not None:
@@ -242,38 +265,73 @@ class _Writer:
             return self.write(kernel, where)
         if isinstance(value, PairFunction) or (callable(value) and not isinstance(value, Parametrized)):
             raise _user_function(where, value)
-        frame = as_frame(value)
-        if frame is not None:
-            return self._frame(frame, where)
+        if graphs.kind_of(value) is not None:
+            return self._graph(value, where)
+        if as_frame(value) is not None:
+            return self._once(value, self._frame, where)
         series = nw.from_native(value, series_only=True, pass_through=True)
         if isinstance(series, nw.Series):  # a single column of numbers or text
             return self.write(series.to_numpy() if is_numeric(series.dtype) else series.to_list(), where)
         raise ParameterError(
             f"{where} is of type {type(value).__module__}.{type(value).__qualname__}. Files can hold numbers, text, "
-            "lists, dicts, NumPy arrays, pandas and polars frames, and classes of mercer; other types would need code "
-            "to be run." + (" Give an integer as random_state." if where.endswith("random_state") else "")
+            "lists, sets, dicts, NumPy arrays, graphs of networkx, pandas and polars frames, and classes of mercer; "
+            "other types would need code to be run."
+            + (" Give an integer as random_state." if where.endswith("random_state") else "")
         )
 
-    def _frame(self, frame, where):
+    def _graph(self, graph, where):
+        kind, attributes, nodes, edges = graphs.parts_of(graph)
+        return {
+            "is": "graph", "kind": kind, "attributes": self._pairs(attributes, where),
+            "nodes": [[self.write(node, where), self._pairs(of_node, f"{where}[{node!r}]")] for node, of_node in nodes],
+            "edges": [[i, j, self.write(key, where), self._pairs(of_edge, where)] for i, j, key, of_edge in edges],
+        }  # fmt: skip
+
+    def _frame(self, value, where):
+        frame: Any = as_frame(value)
         library = frame.implementation.value
         if library not in _LIBRARIES:
             raise ParameterError(f"{where} is a frame of {library}; only {' and '.join(_LIBRARIES)} frames are stored.")
         columns = []
         for column in frame.iter_columns():
-            values: Any = None
-            if column.dtype == nw.String:
-                values = [item if isinstance(item, str) else None for item in column.to_list()]
-            elif is_numeric(column.dtype):
-                values = column.to_numpy()
-                if values.dtype.kind == "O":  # some are missing
-                    values = column.cast(nw.Float64).to_numpy()
-            if values is None or not isinstance(column.name, str | int):
+            values = self._column(column, f"{where}[{column.name!r}]") if isinstance(column.name, str | int) else None
+            if values is None:
                 raise ParameterError(
-                    f"{where} has a column {column.name!r} of type {column.dtype}; only columns of numbers, booleans "
-                    "and text, named by text or integers, can be stored. Drop or convert it."
+                    f"{where} has a column {column.name!r} of type {column.dtype}; only columns of numbers, booleans, "
+                    "text, categories, lists and objects, named by text or integers, can be stored. Drop or convert it."
                 )
-            columns.append([column.name, self.write(values, f"{where}[{column.name!r}]")])
+            columns.append([column.name, values])
         return {"is": "frame", "library": library, "columns": columns}
+
+    def _column(self, column, where):
+        """Values of a column: an array of numbers, a list of text, or a column of another kind; else None."""
+        kind = column.dtype
+        if kind == nw.String:
+            return self.write([item if isinstance(item, str) else None for item in column.to_list()], where)
+        if is_numeric(kind):
+            values = column.to_numpy()  # of objects if some are missing
+            return self.write(column.cast(nw.Float64).to_numpy() if values.dtype.kind == "O" else values, where)
+        if kind == nw.Object:
+            return {"is": "column", "kind": "objects", "items": self.write(column.to_list(), where)}
+        if kind == nw.List and str(kind.inner) in _LIST_TYPES:
+            items = self.write(column.to_list(), where)
+            return {"is": "column", "kind": "lists", "inner": str(kind.inner), "items": items}
+        if kind in (nw.Categorical, nw.Enum):
+            items = [item if item == item else None for item in column.to_list()]
+            categories, ordered = _categories(column)
+            return {
+                "is": "column", "kind": "categories", "items": self.write(items, where),
+                "categories": self.write(categories, where), "ordered": ordered,
+            }  # fmt: skip
+        return None
+
+
+def _categories(column) -> tuple[list | None, bool]:
+    """Categories of a column, and whether they have an order; None where the library does not list them by column."""
+    native = column.to_native()
+    if column.implementation.is_pandas():
+        return native.cat.categories.tolist(), bool(native.cat.ordered)
+    return (list(column.dtype.categories), True) if column.dtype == nw.Enum else (None, False)
 
 
 def _user_function(where, function):
@@ -310,12 +368,19 @@ class _Reader:
 
     def __init__(self, tensor: Callable[[str], np.ndarray]):
         self.tensor, self._classes = functools.cache(tensor), classes()
+        self._numbered: dict[int, Any] = {}  # parts that are used again
 
     def read(self, node) -> Any:
         if isinstance(node, list):
             return [self.read(item) for item in node]
         if not isinstance(node, dict):
             return node
+        made = self._made(node)
+        if "number" in node:
+            self._numbered[node["number"]] = made
+        return made
+
+    def _made(self, node) -> Any:
         match node:
             case {"is": "float", "bits": bits}:
                 return struct.unpack(">d", bytes.fromhex(bits))[0]
@@ -323,10 +388,12 @@ class _Reader:
                 return _dtype(dtype).type(self.read(value))
             case {"is": "tuple", "items": list(items)}:
                 return tuple(self.read(items))
-            case {"is": "frozenset", "items": list(items)}:
-                return frozenset(self.read(items))
+            case {"is": "set" | "frozenset" as kind, "items": list(items)}:
+                return set(self.read(items)) if kind == "set" else frozenset(self.read(items))
             case {"is": "dict", "pairs": list(pairs)}:
-                return {self.read(key): self.read(value) for key, value in pairs}
+                return self._dict(pairs)
+            case {"is": "same", "number": number}:
+                return self._numbered[number]
             case {"is": "array", "tensor": str(name), "dtype": dtype, "order": order}:
                 array = self.tensor(name)
                 array = array.view(_dtype(dtype).newbyteorder("<"))[..., 0] if _dtype(dtype).kind == "c" else array
@@ -338,6 +405,13 @@ class _Reader:
                 for i, item in enumerate(items):
                     objects[i] = self.read(item)
                 return objects.reshape(shape)
+            case {"is": "graph", "kind": kind, "attributes": list(pairs), "nodes": list(nodes), "edges": list(edges)}:
+                of_nodes = [(self.read(name), self._dict(attributes)) for name, attributes in nodes]
+                of_edges = [(i, j, self.read(key), self._dict(attributes)) for i, j, key, attributes in edges]
+                return graphs.made_of(graphs.GraphParts(kind, self._dict(pairs), of_nodes, of_edges))
+            case {"is": "column", "kind": kind, "items": list(items)}:
+                return _Column(kind, self.read(items), self.read(node.get("categories")), node.get("ordered"),
+                               node.get("inner"))  # fmt: skip
             case {"is": "frame", "library": library, "columns": list(columns)}:
                 return _frame(library, [(name, self.read(values)) for name, values in columns])
             case {"is": "object", "class": name, "fields": dict(fields)}:
@@ -348,6 +422,9 @@ class _Reader:
                     _set_attribute(made, attribute, self.read(part))
                 return made
         raise FileError(f"it has a part that is not understood: {reprlib.repr(node)}.")
+
+    def _dict(self, pairs) -> dict[Any, Any]:
+        return {self.read(key): self.read(value) for key, value in pairs}
 
 
 def _dtype(text: str) -> np.dtype:
@@ -408,6 +485,35 @@ def _set_attribute(made, name: str, value):
     setattr(made, name, value)
 
 
+class _Column(NamedTuple):
+    """A column of a frame that is neither numbers nor text: "categories", "lists" or "objects"."""
+
+    kind: str
+    items: list[Any]
+    categories: list[Any] | None = None  # all of them, also those that no row has
+    ordered: bool | None = None
+    inner: str | None = None  # type of the entries of lists
+
+    def series(self, name, backend: Any) -> Any:
+        """A narwhals series of the same kind, or of objects where the library has no such kind."""
+        of_kind: Any = functools.partial(nw.new_series, name, self.items, backend=backend)
+        if self.kind == "categories":
+            if backend == "pandas":
+                native = of_kind(dtype=nw.Categorical).to_native()
+                if self.categories is not None:
+                    native = native.cat.set_categories(self.categories, ordered=self.ordered)
+                return nw.from_native(native, series_only=True)
+            if all(isinstance(item, str | None) for item in (*self.items, *(self.categories or ()))):
+                return of_kind(dtype=nw.Enum(self.categories or ()) if self.ordered else nw.Categorical)
+        elif self.kind == "lists" and backend == "polars":
+            if self.inner not in _LIST_TYPES:
+                raise FileError(f"it has lists of an unknown type, {self.inner!r}.")
+            return of_kind(dtype=nw.List(_LIST_TYPES[self.inner]))
+        elif self.kind not in ("lists", "objects"):
+            raise FileError(f"it has a column of an unknown kind, {self.kind!r}.")
+        return of_kind(dtype=nw.Object)
+
+
 def _frame(library: str, columns):
     """A frame of its original library, or of the other one if only that is installed."""
     for backend in sorted(_LIBRARIES, key=lambda name: name != library):  # only these are imported
@@ -415,10 +521,19 @@ def _frame(library: str, columns):
             importlib.import_module(backend)
         except ImportError:
             continue
-        text: Any = functools.partial(nw.new_series, dtype=nw.String, backend=backend)
-        made = {name: values if isinstance(values, np.ndarray) else text(name, values) for name, values in columns}
-        return nw.from_dict(made, backend=backend).to_native()
+        # One by one: narwhals would turn objects into bytes if it made a frame of polars from a dict of series.
+        frames = [_one_column(name, values, backend) for name, values in columns]
+        whole: Any = nw.concat(frames, how="horizontal") if frames else nw.from_dict({}, backend=backend)
+        return whole.to_native()
     raise FileError(f"its inputs are a frame of {library}; install {' or '.join(_LIBRARIES)} to read it.")
+
+
+def _one_column(name, values, backend: Any) -> Any:
+    if isinstance(values, np.ndarray):
+        return nw.from_dict({name: values}, backend=backend)
+    if isinstance(values, _Column):
+        return values.series(name, backend).to_frame()
+    return nw.new_series(name, values, dtype=nw.String, backend=backend).to_frame()
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------

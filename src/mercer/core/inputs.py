@@ -5,6 +5,7 @@ inputs to one of three forms: a float64 matrix, a frame, or an array of objects 
 on vectors turns them into a matrix, so that columns can be selected by name.
 """
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
@@ -202,10 +203,15 @@ def as_rows(X: Inputs, kind: Kind) -> Inputs:
 
 
 def as_objects(X: Inputs) -> np.ndarray:
-    """Array (n,) of the rows of X, each an unchanged Python object. Rows of a frame with several columns are tuples."""
+    """Array (n,) of the rows of X, each an unchanged Python object. Rows of a frame with several columns are tuples; a
+    single column of a frame, or of a matrix of objects or text, is its values."""
+    if isinstance(X, str | bytes):  # which has rows, its letters, but never those that were meant
+        raise DataError(f"X must have rows; got a single text, {reprlib.repr(X)}. Put it in a list: [text].")
     frame = as_frame(X)
     if frame is not None:
         rows = next(iter(frame.iter_columns())).to_list() if frame.shape[1] == 1 else list(frame.iter_rows())
+    elif isinstance(X, np.ndarray) and X.dtype.kind in "OU" and X.ndim == 2 and X.shape[1] == 1:
+        rows = list(X[:, 0])
     else:
         rows = list(X)
     out = np.empty(len(rows), dtype=object)

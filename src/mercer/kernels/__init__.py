@@ -24,7 +24,9 @@ from mercer.kernels.stationary import (
     Standard,
     White,
 )
+from mercer.kernels.structured.categories import Categorical
 from mercer.kernels.structured.sets import Subsets, Tanimoto
+from mercer.kernels.structured.text import BagOfWords
 
 Gaussian = RBF
 
@@ -39,6 +41,8 @@ def __getattr__(name: str) -> NoReturn:
 __all__ = [
     "RBF",
     "ArcSine",
+    "BagOfWords",
+    "Categorical",
     "Constant",
     "Custom",
     "Exponential",

@@ -53,19 +53,25 @@ class Vocabulary:
 
 
 class Counts(Collection):
-    """How much each row has of each feature: a sparse matrix (n, M), and what its columns are."""
+    """How much each row has of each feature: a sparse matrix (n, M), and what its columns are.
 
-    def __init__(self, matrix: Any, vocabulary: Vocabulary) -> None:
+    ``squared_norms`` (n,) are those of the whole rows, if the matrix lacks some of their features.
+    """
+
+    def __init__(self, matrix: Any, vocabulary: Vocabulary, squared_norms: np.ndarray | None = None) -> None:
         self.matrix, self.vocabulary = sp.csr_matrix(matrix, dtype=float), vocabulary
+        self._squared_norms = squared_norms
 
     def __len__(self) -> int:
         return self.matrix.shape[0]
 
     def __getitem__(self, which: Any) -> "Counts":
-        return Counts(self.matrix[which], self.vocabulary)
+        norms = self._squared_norms
+        return Counts(self.matrix[which], self.vocabulary, None if norms is None else norms[which])
 
     def numbered_like(self, other: "Counts") -> "Counts":
-        """The same rows with features numbered as in another data set; those that it lacks are left out."""
+        """The same rows with features numbered as in another data set; those that it lacks are left out, but count in
+        the norms, by which a kernel may divide."""
         if other.vocabulary is self.vocabulary:
             return self
         places = self.vocabulary.places_in(other.vocabulary)
@@ -73,9 +79,8 @@ class Counts(Collection):
         columns = places[entries.col]
         kept = columns >= 0
         shape = len(self), len(other.vocabulary)
-        return Counts(
-            sp.csr_matrix((entries.data[kept], (entries.row[kept], columns[kept])), shape=shape), other.vocabulary
-        )
+        matrix = sp.csr_matrix((entries.data[kept], (entries.row[kept], columns[kept])), shape=shape)
+        return Counts(matrix, other.vocabulary, self.squared_norms())
 
     def products(self, other: "Counts") -> np.ndarray:
         """Scalar products of all pairs of rows: (n, m)."""
@@ -90,6 +95,8 @@ class Counts(Collection):
 
     def squared_norms(self) -> np.ndarray:
         """Scalar product of each row with itself: (n,)."""
+        if self._squared_norms is not None:
+            return self._squared_norms
         return np.asarray(self.matrix.multiply(self.matrix).sum(axis=1)).ravel()
 
 
@@ -141,7 +148,12 @@ def differentiable(compute: Callable[[float, bool], tuple[np.ndarray, np.ndarray
 
 
 def refuse_missing(objects: np.ndarray, expected: str) -> None:
-    """Refuse missing cells: None and NaN. ``expected`` names what a row should hold."""
+    """Refuse missing cells: None, NaN, and those of pandas. ``expected`` names what a row should hold."""
     for i, item in enumerate(objects):
-        if item is None or (isinstance(item, float) and item != item):
+        if is_missing(item):
             raise ObjectError(i, f"a missing value, where {expected} was expected. Drop the row, or fill it in.")
+
+
+def is_missing(item: Any) -> bool:
+    """Whether a cell is None, NaN, or pandas' NA or NaT, whose comparisons are not booleans."""
+    return item is None or (isinstance(item, float) and item != item) or type(item).__name__ in ("NAType", "NaTType")
