@@ -1,0 +1,139 @@
+"""What every kernel on objects promises."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer import kernels as k
+from mercer.core.errors import ObjectError
+
+nx = pytest.importorskip("networkx")
+
+
+def words(rng):
+    return "".join(rng.choice(list("acgt"), size=rng.integers(1, 9)))
+
+
+def graph(rng):
+    graph = nx.gnp_random_graph(int(rng.integers(1, 7)), 0.4, seed=int(rng.integers(1000)))
+    nx.set_node_attributes(graph, {node: str(rng.choice(["C", "N", "O"])) for node in graph}, "label")
+    return graph
+
+
+DRAWN = {
+    "sets": lambda rng: frozenset(rng.choice(9, size=rng.integers(0, 6), replace=False).tolist()),
+    "strings": words,
+    "aligned": lambda rng: "".join(rng.choice(list("acgt"), size=7)),
+    "documents": lambda rng: " ".join(words(rng)[:2] for _ in range(rng.integers(1, 6))),
+    "categories": lambda rng: str(rng.choice(["red", "green", "blue"])),
+    "graphs": graph,
+    "fingerprints": lambda rng: rng.poisson(0.7, size=6).astype(float),
+}
+EXAMPLES = [
+    (k.Subsets(), "sets"),
+    (k.Subsets(normalized=True), "sets"),
+    (k.Tanimoto(), "fingerprints"),
+    (k.Tanimoto(k.Spectrum(1)), "strings"),
+    (k.Spectrum(2), "strings"),
+    (k.Spectrum(2, mismatches=1), "strings"),
+    (k.Subsequence(2, 0.7), "strings"),
+    (k.WeightedDegree(3), "aligned"),
+    (k.BagOfWords(), "documents"),
+    (k.Categorical(), "categories"),
+    (k.WeisfeilerLehman(2), "graphs"),
+    (k.WeisfeilerLehman(1, k.ShortestPath()), "graphs"),
+    (k.ShortestPath(), "graphs"),
+    (k.RandomWalk(0.02), "graphs"),
+    (2.0 * k.Spectrum(1) + k.Subsequence(1) * k.Spectrum(2).normalize(), "strings"),
+    (k.WeisfeilerLehman(2).normalize().gaussian(0.7), "graphs"),
+]
+every = pytest.mark.parametrize(("kernel", "kind"), EXAMPLES, ids=lambda value: repr(value))
+
+
+def rows(kind, n, seed=0):
+    rng = np.random.default_rng(seed)
+    drawn = [DRAWN[kind](rng) for _ in range(n)]
+    return np.stack(drawn) if kind == "fingerprints" else drawn
+
+
+def stacked(X, Z):
+    return np.concatenate([X, Z]) if isinstance(X, np.ndarray) else [*X, *Z]
+
+
+def test_every_class_is_here():
+    public = {getattr(k, name) for name in k.__all__}
+    mine = {cls for cls in public if cls.__module__.startswith("mercer.kernels.structured")}
+    assert mine <= {type(kernel) for kernel, _ in EXAMPLES}
+
+
+@every
+def test_a_gram_matrix_is_symmetric_and_positive_semidefinite(kernel, kind):
+    X = rows(kind, 25)
+    K = kernel(X)
+    assert np.array_equal(K, K.T)
+    assert np.linalg.eigvalsh(K)[0] > -1e-10 * np.trace(K)
+    assert kernel.diag(X) == pytest.approx(np.diag(K))
+    assert kernel.validity
+
+
+@every
+def test_two_sets_are_compared_as_if_they_were_one(kernel, kind):
+    X, Z = rows(kind, 9), rows(kind, 7, seed=1)
+    kernel = kernel.fit(X)
+    assert kernel(X, Z) == pytest.approx(kernel(stacked(X, Z))[:9, 9:], rel=1e-12)
+    assert kernel(Z, X) == pytest.approx(kernel(X, Z).T, rel=1e-12)
+
+
+@every
+def test_a_kernel_is_a_value(kernel, kind):
+    X = rows(kind, 6)
+    assert not kernel.fit(X).needs_fit
+    assert kernel.fit(X) == kernel.fit(X)
+    same = pickle.loads(pickle.dumps(kernel))
+    assert same == kernel
+    assert hash(same) == hash(kernel)
+    assert np.array_equal(same(X), kernel(X))
+    unit = kernel.normalize()(X)
+    assert set(np.diag(unit).round(12)) <= {0.0, 1.0}
+
+
+@every
+def test_solvers_agree_on_new_rows(kernel, kind):
+    X, Z = rows(kind, 30), rows(kind, 6, seed=1)
+    y = kernel.fit(X)(X)[:, 0] + 0.1 * np.random.default_rng(2).normal(size=30)
+    settings = {"noise": 0.1, "learning": None, "normalize": False}
+    model = mc.GaussianProcessRegressor(1.0 * kernel, solver="dense", **settings).fit(X, y)
+    mean, covariance = model.predict(Z, return_cov=True, include_noise=False)
+    process = mc.GP(1.0 * kernel).condition(X, y, 0.1)
+    assert mean == pytest.approx(process.mean(Z), rel=1e-9, abs=1e-9)
+    assert covariance == pytest.approx(process.covariance(Z), rel=1e-9, abs=1e-9)
+    try:
+        weights = mc.GaussianProcessRegressor(1.0 * kernel, solver="weights", **settings).fit(X, y)
+    except mc.ParameterError as error:
+        assert "finitely many features" in str(error)
+        return
+    again = weights.predict(Z, return_cov=True, include_noise=False)
+    assert again[0] == pytest.approx(mean, rel=1e-7, abs=1e-9)
+    assert again[1] == pytest.approx(covariance, rel=1e-7, abs=1e-9)
+
+
+@every
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_cell_is_named(kernel, kind, missing):
+    if kind == "fingerprints":
+        return
+    X = [*rows(kind, 2), missing]
+    with pytest.raises(ObjectError, match="row 2"):
+        kernel(X)
+
+
+@pytest.mark.parametrize(("kernel", "kind"), [(kernel, kind) for kernel, kind in EXAMPLES if kind != "fingerprints"],
+                         ids=lambda value: repr(value))  # fmt: skip
+def test_a_column_of_a_frame_is_named_too(kernel, kind):
+    pd = pytest.importorskip("pandas")
+    column = np.empty(3, dtype=object)
+    column[:] = [*rows(kind, 2), None]
+    with pytest.raises(ObjectError, match="column 'thing', row 2"):
+        (1.0 * kernel).on("thing")(pd.DataFrame({"thing": column, "x": [1.0, 2.0, 3.0]}))
