@@ -45,7 +45,7 @@ from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
-from mercer.learning import family
+from mercer.learning import choice, family
 from mercer.learning.plan import Plan
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
@@ -86,7 +86,7 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
-        family.Member, family.Tried, family.Choice, records.Iteration, records.Found, RidgePath,
+        family.Member, choice.Tried, choice.Choice, records.Iteration, records.Found, RidgePath,
         centers.CenterPath,
     ],
     "models": [
@@ -97,6 +97,7 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
 }  # fmt: skip
 CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}
+_RENAMED_FIELDS = {"parts.Tried": {"member": "candidate"}}  # of files written by former versions: old name to new
 
 
 def classes() -> dict[str, Any]:
@@ -343,7 +344,9 @@ class _Reader:
             case {"is": "object", "class": name, "fields": dict(fields)}:
                 if name not in self._classes:
                     raise FileError(f"it asks for {name!r}, which is not a class that files may ask for.")
-                made = _rebuilt(self._classes[name], {field: self.read(part) for field, part in fields.items()})
+                renamed = _RENAMED_FIELDS.get(name, {})
+                parts = {renamed.get(field, field): self.read(part) for field, part in fields.items()}
+                made = _rebuilt(self._classes[name], parts)
                 for attribute, part in node.get("state", {}).items():
                     _set_attribute(made, attribute, self.read(part))
                 return made

@@ -20,13 +20,14 @@ from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
 from mercer.learning.checkpoint import resumed
+from mercer.learning.choice import quoted
 from mercer.learning.climb import METHODS
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression
 from mercer.learning.resolution import originals, resolution
 from mercer.models.estimator import Regressor, all_or_nothing
-from mercer.models.records import LearnedByEvidence, quoted, recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut, unbiased_factor
 from mercer.solvers import base as solvers
@@ -422,7 +423,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
             f"kernel: {quoted(self.kernel_)!r}",
-            *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()}"]),
+            *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
             table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
