@@ -97,7 +97,7 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
 }  # fmt: skip
 CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}
-_RENAMED_FIELDS = {"parts.Tried": {"member": "candidate"}}  # of files written by former versions: old name to new
+_RENAMED_FIELDS: dict[str, dict[str, str]] = {"parts.Tried": {"member": "candidate"}}  # in older files: old to new
 
 
 def classes() -> dict[str, Any]:
@@ -344,8 +344,8 @@ class _Reader:
             case {"is": "object", "class": name, "fields": dict(fields)}:
                 if name not in self._classes:
                     raise FileError(f"it asks for {name!r}, which is not a class that files may ask for.")
-                renamed = _RENAMED_FIELDS.get(name, {})
-                parts = {renamed.get(field, field): self.read(part) for field, part in fields.items()}
+                renamed = _RENAMED_FIELDS.get(str(name), {})
+                parts = {renamed.get(str(field), str(field)): self.read(part) for field, part in fields.items()}
                 made = _rebuilt(self._classes[name], parts)
                 for attribute, part in node.get("state", {}).items():
                     _set_attribute(made, attribute, self.read(part))

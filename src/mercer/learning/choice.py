@@ -23,8 +23,9 @@ class Tried(NamedTuple):
 
     ``candidate``: the kernel as it was given, or a member of the family of the default kernel. ``log_evidence``: at the
     maximum, priors not included. ``score``: what candidates are compared by, the higher the better. ``theta``: the
-    parameters in the optimiser's coordinates; ``kernel``: the kernel with these parameters, where it was kept.
-    ``failure``: why it could not be evaluated, None if it could.
+    parameters in the optimiser's coordinates. ``kernel``: the kernel with these parameters, and ``noise``: the variance
+    learned with it, in units of y squared, where they were kept. ``failure``: why it could not be evaluated, None if it
+    could.
     """
 
     candidate: Any
@@ -33,6 +34,7 @@ class Tried(NamedTuple):
     theta: np.ndarray
     rows: int = 0
     kernel: Kernel | None = None
+    noise: float | None = None
     seconds: float = math.nan
     failure: str | None = None
 
@@ -121,6 +123,22 @@ class Choice:
 
     def __str__(self) -> str:
         return table(self.header(), map(self.cells, self.tried))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class History(list[Tried]):
+    """What was tried, in order. It prints as a table."""
+
+    def __str__(self) -> str:
+        lines = [
+            [t.label, f"{t.score:.4f}", f"{t.log_evidence:.1f}", f"{t.rows:,}", f"{t.seconds:.2f}"]
+            if t.failure is None
+            else [t.label, "failed", "", f"{t.rows:,}", f"{t.seconds:.2f}"]
+            for t in self
+        ]
+        return table(["kernel", "score", "log evidence", "rows", "seconds"], lines)
 
     def __repr__(self) -> str:
         return str(self)

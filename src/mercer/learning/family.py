@@ -226,7 +226,7 @@ def learn_default(
 ) -> LearnedDefault:
     """Choose a member of the family on the rows where learning starts, then learn its parameters."""
     journal = journal or Journal()
-    choice = choose_on_first_rows(objective, seed, Progress(shown=settings.progress), journal)
+    choice = choose_on_first_rows(objective, seed, Progress.of(settings.progress), journal)
     if not choice.tried:
         return LearnedDefault(objective, learn_regression(objective, settings, seed, journal), None)
     chosen = choice.tried[0]
