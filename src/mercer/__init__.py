@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ParameterError,
     )
     from mercer.gp.process import GP
+    from mercer.learning.search import select_kernel
     from mercer.models.classification import GaussianProcessClassifier
     from mercer.models.density import ParzenDensity
     from mercer.models.discriminant import KernelFisherDiscriminant
@@ -83,6 +84,7 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "RBFInterpolator": "mercer.models.interpolator",
     "RBFNetwork": "mercer.models.network",
     "save": "mercer.persist",
+    "select_kernel": "mercer.learning.search",
 }
 
 __all__ = [
@@ -121,6 +123,7 @@ __all__ = [
     "plot",
     "priors",
     "save",
+    "select_kernel",
     "solvers",
 ]
 

@@ -47,7 +47,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
 from mercer.kernels.structured import text
-from mercer.learning import family
+from mercer.learning import choice, family
 from mercer.learning.plan import Plan
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
@@ -88,7 +88,7 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
-        family.Member, family.Tried, family.Choice, records.Iteration, records.Found, RidgePath,
+        family.Member, choice.Tried, choice.Choice, records.Iteration, records.Found, RidgePath,
         centers.CenterPath, text.Corpus,
     ],
     "models": [
@@ -99,6 +99,7 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
 }  # fmt: skip
 CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}
+_RENAMED_FIELDS: dict[str, dict[str, str]] = {"parts.Tried": {"member": "candidate"}}  # in older files: old to new
 
 
 def classes() -> dict[str, Any]:
@@ -417,7 +418,9 @@ class _Reader:
             case {"is": "object", "class": name, "fields": dict(fields)}:
                 if name not in self._classes:
                     raise FileError(f"it asks for {name!r}, which is not a class that files may ask for.")
-                made = _rebuilt(self._classes[name], {field: self.read(part) for field, part in fields.items()})
+                renamed = _RENAMED_FIELDS.get(str(name), {})
+                parts = {renamed.get(str(field), str(field)): self.read(part) for field, part in fields.items()}
+                made = _rebuilt(self._classes[name], parts)
                 for attribute, part in node.get("state", {}).items():
                     _set_attribute(made, attribute, self.read(part))
                 return made

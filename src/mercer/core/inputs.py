@@ -69,6 +69,34 @@ def as_vector(y: Any, n: int, what: str = "y") -> np.ndarray:
     return array[:, 0]
 
 
+def class_codes(labels: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Classes in sorted order, (C,), and the index of each label (n,) in these. ``what`` needs two classes or more."""
+    if labels.dtype.kind == "f":
+        if not np.isfinite(labels).all():
+            raise DataError("y has missing (NaN) or infinite labels. Drop those rows.")
+        if (labels != np.round(labels)).any():
+            raise DataError(
+                f"Unknown label type: continuous. y holds fractional numbers; {what} expects class labels. "
+                "Use a regressor for numeric targets."
+            )
+    if labels.dtype.kind in "OMm" and any(_missing(label) for label in labels):
+        raise DataError("y has missing labels. Drop those rows.")
+    try:
+        classes, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels})
+        raise DataError(f"labels must be of one type to be sorted; got {', '.join(kinds)}.") from None
+    if len(classes) < 2:
+        raise DataError(f"y has one class only, {classes.tolist()[0]!r}; {what} needs at least two.")
+    return classes, codes
+
+
+def _missing(label: Any) -> bool:
+    """Whether a label is None, NaN, NaT or pandas' NA (whose comparisons do not return a boolean)."""
+    different = label is None or label != label
+    return not isinstance(different, bool | np.bool_) or bool(different)
+
+
 def check_width(X: Any, d: int, what: str) -> None:
     """Refuse a matrix whose number of columns is not d, the number of entries of ``what``."""
     if X.shape[1] != d:

@@ -37,6 +37,11 @@ VARIANCE_STEP = 3.0  # factor on variances, again and again, as long as held-out
 FOLDS = 3
 
 
+def decision_rows(classes: int) -> int:
+    """Rows on which kernels are chosen, at most: as many flops for any number of classes."""
+    return int(MAX_DECISION_ROWS * (2 / classes) ** (1 / 3))
+
+
 class LearnedLabels(NamedTuple):
     """The objective with the kernels chosen for it, the result of maximisation, the parameters to use, and the last
     inference made in learning, if it was on all rows."""
@@ -78,7 +83,7 @@ class LabelLearner:
         if not self.default_kernel and self.classes == 2:
             return self._done(objective, self._learn(objective, self.settings.n_restarts))
         few = objective
-        most = int(MAX_DECISION_ROWS * (2 / self.classes) ** (1 / 3))  # as many flops for any number of classes
+        most = decision_rows(self.classes)
         if objective.n > most:
             few = objective.part(np.sort(generator(self.seed).permutation(objective.n)[:most]))
         learned = self._learn(few, self.settings.n_restarts)

@@ -9,6 +9,7 @@ number in it, and a shared lengthscale is a direction in which several coordinat
 import contextlib
 import dataclasses
 import math
+import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
@@ -16,9 +17,9 @@ import numpy as np
 
 from mercer.core.parameters import evolve
 from mercer.core.random import generator
-from mercer.core.text import table
 from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
+from mercer.learning.choice import Choice, Tried, best_first
 from mercer.learning.climb import Candidate, Optimum, Surface, climb
 from mercer.learning.objective import MAX_LOG_CHANGE, LogDensity, Start, product_of_priors
 from mercer.learning.optimise import SCREENING_ITERATIONS, Learned, Settings
@@ -62,59 +63,6 @@ class Member(NamedTuple):
         name = "Gaussian" if math.isinf(self.nu) else f"Matern {int(2 * self.nu)}/2"
         lengths = "one lengthscale for each input" if self.each else "one lengthscale"
         return f"{name}{' + linear' if self.linear else ''}, {lengths}"
-
-
-class Tried(NamedTuple):
-    """A member at its maximum of the evidence on a number of rows."""
-
-    member: Member
-    log_evidence: float
-    score: float
-    theta: np.ndarray
-    rows: int = 0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Choice:
-    """Members tried, the chosen one first. ``rows``: number of rows that decided.
-
-    The score is minus the mean CRPS of rows left out, times 1 + k / n for k parameters and n rows.
-    """
-
-    tried: list[Tried]
-    rows: int
-    evaluations: int
-    interrupted: bool = False
-
-    @property
-    def member(self) -> Member:
-        return self.tried[0].member
-
-    def margin(self) -> str:
-        """How much better it is than the next one that was compared on as many rows."""
-        best, *others = self.tried
-        if not others:
-            return "the only one tried"
-        behind = [other.score / best.score - 1 for other in others if other.rows == best.rows]
-        if not behind:
-            return f"the others of {len(self.tried)} kernels were far behind on fewer rows (choice_)"
-        return f"the penalised CRPS of the next of {len(self.tried)} kernels tried is {behind[0]:.1%} higher (choice_)"
-
-    def __str__(self) -> str:
-        best = self.tried[0]
-        rows = [
-            [
-                str(t.member),
-                f"{-t.score:.4f}",
-                f"{t.score / best.score - 1:+.1%}" if t is not best and t.rows == best.rows else "",
-                f"{t.log_evidence:.1f}",
-                f"{t.rows or self.rows:,}",
-            ]
-            for t in self.tried
-        ]
-        return table(["kernel", "penalised CRPS", "", "log evidence", "rows"], rows)
-
-    __repr__ = __str__
 
 
 class Coordinates:
@@ -277,15 +225,12 @@ def learn_default(
     objective: RegressionObjective, settings: Settings, seed: int, journal: Journal | None = None
 ) -> LearnedDefault:
     """Choose a member of the family on the rows where learning starts, then learn its parameters."""
-    first, *later = search_stages(objective.n)
-    order = generator(seed).permutation(objective.n)
-    rows, *more = [None if m == objective.n else np.sort(order[:m]) for m in (first, *later[:1])]
     journal = journal or Journal()
-    choice = choose(objective, rows, more, Progress(shown=settings.progress), journal)
+    choice = choose_on_first_rows(objective, seed, Progress.of(settings.progress), journal)
     if not choice.tried:
         return LearnedDefault(objective, learn_regression(objective, settings, seed, journal), None)
     chosen = choice.tried[0]
-    count = DRAWN_STARTS if first <= MAX_ROWS_TO_DRAW else 0
+    count = DRAWN_STARTS if search_stages(objective.n)[0] <= MAX_ROWS_TO_DRAW else 0
     member = MemberObjective(objective, chosen, random_starts(objective, chosen.member, count, generator(seed)))
     if choice.interrupted:
         found = Optimum(chosen.log_evidence, chosen.theta, "interrupted", converged=False)
@@ -295,16 +240,17 @@ def learn_default(
         learned = dataclasses.replace(learned, evaluations=learned.evaluations + choice.evaluations)
     # Values are reported without the weak prior, which an interrupted choice left out already.
     weak = None if choice.interrupted else member.weak
-    kernel, kept = _simplified(member)
+    kernel, kept = _simplified(member, chosen.member)
     value = lambda value, theta: value if weak is None else value - weak(theta)[0]
     return LearnedDefault(member.with_kernel(kernel), learned.mapped(lambda theta: theta[kept], value), choice)
 
 
-def _simplified(objective: MemberObjective) -> tuple[Kernel, np.ndarray]:
+def _simplified(objective: RegressionObjective, member: Member) -> tuple[Kernel, np.ndarray]:
     """The member's own kernel, with one theta1 where lengthscales are one and no theta3 where there is no linear term;
     and a mask of the coordinates that remain."""
-    coordinates, kernel, member = objective.coordinates, objective.kernel, objective.chosen.member
+    coordinates, kernel = Coordinates(objective.names()), objective.kernel
     assert isinstance(kernel, Standard)
+    kernel = evolve(kernel, nu=np.float64(member.nu))
     kept = np.ones(coordinates.size, bool)
     if not member.each:
         kept[coordinates.lengths[1:]] = False
@@ -315,7 +261,38 @@ def _simplified(objective: MemberObjective) -> tuple[Kernel, np.ndarray]:
     return kernel, kept
 
 
+def kernel_of(objective: RegressionObjective, tried: Tried) -> Kernel:
+    """The kernel of a member that was tried, with the parameters found."""
+    kernel, kept = _simplified(objective, tried.member)
+    return objective.with_kernel(kernel).at(tried.theta[kept]).kernel
+
+
 # -- comparing members ---------------------------------------------------------------------------------------------
+
+
+class TimeOver(Exception):
+    """No further member is begun."""
+
+
+@dataclasses.dataclass
+class Course:
+    """Course of a choice: the members tried in order, each with its seconds, the time from which no further one is
+    begun, and whether that was reached."""
+
+    history: list[Tried] = dataclasses.field(default_factory=list)
+    until: float = math.inf
+    over: bool = False
+
+    def begin(self) -> float:
+        """The time now; `TimeOver` if it is late and there is something to choose from."""
+        now = time.monotonic()
+        if self.history and now >= self.until:
+            self.over = True
+            raise TimeOver
+        return now
+
+    def end(self, tried: Tried, began: float) -> None:
+        self.history.append(tried._replace(seconds=time.monotonic() - began))
 
 
 class Comparison:
@@ -328,8 +305,9 @@ class Comparison:
         rows: np.ndarray | None,
         progress: Progress | None = None,
         journal: Journal | None = None,
+        course: Course | None = None,
     ) -> None:
-        self.objective, self.rows = objective, rows
+        self.objective, self.rows, self.course = objective, rows, course or Course()
         self.coordinates = Coordinates(objective.names())
         self.m = objective.n if rows is None else len(rows)
         self.tried: dict[Member, Tried] = {}
@@ -376,7 +354,9 @@ class Comparison:
     def maximise(
         self, member: Member, thetas: Iterable[np.ndarray], keep: int = 1, min_gain: float = MIN_GAIN
     ) -> Tried | None:
-        """The member at the highest maximum reached from the best of these places after a few iterations."""
+        """The member at the highest maximum reached from the best of these places after a few iterations. Raises
+        `TimeOver` if there is none left to begin another member."""
+        began = self.course.begin()
         (evidence, surface), directions = self._evidence_and_surface(member.nu), self.coordinates.directions(member)
         thetas = [theta if member.linear else self.coordinates.without_linear(theta) for theta in thetas]
         candidates = [Candidate("", theta) for theta in thetas if surface.at(theta) is not None]
@@ -392,6 +372,7 @@ class Comparison:
         log_evidence = best.value - (0.0 if self.prior is None else self.prior(best.theta)[0])
         penalised = score * (1 + PARAMETER_COST * directions.shape[1] / self.m)
         self.tried[member] = Tried(member, log_evidence, penalised, best.theta, self.m)
+        self.course.end(self.tried[member], began)
         return self.tried[member]
 
     def maximise_from_leader(self, own: Tried) -> None:
@@ -423,7 +404,7 @@ class Comparison:
 
     def ranked(self) -> list[Tried]:
         """What was tried, best first."""
-        return sorted(self.tried.values(), key=lambda tried: -tried.score)
+        return best_first(self.tried.values())
 
 
 def choose(
@@ -432,6 +413,7 @@ def choose(
     later: Iterable[np.ndarray | None] = (),
     progress: Progress | None = None,
     journal: Journal | None = None,
+    course: Course | None = None,
 ) -> Choice:
     """The member of the family for an ``objective``, by these rows (None: all).
 
@@ -440,7 +422,7 @@ def choose(
     each set of rows in ``later`` (None: all rows).
     """
     interrupted, evaluations = False, 0
-    with Comparison(objective, rows, progress, journal) as comparison:
+    with Comparison(objective, rows, progress, journal, course) as comparison:
         lengths, tried = comparison.coordinates.lengths, comparison.tried
         linear = comparison.coordinates.linear is not None and comparison.m >= MIN_ROWS_FOR_LINEAR
         one, each = Member(FIRST_SMOOTHNESS, linear, False), Member(FIRST_SMOOTHNESS, linear, True)
@@ -465,6 +447,8 @@ def choose(
             other = best.member._replace(each=not best.member.each)
             if other not in tried and other_kind in tried:
                 comparison.maximise(other, [tried[other_kind].theta])
+        except TimeOver:
+            later = ()
         except KeyboardInterrupt:  # what was tried until then
             if not tried:
                 raise
@@ -473,20 +457,38 @@ def choose(
     for rows in later:
         if interrupted:
             break
-        with Comparison(objective, rows, progress, journal) as comparison:
+        with Comparison(objective, rows, progress, journal, course) as comparison:
+            finalists, complete = _finalists(ranked), False
             try:
-                finalists = _finalists(ranked)
                 for found in finalists:
                     comparison.maximise(found.member, [found.theta], min_gain=MIN_GAIN_AGAIN)
                 for found in finalists:  # more rows may have led one of them to another optimum
                     comparison.maximise_from_leader(found)
+            except TimeOver:  # where some were not compared on these rows, the first rows decide
+                complete = all(found.member in comparison.tried for found in finalists)
             except KeyboardInterrupt:
                 interrupted = True
             else:
+                complete = True
+            if complete:
                 others = [found for found in ranked if found.member not in comparison.tried]
                 ranked, m = comparison.ranked() + others, comparison.m
             evaluations += comparison.evaluations
     return Choice(ranked, m, evaluations, interrupted)
+
+
+def choose_on_first_rows(
+    objective: RegressionObjective,
+    seed: int,
+    progress: Progress,
+    journal: Journal | None = None,
+    course: Course | None = None,
+) -> Choice:
+    """The member of the family by the rows of the first stage of learning, and of the second if there is one."""
+    order = generator(seed).permutation(objective.n)
+    sizes = search_stages(objective.n)[:2]
+    rows, *more = [None if m == objective.n else np.sort(order[:m]) for m in sizes]
+    return choose(objective, rows, more, progress, journal, course)
 
 
 def _finalists(ranked: list[Tried]) -> list[Tried]:

@@ -244,3 +244,22 @@ def amplitude_places(kernel: Kernel) -> set[Place] | None:
         found_in = amplitude_places(kernel.inner)
         return found_in and {((("inner", None), *path), field) for path, field in found_in}
     return None
+
+
+def with_amplitudes(kernel: Kernel) -> Kernel:
+    """A copy in which every term of a sum has a variance, so that kernels in different units compare; ones where there
+    was none. Variances that are fixed count as given."""
+    if isinstance(kernel, Sum):
+        return evolve(kernel, parts=tuple(with_amplitudes(part) for part in kernel.parts))
+    return kernel if _has_amplitude(kernel) else 1.0 * kernel
+
+
+def _has_amplitude(kernel: Kernel) -> bool:
+    """Whether a parameter multiplies all of the kernel, be it free or fixed."""
+    if isinstance(kernel, Sum):
+        return all(map(_has_amplitude, kernel.parts))
+    if isinstance(kernel, Product):
+        return any(map(_has_amplitude, kernel.parts))
+    if isinstance(kernel, On | Modulate | Warp):
+        return _has_amplitude(kernel.inner)
+    return isinstance(kernel, Scale | Constant | White | Standard | FeatureMap)

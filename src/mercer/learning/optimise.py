@@ -52,12 +52,12 @@ MAX_DEPTH_RATIO = 4.0  # of the fall a quadratic predicts to the true one: beyon
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Settings of a search: optimiser, number of climbs from random places, iterations of each climb at most, and
-    whether to show a progress line."""
+    whether to show a progress line; or the line to show it on."""
 
     method: str = "lbfgs"
     n_restarts: int = 0
     max_iterations: int = 200
-    progress: bool = False
+    progress: bool | Progress = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -113,7 +113,7 @@ class _Search:
     def __init__(self, objective: Objective, settings: Settings, rng: np.random.Generator, journal: Journal) -> None:
         self.objective, self.settings, self.rng, self.journal = objective, settings, rng, journal
         self.order = rng.permutation(objective.n)
-        self.progress = Progress(shown=settings.progress)
+        self.progress = Progress.of(settings.progress)
         self.directions, self.logarithmic = objective.directions(), objective.logarithmic()
         self.floor, self.ceiling = objective.floor(), objective.ceiling()
         self.profiled, self.prior = objective.profiled(), objective.prior()

@@ -9,7 +9,12 @@ TERMINAL_SECONDS, FILE_SECONDS = 0.1, 10.0  # between lines, on a terminal and i
 
 
 class Progress:
-    """Silent for the first seconds; then one line, rewritten in place on a terminal, now and then in a log file."""
+    """Silent for the first seconds; then one line, rewritten in place on a terminal, now and then in a log file.
+
+    ``prefix`` begins every line: what a longer work is at, of which the text tells one part.
+    """
+
+    prefix = ""
 
     def __init__(self, shown: bool = True, patience: float = PATIENCE_SECONDS, stream: TextIO | None = None) -> None:
         self.shown = shown
@@ -19,12 +24,17 @@ class Progress:
         self._in_place = bool(getattr(self.stream, "isatty", lambda: False)())
         self._width = 0
 
+    @classmethod
+    def of(cls, given: "bool | Progress") -> "Progress":
+        """A line of its own, shown or not, or the line that is given."""
+        return given if isinstance(given, Progress) else cls(shown=given)
+
     def __call__(self, text: str) -> None:
         now = time.monotonic()
         if not self.shown or now < self._next:
             return
         self._next = now + (TERMINAL_SECONDS if self._in_place else FILE_SECONDS)
-        line = f"mercer: {text}, {now - self.started:.0f} s"
+        line = f"mercer: {self.prefix}{text}, {now - self.started:.0f} s"
         if self._in_place:
             self.stream.write("\r" + line.ljust(self._width))
             self._width = len(line)

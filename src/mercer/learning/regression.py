@@ -2,27 +2,70 @@
 
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from mercer import gram
 from mercer.core.coordinates import to_free
-from mercer.core.errors import NotPositiveDefiniteError
+from mercer.core.errors import DataError, NotPositiveDefiniteError
 from mercer.core.inputs import Inputs, take_rows
 from mercer.core.random import generator
 from mercer.gp.mean import MeanFunction
 from mercer.gp.model import Model
-from mercer.gp.noise import as_noise
+from mercer.gp.noise import Noise, as_noise
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.objective import LogDensity, ModelObjective, Start
 from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.plan import search_stages
+from mercer.learning.resolution import resolution
 from mercer.learning.state import Journal
 from mercer.solvers.base import Evidence, GivenNoise, Solver
 
 MIN_FREE_NOISE = 3e-3  # share of the target's variance: smaller noise is on a plateau
+MIN_NOISE_RATIO = 1e-10  # to the variance of y
 NEGLIGIBLE_NOISE = 1e-8  # share of the target's variance: lower floors are hardly ever reached
+
+
+# -- the target ----------------------------------------------------------------------------------------------------
+
+
+class Standardised(NamedTuple):
+    """The target that is learned from, (y - center) / scale, and the noise in its units."""
+
+    target: np.ndarray
+    center: float
+    scale: float
+    noise: Noise
+
+
+def standardised(y: np.ndarray, noise: Noise, normalize: bool, learns: bool) -> Standardised:
+    """Target of zero mean and unit variance, if ``normalize``, and the noise in its units: if it ``learns``, no smaller
+    than the resolution of y allows."""
+    center, scale = _center_and_scale(y) if normalize else (0.0, 1.0)
+    target = (y - center) / scale
+    if normalize and not target.any():  # one row, or a constant: a nominal scale
+        scale = (1.0 if len(y) == 1 else 1e-6) * (abs(center) or 1.0)
+    if not 1e-140 < scale < 1e140:
+        raise DataError(f"the scale of y, {scale:.2g}, overflows or underflows when squared. Use other units for y.")
+    floor = max(resolution(y) ** 2 / 12 / scale**2, MIN_NOISE_RATIO * float(np.mean(target**2))) if learns else 0.0
+    return Standardised(target, center, scale, noise.scaled(scale**-2).bounded_below(floor))
+
+
+def _center_and_scale(y: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of the target; scale one if it is constant to rounding."""
+    size = float(np.abs(y).max())
+    if size == 0:
+        return 0.0, 1.0
+    center = float((y / size).mean()) * size
+    spread = float((y / size - center / size).std()) * size
+    if spread <= 1e-14 * size:
+        return (float(y[0]) if np.ptp(y) == 0 else center), 1.0
+    return center, spread
+
+
+# -- the evidence --------------------------------------------------------------------------------------------------
 
 
 class RegressionObjective(ModelObjective):

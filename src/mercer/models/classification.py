@@ -23,13 +23,14 @@ from mercer.inference.variational import BOUNDS
 from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import resumed
+from mercer.learning.choice import quoted
 from mercer.learning.classification import LabelLearner, LearnedLabels, log_scores
 from mercer.learning.climb import METHODS
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
 from mercer.learning.progress import Progress
 from mercer.models.estimator import Classifier, all_or_nothing
-from mercer.models.records import LearnedByEvidence, quoted, recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers

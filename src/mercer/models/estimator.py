@@ -32,6 +32,7 @@ from mercer.core.inputs import (
     as_objects,
     as_rows,
     as_vector,
+    class_codes,
     container_types,
     count_rows,
     holds_numbers,
@@ -264,24 +265,7 @@ class Classifier(ClassifierMixin, Estimator):
         name = type(self).__name__
         if y is None:
             raise DataError(f"{name} requires y to be passed, but the target y is None.")
-        labels = _labels(y, n)
-        if labels.dtype.kind == "f":
-            if not np.isfinite(labels).all():
-                raise DataError("y has missing (NaN) or infinite labels. Drop those rows.")
-            if (labels != np.round(labels)).any():
-                raise DataError(
-                    f"Unknown label type: continuous. y holds fractional numbers; {name} expects class labels. "
-                    "Use a regressor for numeric targets."
-                )
-        if labels.dtype.kind in "OMm" and any(_missing(label) for label in labels):
-            raise DataError("y has missing labels. Drop those rows.")
-        try:
-            self.classes_, codes = np.unique(labels, return_inverse=True)
-        except TypeError:
-            kinds = sorted({type(label).__name__ for label in labels})
-            raise DataError(f"labels must be of one type to be sorted; got {', '.join(kinds)}.") from None
-        if len(self.classes_) < 2:
-            raise DataError(f"y has one class only, {self.classes_.tolist()[0]!r}; {name} needs at least two.")
+        self.classes_, codes = class_codes(_labels(y, n), name)
         return codes
 
     def predict(self, X) -> np.ndarray:
@@ -368,12 +352,6 @@ def _labels(y, n: int) -> np.ndarray:
     if labels.shape != (n,):
         raise DataError(f"y must hold one label per row of X, {n} in all; got shape {labels.shape}.")
     return labels
-
-
-def _missing(label) -> bool:
-    """Whether a label is None, NaN, NaT or pandas' NA (whose comparisons do not return a boolean)."""
-    different = label is None or label != label
-    return not isinstance(different, bool | np.bool_) or bool(different)
 
 
 def _warn_column_vector(stacklevel: int):

@@ -17,11 +17,12 @@ from mercer.kernels import RBF
 from mercer.kernels.convert import as_kernel
 from mercer.learning import heuristics
 from mercer.learning.bandwidths import LearnedWidths, RegressionWidths, learn_regression_widths
+from mercer.learning.choice import quoted
 from mercer.learning.leave_one_out import MIN_TOTAL_WEIGHT
 from mercer.learning.optimise import Settings
 from mercer.models.conditional import DensityRegressor
 from mercer.models.estimator import all_or_nothing
-from mercer.models.records import quoted, recorded, warn_of_interruption
+from mercer.models.records import recorded, warn_of_interruption
 from mercer.scores import LeaveOneOut
 
 CRITERIA = ("likelihood", "least_squares")

@@ -13,11 +13,11 @@ from mercer.core.random import generator
 from mercer.core.text import number, rounded
 from mercer.kernels.convert import as_kernel
 from mercer.learning.basis_functions import BasisObjective, learn_basis
+from mercer.learning.choice import quoted
 from mercer.learning.heuristics import centre_and_spread, radial_kernel
 from mercer.linalg.forward import Ridge
 from mercer.models.centers import Data, Placer, lengthscales_of, normalised, stretched
 from mercer.models.estimator import Regressor, all_or_nothing, is_integer, is_number
-from mercer.models.records import quoted
 from mercer.scores import LeaveOneOut
 
 CENTER_METHODS = ("ols", "kmeans", "random")

@@ -1,4 +1,4 @@
-"""What estimators share in learning: records of steps and optima, the evidence, kernels to print, warnings."""
+"""What estimators share in learning: records of steps and optima, the evidence, warnings."""
 
 import importlib
 import reprlib
@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer.core.errors import InterruptedFitWarning, ModelWarning, ParameterError
-from mercer.core.parameters import evolve, evolve_at, slots_of
-from mercer.core.text import rounded
+from mercer.core.parameters import slots_of
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import check_path
 from mercer.models.estimator import Estimator
@@ -98,15 +97,6 @@ class LearnedByEvidence(Estimator):
         self._check_fitted()
         # Reports are above models in the import order.
         return importlib.import_module("mercer.report").report(self, X, y)
-
-
-def quoted(kernel):
-    """The kernel with its numbers rounded, for printing."""
-    for slot in slots_of(kernel):
-        kernel = evolve_at(kernel, slot.path, **{slot.field: rounded(slot.value)})
-    if getattr(kernel, "shift", None) is not None:
-        kernel = evolve(kernel, shift=rounded(kernel.shift), scale=rounded(kernel.scale))
-    return kernel
 
 
 def warn_of_model(model, kernels, X, unknown_mean: bool, noise_prior: bool = False):

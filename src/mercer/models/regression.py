@@ -8,7 +8,7 @@ import numpy as np
 
 from mercer import priors
 from mercer.core.coordinates import Layout, free_names
-from mercer.core.errors import DataError, NumericalWarning, ParameterError
+from mercer.core.errors import NumericalWarning, ParameterError
 from mercer.core.inputs import as_vector, count_rows, take_rows
 from mercer.core.parameters import evolve, nodes_of
 from mercer.core.precision import as_float
@@ -20,20 +20,20 @@ from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family, heuristics
 from mercer.learning.checkpoint import resumed
+from mercer.learning.choice import quoted
 from mercer.learning.climb import METHODS
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
-from mercer.learning.regression import RegressionObjective, learn_regression
-from mercer.learning.resolution import originals, resolution
+from mercer.learning.regression import RegressionObjective, learn_regression, standardised
+from mercer.learning.resolution import originals
 from mercer.models.estimator import Regressor, all_or_nothing
-from mercer.models.records import LearnedByEvidence, quoted, recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut, unbiased_factor
 from mercer.solvers import base as solvers
 
 LEARNING = ("mle", "map", None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
-MIN_NOISE_RATIO = 1e-10  # to the variance of y
 NORMAL_95_QUANTILE = 1.959963984540054  # two-sided
 
 
@@ -124,16 +124,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             kept, self.copy_of_ = originals(X, y)
             if len(kept) < n:
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
-        center, scale = _center_and_scale(y) if self.normalize else (0.0, 1.0)
-        target = (y - center) / scale
-        if self.normalize and not target.any():  # one row, or a constant: a nominal scale
-            scale = (1.0 if n == 1 else 1e-6) * (abs(center) or 1.0)
-        if not 1e-140 < scale < 1e140:
-            raise DataError(
-                f"the scale of y, {scale:.2g}, overflows or underflows when squared. Use other units for y."
-            )
-        floor = max(resolution(y) ** 2 / 12 / scale**2, MIN_NOISE_RATIO * float(np.mean(target**2))) if learns else 0.0
-        noise = noise.scaled(scale**-2).bounded_below(floor)
+        target, center, scale, noise = standardised(y, noise, bool(self.normalize), learns)
         objective = RegressionObjective(
             kernel, X, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
         )
@@ -422,7 +413,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
             f"kernel: {quoted(self.kernel_)!r}",
-            *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()}"]),
+            *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
             table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
@@ -434,15 +425,3 @@ def _predictive_quantile(values, probability: float) -> float:
     """Value that a further draw exceeds with at most the complementary probability."""
     n = len(values)
     return float(np.sort(values)[min(n - 1, math.ceil(probability * (n + 1)) - 1)])
-
-
-def _center_and_scale(y):
-    """Mean and standard deviation of the target; scale one if it is constant to rounding."""
-    size = float(np.abs(y).max())
-    if size == 0:
-        return 0.0, 1.0
-    center = float((y / size).mean()) * size
-    spread = float((y / size - center / size).std()) * size
-    if spread <= 1e-14 * size:
-        return (float(y[0]) if np.ptp(y) == 0 else center), 1.0
-    return center, spread

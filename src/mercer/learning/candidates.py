@@ -1,0 +1,266 @@
+"""Evaluation of one candidate of a choice between kernels: its parameters learned by the evidence on fixed rows."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mercer import gram
+from mercer.core.coordinates import to_free
+from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterError
+from mercer.core.inputs import Inputs, as_matrix, as_rows, class_codes, count_rows, take_rows
+from mercer.core.machine import require_memory
+from mercer.core.parameters import evolve, slots_of
+from mercer.core.random import generator
+from mercer.gp.noise import CommonNoise, Noise, as_noise
+from mercer.inference.base import INFERENCES, named
+from mercer.inference.methods import automatic
+from mercer.inference.sites import LatentCovariance
+from mercer.kernels.algebra import split_white
+from mercer.kernels.base import Kernel
+from mercer.kernels.convert import as_covariance, as_kernel
+from mercer.kernels.stationary import SMOOTHNESSES
+from mercer.learning import family, heuristics
+from mercer.learning.classification import LabelLearner, decision_rows, log_scores
+from mercer.learning.label_evidence import LabelObjective
+from mercer.learning.optimise import Settings
+from mercer.learning.plan import plan
+from mercer.learning.progress import Progress
+from mercer.learning.regression import RegressionObjective, learn_regression, standardised
+from mercer.learning.resolution import originals
+from mercer.solvers import base as solvers
+from mercer.solvers.dense import Dense
+
+MAX_COMPARED_ROWS = 1000  # of a regression, on which kernels are compared
+CLASS_ROWS = 2  # of each class, in any subset of the rows
+LABEL_MATRICES = 4  # n x n matrices that learning from two classes holds; more classes hold one more each
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """Terms of a comparison: criterion, "loo" or "evidence" (None: by the task); seed; number of rows at most (None: by
+    the task); progress line; whether invalid kernels are accepted."""
+
+    criterion: str | None
+    seed: int
+    max_rows: int | None
+    line: Progress
+    allow_invalid: bool = False
+
+
+class Evaluated(NamedTuple):
+    """A candidate at its maximum of the evidence: the learned kernel, theta, the number of parameters, the log
+    evidence, the score of rows left out (-inf if not asked for), the noise (None for labels), the evaluations that it
+    took, and whether learning was interrupted."""
+
+    kernel: Kernel
+    theta: np.ndarray
+    parameters: int
+    log_evidence: float
+    left_out: float
+    noise: float | None
+    evaluations: int
+    interrupted: bool
+
+
+class Problem(abc.ABC):
+    """Rows on which candidates are compared, and the evaluation of one of them."""
+
+    task: str
+    loo_measure: str
+
+    def __init__(self, X: Inputs, terms: Terms) -> None:
+        self.X, self.terms, self.total = X, terms, count_rows(X)
+        self.criterion = terms.criterion or "evidence"
+        self.settings = Settings(progress=terms.line)
+        self.rows = np.arange(self.total)
+        self._views: dict[str, Inputs] = {}
+
+    @property
+    def measure(self) -> str:
+        return "evidence" if self.criterion == "evidence" else self.loo_measure
+
+    def evaluate(self, candidate: Any) -> Evaluated:
+        """Raises an error if the candidate is no kernel, cannot read the rows, or has no evidence there."""
+        X = self._view(as_kernel(candidate))
+        kernel = as_covariance(candidate, "a Gaussian process", self.terms.allow_invalid, X)
+        return self.learn(heuristics.with_amplitudes(kernel))
+
+    def score(self, found: Evaluated) -> float:
+        """What candidates are compared by, the higher the better."""
+        if self.criterion == "evidence":
+            return found.log_evidence - 0.5 * found.parameters * math.log(len(self.rows))
+        return self.penalised(found.left_out, family.PARAMETER_COST * found.parameters / len(self.rows))
+
+    @abc.abstractmethod
+    def penalised(self, left_out: float, share: float) -> float:
+        """The score of rows left out, less what it gained since they took part in learning: parameters per row."""
+
+    @abc.abstractmethod
+    def learn(self, kernel: Kernel) -> Evaluated: ...
+
+    @abc.abstractmethod
+    def family(self) -> list[tuple[Any, Any]]:
+        """Members of the family of the default kernel, and their kernels."""
+
+    def inputs(self, kernel: Kernel) -> Inputs:
+        """The rows to compare on, as the kernel reads them."""
+        X = self._view(kernel)
+        return X if len(self.rows) == self.total else take_rows(X, self.rows)
+
+    def _view(self, kernel: Kernel) -> Inputs:
+        if kernel.reads not in self._views:
+            self._views[kernel.reads] = as_rows(self.X, kernel.reads)
+        return self._views[kernel.reads]
+
+    def _members(self, linear: Sequence[bool]) -> list[tuple[Any, Any]]:
+        X = as_matrix(self.X)
+        each = [False, True] if 1 < X.shape[1] <= len(self.rows) / family.MIN_ROWS_PER_LENGTHSCALE else [False]
+        found: list[tuple[Any, Any]] = []
+        for member in (family.Member(nu, flat, one) for one in each for flat in linear for nu in SMOOTHNESSES):
+            kernel = heuristics.standard_kernel(X, member.each, constant=self.task == "classification")
+            kernel = evolve(kernel, nu=np.float64(member.nu))
+            found.append((member, kernel if member.linear else evolve(kernel, theta3=np.float64(0.0))))
+        return found
+
+
+class Quantities(Problem):
+    """Regression as `GaussianProcessRegressor` does it: noise learned, the unknown mean integrated out, copies once."""
+
+    task, loo_measure = "regression", "crps"
+
+    def __init__(self, X: Inputs, y: np.ndarray, terms: Terms) -> None:
+        super().__init__(X, terms)
+        most = MAX_COMPARED_ROWS if terms.max_rows is None else terms.max_rows
+        if self.total > most:
+            self.rows = np.sort(generator(terms.seed).permutation(self.total)[:most])
+        self.y = y
+        self.compare_on(self.rows)
+
+    def compare_on(self, rows: np.ndarray) -> None:
+        """Use these rows, without copies."""
+        self.rows = rows[originals(take_rows(as_rows(self.X, "anything"), rows), self.y[rows])[0]]
+        y = self.y[self.rows]
+        self.target, _, self.scale, self.noise = standardised(y, as_noise(None, len(y)), normalize=True, learns=True)
+        if not self.target.any():
+            raise DataError("y is the same in all rows, so that kernels cannot be told apart.")
+
+    def penalised(self, left_out: float, share: float) -> float:
+        return left_out * (1 + share)
+
+    def objective(self, kernel: Kernel) -> RegressionObjective:
+        X = self.inputs(kernel)
+        noise: Noise = CommonNoise(0.0) if split_white(kernel)[1] > 0 else self.noise
+        solver = solvers.resolve("auto", kernel, X, noise)
+        plan(solver, kernel, X, 1, asked=False).check()
+        return RegressionObjective(kernel, X, self.target, noise, solver, unknown=True, use_priors=_has_priors(kernel))
+
+    def learn(self, kernel: Kernel) -> Evaluated:
+        objective, theta, jitter, evaluations, interrupted = self.objective(kernel), np.zeros(0), 0.0, 1, False
+        if objective.size:
+            learned = learn_regression(objective, self.settings, self.terms.seed)
+            theta, jitter, interrupted = learned.theta, learned.jitter, learned.interrupted
+            evaluations += learned.evaluations
+        with objective.criterion() as evidence:
+            evidence.jitter = jitter
+            found = evidence(theta, gradient=False)
+            if found is None:
+                raise NotPositiveDefiniteError(
+                    f"the covariance of these {objective.n} rows could not be factorised. Look at the kernel with "
+                    "mercer.check_kernel(kernel, X)."
+                )
+            left_out = evidence.score(theta) if self.criterion == "loo" else -math.inf
+        noise = float(objective.variances(theta)[0]) * self.scale**2
+        return Evaluated(
+            objective.at(theta).kernel if objective.size else kernel,
+            theta, objective.size, float(found.value), left_out, noise, evaluations, interrupted,
+        )  # fmt: skip
+
+    def family(self) -> list[tuple[Any, Any]]:
+        return self._members([True, False])
+
+
+class Labels(Problem):
+    """Classification as `GaussianProcessClassifier` does it."""
+
+    task, loo_measure = "classification", "log loss"
+
+    def __init__(self, X: Inputs, labels: np.ndarray, terms: Terms, inference: str) -> None:
+        super().__init__(X, terms)
+        classes, codes = class_codes(labels, "a choice between kernels")
+        most = decision_rows(len(classes)) if terms.max_rows is None else terms.max_rows
+        if self.total > most:
+            self.rows = np.sort(_some_of_each(codes, generator(terms.seed).permutation(self.total), most))
+        self.codes = codes[self.rows]
+        allowed = ("auto", *(name for name, method in INFERENCES.items() if not method.samples))
+        if inference not in allowed:
+            raise ParameterError(f"inference must be one of {', '.join(map(repr, allowed))}; got {inference!r}.")
+        name = automatic(len(self.rows), len(classes)) if inference == "auto" else inference
+        self.inference = named(name, classes=len(classes))
+        if terms.criterion is None and len(classes) > 2:  # variances are not learned by the evidence alone
+            self.criterion = "loo"
+        refusal = self.inference.refusal()
+        if refusal is not None:
+            raise ParameterError(refusal)
+
+    def penalised(self, left_out: float, share: float) -> float:
+        return left_out - share
+
+    def learn(self, kernel: Kernel) -> Evaluated:
+        X, infer = self.inputs(kernel), self.inference
+        two = infer.classes == 2
+        solver = solvers.resolve("auto", kernel, X, CommonNoise(1.0)) if two else Dense()
+        size = math.prod(solver.cost(kernel, X).matrix)
+        require_memory(
+            8 * size * (LABEL_MATRICES + (0 if two else infer.classes)), f"a comparison on {len(self.rows):,} rows",
+            "Give a smaller max_rows.",
+        )  # fmt: skip
+        rows = gram.Gram(kernel, X)
+        objective = LabelObjective([kernel], rows, self.codes, infer, solver=solver)
+        theta, jitter, evaluations, interrupted, start = np.zeros(0), 0.0, 1, False, None
+        if objective.size:
+            learner = LabelLearner(
+                infer, self.settings, self.terms.seed, default_kernel=False, use_priors=_has_priors(kernel)
+            )
+            objective, learned, theta, last = learner([kernel], rows, self.codes, solver)
+            kernel, start = objective.at(theta).kernels[0], last and last.approximation
+            jitter, interrupted = learned.jitter, learned.interrupted
+            evaluations += learned.evaluations
+
+        def covariances() -> list[LatentCovariance]:
+            with solver.latent(kernel, rows) as space:
+                return [space.at(np.asarray(to_free(kernel)), jitter, accurate=True)]
+
+        found = infer(covariances(), self.codes, start, gradient=False)
+        if found is None:
+            raise NotPositiveDefiniteError(
+                f"the covariance of these {len(self.rows)} rows is not positive semidefinite. Look at the kernel with "
+                "mercer.check_kernel(kernel, X)."
+            )
+        value, left_out = float(found.log_evidence), -math.inf
+        if self.criterion == "loo":
+            posterior, _ = infer.posterior(found, [kernel], X)
+            p = posterior.left_out(covariances, self.codes, infer.likelihood)
+            left_out = float(log_scores(p, self.codes).mean())
+        return Evaluated(kernel, theta, objective.size, value, left_out, None, evaluations, interrupted)
+
+    def family(self) -> list[tuple[Any, Any]]:
+        return self._members([True])
+
+
+def _has_priors(kernel: Kernel) -> bool:
+    return any(slot.prior is not None for slot in slots_of(kernel))
+
+
+def _some_of_each(codes: np.ndarray, order: np.ndarray, most: int) -> np.ndarray:
+    """The first rows of this order, but a few of every class among them."""
+    seen: dict[int, int] = {}
+    first = []
+    for place, row in enumerate(order):
+        seen[codes[row]] = seen.get(codes[row], 0) + 1
+        if seen[codes[row]] <= CLASS_ROWS:
+            first.append(place)
+    return np.concatenate([order[first], np.delete(order, first)])[:most]
