@@ -25,6 +25,7 @@ from mercer.kernels.stationary import (
     White,
 )
 from mercer.kernels.structured.sets import Subsets, Tanimoto
+from mercer.kernels.structured.strings import Spectrum, Subsequence, WeightedDegree
 
 Gaussian = RBF
 
@@ -54,9 +55,12 @@ __all__ = [
     "RadialPeriodic",
     "RationalQuadratic",
     "Sigmoid",
+    "Spectrum",
     "Standard",
+    "Subsequence",
     "Subsets",
     "Tanimoto",
     "ThinPlate",
+    "WeightedDegree",
     "White",
 ]
