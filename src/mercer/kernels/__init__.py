@@ -24,6 +24,7 @@ from mercer.kernels.stationary import (
     Standard,
     White,
 )
+from mercer.kernels.structured.graphs import RandomWalk, ShortestPath, WeisfeilerLehman
 from mercer.kernels.structured.sets import Subsets, Tanimoto
 
 Gaussian = RBF
@@ -52,11 +53,14 @@ __all__ = [
     "Polynomial",
     "Precomputed",
     "RadialPeriodic",
+    "RandomWalk",
     "RationalQuadratic",
+    "ShortestPath",
     "Sigmoid",
     "Standard",
     "Subsets",
     "Tanimoto",
     "ThinPlate",
+    "WeisfeilerLehman",
     "White",
 ]

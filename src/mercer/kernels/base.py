@@ -94,6 +94,10 @@ class Kernel(Parametrized):
             "mercer_expansion(kernel, X, n) approximates those of others."
         )
 
+    def explain(self, rows: Rows) -> None:
+        """Raise an error that says why values are not finite for these prepared rows, of the expression that this
+        kernel is part of, if it can tell. Learning does not ask: it rejects a step to such values."""
+
     @property
     def validity(self) -> Validity:
         """Whether every Gram matrix of this kernel is positive semidefinite, and by which rules."""
