@@ -95,8 +95,10 @@ class Kernel(Parametrized):
         )
 
     def explain(self, rows: Rows) -> None:
-        """Raise an error that says why values are not finite for these prepared rows, of the expression that this
-        kernel is part of, if it can tell. Learning does not ask: it rejects a step to such values."""
+        """Raise an error that says why values are not finite for these rows, prepared for the whole expression, if a
+        part of it can tell. Learning does not ask: it rejects a step to such values."""
+        for child in self._kernels():
+            child.explain(rows)
 
     @property
     def validity(self) -> Validity:

@@ -273,9 +273,8 @@ def finite(values: np.ndarray) -> bool:
 
 def _check_finite(values: np.ndarray, kernel: "Kernel", *rows: Rows) -> None:
     if not finite(values):
-        for node in nodes_of(kernel):
-            for side in rows:
-                node.explain(side)
+        for side in rows:
+            kernel.explain(side)
         raise DataError(
             f"{kernel!r} is not finite at these inputs: its formula overflows, or a function in it returned NaN. "
             "Scale the inputs down."

@@ -5,6 +5,7 @@ from numba import njit
 
 TOLERANCE = 1e-13  # of the residual of a linear system, relative to its right-hand side
 MAX_STEPS = 10_000  # of an iterative solution
+MAX_TERM = 1e300  # of a series
 MAX_EIGENVALUE_STEPS = 1000
 EIGENVALUE_TOLERANCE = 1e-10  # relative change in a step
 
@@ -50,7 +51,9 @@ def number_rows(first: np.ndarray, offsets: np.ndarray, others: np.ndarray) -> t
 
 
 @njit(cache=True, nogil=True)
-def _hops(source: int, start: int, offsets: np.ndarray, targets: np.ndarray, found: np.ndarray, queue: np.ndarray) -> int:
+def _hops(
+    source: int, start: int, offsets: np.ndarray, targets: np.ndarray, found: np.ndarray, queue: np.ndarray
+) -> int:
     """Breadth-first search. Writes the number of edges to every node reached into ``found``, which holds -1, and those
     nodes into ``queue``, both relative to ``start``; returns how many there are."""
     queue[0], found[source - start], last = source, 0.0, 1
@@ -109,10 +112,8 @@ def _lengths(
 
 
 @njit(cache=True, nogil=True)
-def _longer(array: np.ndarray, needed: int) -> np.ndarray:
-    if needed <= len(array):
-        return array
-    new = np.empty(max(needed, 2 * len(array)), array.dtype)
+def _doubled(array: np.ndarray) -> np.ndarray:
+    new = np.empty(2 * len(array), array.dtype)
     for i in range(len(array)):
         new[i] = array[i]
     return new
@@ -160,8 +161,8 @@ def shortest_paths(
                     counts[table[place]] += 1
                     continue
                 if total == len(graphs):
-                    graphs, first, second = _longer(graphs, total + 1), _longer(first, total + 1), _longer(second, total + 1)
-                    distances, counts = _longer(distances, total + 1), _longer(counts, total + 1)
+                    graphs, first, second = _doubled(graphs), _doubled(first), _doubled(second)
+                    distances, counts = _doubled(distances), _doubled(counts)
                 graphs[total], first[total], second[total] = g, a, b
                 distances[total], counts[total] = distance, 1
                 table[place] = total
@@ -182,7 +183,7 @@ def _slot(
     """Place of a pair in a hash table of a power of two entries: where it is, or where it belongs."""
     mixed = np.uint64(a) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(b) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ np.uint64(np.float64(distance).view(np.int64))) * np.uint64(0x94D049BB133111EB)
-    place = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(len(table) - 1))
+    place: int = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(len(table) - 1))  # type: ignore[assignment]
     while table[place] >= 0:
         k = table[place]
         if first[k] == a and second[k] == b and distances[k] == distance:
@@ -196,7 +197,14 @@ def _slot(
 # The product graph of two graphs has a node for every pair of their nodes with equal labels, and an edge where both
 # have one, with equal labels. Vectors over its nodes are matrices X (n, m) that are zero elsewhere. Its adjacency
 # matrix takes X to the sum over labels e of A_e X B_e^T, again zero elsewhere: O(n |B| + |A| m) operations for |A| and
-# |B| edges. Edges of a graph are sorted by label.
+# |B| edges.
+#
+# Graphs are a tuple: pointers to nodes (n, 2), labels of nodes, pointers to edges (n, 2), the nodes that edges leave
+# and reach, counted from the first of the graph, labels of edges, by which they are sorted, and whether graphs are
+# directed. The edges of one graph are a tuple too: the first, one after the last, and the same three arrays.
+
+Graphs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Edges = tuple[int, int, np.ndarray, np.ndarray, np.ndarray]
 
 
 @njit(cache=True, nogil=True)
@@ -207,15 +215,20 @@ def _clear(X: np.ndarray) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _step(
-    X: np.ndarray, out: np.ndarray, buffer: np.ndarray, match: np.ndarray, a_first: int, a_last: int,
-    a_from: np.ndarray, a_to: np.ndarray, a_label: np.ndarray, b_first: int, b_last: int, b_from: np.ndarray,
-    b_to: np.ndarray, b_label: np.ndarray,
-) -> None:  # fmt: skip
-    """out = A X, for the adjacency matrix A of the product graph. The edges of one graph are a_first to a_last - 1."""
-    n, m = X.shape
+def _dot(A: np.ndarray, B: np.ndarray) -> float:
+    total = 0.0
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            total += A[i, j] * B[i, j]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _step(X: np.ndarray, out: np.ndarray, buffer: np.ndarray, match: np.ndarray, a: Edges, b: Edges) -> None:
+    """out = A X, for the adjacency matrix A of the product graph."""
+    i, a_last, a_from, a_to, a_label = a
+    j, b_last, b_from, b_to, b_label = b
     _clear(out)
-    i, j = a_first, b_first
     while i < a_last and j < b_last:
         if a_label[i] < b_label[j]:
             i += 1
@@ -229,118 +242,113 @@ def _step(
         _clear(buffer)
         while i < a_last and a_label[i] == label:
             u, v = a_from[i], a_to[i]
-            for c in range(m):
+            for c in range(X.shape[1]):
                 buffer[u, c] += X[v, c]
             i += 1
-        for u in range(n):
+        for u in range(X.shape[0]):
             for k in range(j, stop):
                 out[u, b_from[k]] += buffer[u, b_to[k]]
         j = stop
-    for u in range(n):
-        for c in range(m):
+    for u in range(X.shape[0]):
+        for c in range(X.shape[1]):
             out[u, c] *= match[u, c]
 
 
 @njit(cache=True, nogil=True)
-def _dot(A: np.ndarray, B: np.ndarray) -> float:
-    total = 0.0
-    for i in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            total += A[i, j] * B[i, j]
-    return total
+def _series(decay: float, match: np.ndarray, a: Edges, b: Edges) -> tuple[float, float]:
+    """Sum over k of decay^k w_k, for the number w_k of walks of length k on the product graph, and its derivative.
+
+    w_(j + k) <= w_j w_k, for a walk is two walks: so what follows a term t < 1 is at most t / (1 - t) of the sum.
+    """
+    term, product, buffer = match.copy(), np.empty(match.shape), np.empty(match.shape)
+    value, weighted = _dot(match, match), 0.0
+    for k in range(1, MAX_STEPS):
+        _step(term, product, buffer, match, a, b)
+        for u in range(match.shape[0]):
+            for c in range(match.shape[1]):
+                term[u, c] = decay * product[u, c]
+        size = _dot(term, match)
+        value += size
+        weighted += k * size
+        if k * size <= TOLERANCE:
+            return value, weighted / decay
+        if not size < MAX_TERM:
+            break
+    return np.nan, np.nan
 
 
 @njit(cache=True, nogil=True)
-def _solved(
-    decay: float, slope: bool, symmetric: bool, match: np.ndarray, a_first: int, a_last: int, a_from: np.ndarray,
-    a_to: np.ndarray, a_label: np.ndarray, b_first: int, b_last: int, b_from: np.ndarray, b_to: np.ndarray,
-    b_label: np.ndarray,
-) -> tuple[float, float]:  # fmt: skip
-    """1^T (I - decay A)^-1 1 and its derivative in decay, 1^T (I - decay A)^-1 A (I - decay A)^-1 1; NaN where the
-    series of walks diverges."""
+def _solved(decay: float, slope: bool, match: np.ndarray, a: Edges, b: Edges) -> tuple[float, float]:
+    """1^T x with (I - decay A) x = 1, by conjugate gradients, and if ``slope`` its derivative in decay, x^T A x.
+
+    The matrix is positive definite if and only if the series of walks converges. If it is not, negative curvature is
+    met: eigenvectors with the largest eigenvalue of a connected part have a positive scalar product with 1.
+    """
     n, m = match.shape
-    b2 = _dot(match, match)
-    if b2 == 0:
-        return 0.0, 0.0
-    product, buffer = np.empty((n, m)), np.empty((n, m))
-    if not symmetric:
-        # The series itself. The number w_k of walks of length k obeys w_(j + k) <= w_j w_k, for a walk is two walks: so
-        # what follows a term t < 1 is at most t / (1 - t) of the sum until then.
-        term, value, weighted = match.copy(), b2, 0.0
-        for k in range(1, MAX_STEPS):
-            _step(term, product, buffer, match, a_first, a_last, a_from, a_to, a_label, b_first, b_last, b_from, b_to, b_label)
-            for u in range(n):
-                for c in range(m):
-                    term[u, c] = decay * product[u, c]
-            size = _dot(term, match)
-            value += size
-            weighted += k * size
-            if k * size <= TOLERANCE:
-                return value, weighted / decay
-            if not size < 1e300:
-                break
-        return np.nan, np.nan
-    # Conjugate gradients: I - decay A is positive definite if and only if the series converges. All eigenvectors with
-    # the largest eigenvalue of a component have a positive scalar product with 1, so negative curvature is met.
     X, R, P = np.zeros((n, m)), match.copy(), match.copy()
-    r2 = b2
+    product, buffer = np.empty((n, m)), np.empty((n, m))
+    start = r2 = _dot(R, R)
     for _ in range(MAX_STEPS):
-        _step(P, product, buffer, match, a_first, a_last, a_from, a_to, a_label, b_first, b_last, b_from, b_to, b_label)
+        _step(P, product, buffer, match, a, b)
         for u in range(n):
             for c in range(m):
                 product[u, c] = P[u, c] - decay * product[u, c]
         curvature = _dot(P, product)
         if not curvature > 0:
-            return np.nan, np.nan
+            break
         alpha = r2 / curvature
         for u in range(n):
             for c in range(m):
                 X[u, c] += alpha * P[u, c]
                 R[u, c] -= alpha * product[u, c]
         new = _dot(R, R)
-        if new <= TOLERANCE**2 * b2:
-            value, derivative = _dot(X, match), 0.0
+        if new <= TOLERANCE**2 * start:
             if slope:
-                _step(X, product, buffer, match, a_first, a_last, a_from, a_to, a_label, b_first, b_last, b_from, b_to, b_label)
-                derivative = _dot(X, product)
-            return value, derivative
+                _step(X, product, buffer, match, a, b)
+            return _dot(X, match), _dot(X, product) if slope else 0.0
+        beta = new / r2
         for u in range(n):
             for c in range(m):
-                P[u, c] = R[u, c] + new / r2 * P[u, c]
+                P[u, c] = R[u, c] + beta * P[u, c]
         r2 = new
     return np.nan, np.nan
 
 
 @njit(cache=True, nogil=True)
-def _matches(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    out = np.empty((len(a), len(b)))
-    for i in range(len(a)):
-        for j in range(len(b)):
-            out[i, j] = 1.0 if a[i] == b[j] else 0.0
-    return out
+def _pair(decay: float, slope: bool, mine: Graphs, i: int, theirs: Graphs, j: int) -> tuple[float, float]:
+    """Random walk kernel of two graphs, and its derivative in decay; NaN where the series of walks diverges."""
+    match, a, b = _product(mine, i, theirs, j)
+    if _dot(match, match) == 0:
+        return 0.0, 0.0
+    if mine[6][i] or theirs[6][j]:
+        return _series(decay, match, a, b)
+    return _solved(decay, slope, match, a, b)
+
+
+@njit(cache=True, nogil=True)
+def _product(mine: Graphs, i: int, theirs: Graphs, j: int) -> tuple[np.ndarray, Edges, Edges]:
+    """Which pairs of nodes have equal labels (n, m), as ones, and the edges of both graphs."""
+    own, others = mine[1][mine[0][i, 0] : mine[0][i, 1]], theirs[1][theirs[0][j, 0] : theirs[0][j, 1]]
+    match = np.empty((len(own), len(others)))
+    for u in range(len(own)):
+        for v in range(len(others)):
+            match[u, v] = 1.0 if own[u] == others[v] else 0.0
+    a = mine[2][i, 0], mine[2][i, 1], mine[3], mine[4], mine[5]
+    b = theirs[2][j, 0], theirs[2][j, 1], theirs[3], theirs[4], theirs[5]
+    return match, a, b
 
 
 @njit(cache=True, nogil=True)
 def walks(
-    decay: float, slope: bool, same: bool, rows: np.ndarray, values: np.ndarray, slopes: np.ndarray,
-    a_nodes: np.ndarray, a_labels: np.ndarray, a_edges: np.ndarray, a_from: np.ndarray, a_to: np.ndarray,
-    a_along: np.ndarray, a_directed: np.ndarray, b_nodes: np.ndarray, b_labels: np.ndarray, b_edges: np.ndarray,
-    b_from: np.ndarray, b_to: np.ndarray, b_along: np.ndarray, b_directed: np.ndarray,
+    decay: float, slope: bool, same: bool, rows: np.ndarray, values: np.ndarray, slopes: np.ndarray, mine: Graphs,
+    theirs: Graphs,
 ) -> None:  # fmt: skip
-    """Write the random walk kernel of the graphs ``rows`` of one collection and all of another, and its derivative in
-    ``decay`` if ``slope``. ``same``: the collections are equal, and entries right of the diagonal are written on both
-    sides of it.
-
-    Of each collection: pointers to nodes (n, 2), labels of nodes, pointers to edges (n, 2), their ends, counted from
-    the first node of the graph, their labels, and whether a graph is directed.
-    """
+    """Write the random walk kernel of the graphs ``rows`` of one collection and all of another into ``values`` (n, m),
+    and its derivative in decay into ``slopes``, if ``slope``. ``same``: the collections are equal, and entries right of
+    the diagonal are written on both sides of it."""
     for i in rows:
-        for j in range(i if same else 0, len(b_nodes)):
-            match = _matches(a_labels[a_nodes[i, 0] : a_nodes[i, 1]], b_labels[b_nodes[j, 0] : b_nodes[j, 1]])
-            value, derivative = _solved(
-                decay, slope, not (a_directed[i] or b_directed[j]), match, a_edges[i, 0], a_edges[i, 1], a_from, a_to,
-                a_along, b_edges[j, 0], b_edges[j, 1], b_from, b_to, b_along,
-            )  # fmt: skip
+        for j in range(i if same else 0, values.shape[1]):
+            value, derivative = _pair(decay, slope, mine, i, theirs, j)
             values[i, j] = value
             if same:
                 values[j, i] = value
@@ -351,44 +359,33 @@ def walks(
 
 
 @njit(cache=True, nogil=True)
-def own_walks(
-    decay: float, slope: bool, values: np.ndarray, slopes: np.ndarray, nodes: np.ndarray, labels: np.ndarray,
-    edges: np.ndarray, sources: np.ndarray, targets: np.ndarray, along: np.ndarray, directed: np.ndarray,
-) -> None:  # fmt: skip
-    """Write the random walk kernel of each graph of a collection and itself, and its derivative; see `walks`."""
-    for i in range(len(nodes)):
-        own, first, last = labels[nodes[i, 0] : nodes[i, 1]], edges[i, 0], edges[i, 1]
-        values[i], slopes[i] = _solved(
-            decay, slope, not directed[i], _matches(own, own), first, last, sources, targets, along, first, last,
-            sources, targets, along,
-        )  # fmt: skip
+def own_walks(decay: float, slope: bool, values: np.ndarray, slopes: np.ndarray, graphs: Graphs) -> None:
+    """Write the random walk kernel of each graph and itself, and its derivative: (n,), (n,)."""
+    for i in range(len(values)):
+        values[i], slopes[i] = _pair(decay, slope, graphs, i, graphs, i)
 
 
 @njit(cache=True, nogil=True)
-def growth(
-    nodes: np.ndarray, labels: np.ndarray, edges: np.ndarray, sources: np.ndarray, targets: np.ndarray,
-    along: np.ndarray,
-) -> np.ndarray:  # fmt: skip
+def growth(graphs: Graphs) -> np.ndarray:
     """Largest eigenvalue of the product graph of each graph with itself, by the power method: (n,).
 
     I + A takes the place of A, whose eigenvalues of largest size are two, of opposite signs, for a bipartite graph.
     """
-    out = np.zeros(len(nodes))
-    for i in range(len(nodes)):
-        own, first, last = labels[nodes[i, 0] : nodes[i, 1]], edges[i, 0], edges[i, 1]
-        match = _matches(own, own)
+    out = np.zeros(len(graphs[0]))
+    for i in range(len(out)):
+        match, a, b = _product(graphs, i, graphs, i)
         X, product, buffer = match.copy(), np.empty(match.shape), np.empty(match.shape)
         size = np.sqrt(_dot(X, X))
         if size == 0:  # no nodes
             continue
         for _ in range(MAX_EIGENVALUE_STEPS):
             before = size
-            for u in range(len(own)):
-                for c in range(len(own)):
+            for u in range(len(X)):
+                for c in range(len(X)):
                     X[u, c] /= before
-            _step(X, product, buffer, match, first, last, sources, targets, along, first, last, sources, targets, along)
-            for u in range(len(own)):
-                for c in range(len(own)):
+            _step(X, product, buffer, match, a, b)
+            for u in range(len(X)):
+                for c in range(len(X)):
                     X[u, c] += product[u, c]
             size = np.sqrt(_dot(X, X))
             if abs(size - before) <= EIGENVALUE_TOLERANCE * size:

@@ -84,7 +84,7 @@ class Refined(Vocabulary):
 
 
 class Triples(Vocabulary):
-    """Pairs of labels at a distance: ``first`` (M,), ``second`` (M,), both numbers of ``labels``, ``distances`` (M,)."""
+    """Pairs of labels at a distance: ``first`` and ``second`` (M,), numbers of ``labels``, and ``distances`` (M,)."""
 
     def __init__(self, labels: Vocabulary, first: np.ndarray, second: np.ndarray, distances: np.ndarray) -> None:
         super().__init__(range(len(first)))
@@ -96,9 +96,8 @@ class Triples(Vocabulary):
         first, second = labels[self.first], labels[self.second]
         kept = np.flatnonzero((first >= 0) & (second >= 0))
         places = np.full(len(self), -1)
-        places[kept] = _among(
-            triple_keys(other.first, other.second, other.distances), triple_keys(first[kept], second[kept], self.distances[kept])
-        )
+        theirs = triple_keys(other.first, other.second, other.distances)
+        places[kept] = _among(theirs, triple_keys(first[kept], second[kept], self.distances[kept]))
         return places
 
 
@@ -285,17 +284,14 @@ def _numbered(
         found = np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
     except TypeError:
         which = next(i for i, label in enumerate(labels) if not _hashable(label))
-        raise refuse(
-            which, f"has {attribute!r} = {labels[which]!r}; a label must be hashable, such as text, a number or a tuple."
-        ) from None
+        says = f"has {attribute!r} = {labels[which]!r}; a label must be hashable, such as text, a number or a tuple."
+        raise refuse(which, says) from None
     missing = [number for label, number in numbers.items() if label is None or label != label]
     if missing and len(missing) == len(numbers):
         return np.zeros(len(labels), dtype=np.int64), Labels([None], what)
     if missing:
-        raise refuse(
-            int(np.flatnonzero(np.isin(found, missing))[0]), f"has no {attribute!r}, where other {what}s have one. Label "
-            f"all, or none, or leave labels out of the kernel: {what}_label=None."
-        )  # fmt: skip
+        says = f"has no {attribute!r}, where other {what}s have one. Label all, or none, or leave labels out of the "
+        raise refuse(int(np.flatnonzero(np.isin(found, missing))[0]), f"{says}kernel: {what}_label=None.")
     return found, Labels(list(numbers), what)
 
 

@@ -4,9 +4,12 @@ Rows are graphs of networkx. Nodes and edges may have labels, in the attribute "
 (``node_label``, ``edge_label``; None leaves them out). Where no node, or no edge, of a data set has a label, all have
 the same one. An undirected edge is one in both directions, a directed graph is walked along its edges, parallel edges
 count each, and a loop makes a node its own neighbour. A graph without nodes has similarity zero with every graph.
+Molecules become graphs by ``mercer.datasets.from_smiles``.
 """
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,9 +44,9 @@ class GraphKernel(Kernel):
 
     def __check_init__(self) -> None:
         for field in ("node_label", "edge_label"):
-            if isinstance(getattr(self, field), bool):
+            if isinstance(value := getattr(self, field), bool):
                 raise ParameterError(
-                    f"{field} must be the name of an attribute, or None to leave labels out; got {getattr(self, field)}."
+                    f"{field} must be the name of an attribute, or None to leave labels out; got {value}."
                 )
 
     def graphs(self, X: Inputs) -> Graphs:
@@ -51,7 +54,7 @@ class GraphKernel(Kernel):
 
     def __repr__(self) -> str:
         fields = [field for field in dataclasses.fields(self) if field.name not in ("fixed", "priors")]
-        fields.sort(key=lambda field: field.kw_only)
+        fields.sort(key=lambda field: bool(field.kw_only))
         values = [(field, getattr(self, field.name)) for field in fields]
         changed = [
             f"{field.name}={show(value)}"
@@ -77,16 +80,20 @@ class WeisfeilerLehman(GraphKernel):
     """
 
     iterations: int = eqx.field(default=5, static=True, converter=plain)
-    base: Kernel | None = eqx.field(default=None, converter=lambda base: None if base is None else convert.as_kernel(base))
+    base: Kernel | None = eqx.field(
+        default=None, converter=lambda base: None if base is None else convert.as_kernel(base)
+    )
 
     def __check_init__(self) -> None:
         if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 0:
             raise ParameterError(f"iterations must be an integer, zero or more; got {self.iterations!r}.")
         for node in () if self.base is None else nodes_of(self.base):
-            if not list(node._kernels()) and node.reads_values and not isinstance(node, GraphKernel):
+            if not isinstance(node, Kernel) or isinstance(node, GraphKernel) or list(node._kernels()):
+                continue
+            if node.reads_values:
                 raise InvalidKernelError(
-                    f"the base of WeisfeilerLehman must be a kernel on graphs, or an expression of such kernels; {node!r} "
-                    "is not. Try base=ShortestPath(), or leave it out."
+                    "the base of WeisfeilerLehman must be a kernel on graphs, or an expression of such kernels; "
+                    f"{node!r} is not. Try base=ShortestPath(), or leave it out."
                 )
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
@@ -96,25 +103,20 @@ class WeisfeilerLehman(GraphKernel):
         if self.base is None:
             return HostRows(_joined([level.histograms() for level in levels]))
         rows = tuple(self.base.prepare(level, index) for level in levels)
-        return HostRows(_joined([level.rows for level in rows])) if self._counts else rows
-
-    @property
-    def _counts(self) -> bool:
-        """Whether all iterations together are one matrix of counts."""
-        return self.base is None or isinstance(self.base, CountKernel)
+        return HostRows(_joined([level.rows for level in rows])) if isinstance(self.base, CountKernel) else rows
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
-        if self._counts:
+        if isinstance(self.base, CountKernel | None):
             return jnp.asarray(X.rows.products(Z.rows))
-        return sum(self.base.block(x, z) for x, z in zip(X, Z, strict=True))
+        return functools.reduce(operator.add, map(self.base.block, X, Z))
 
     def block_diag(self, X: Rows) -> jax.Array:
-        if self._counts:
+        if isinstance(self.base, CountKernel | None):
             return jnp.asarray(X.rows.squared_norms())
-        return sum(self.base.block_diag(x) for x in X)
+        return functools.reduce(operator.add, map(self.base.block_diag, X))
 
     def feature_block(self, X: Rows) -> jax.Array:
-        if self._counts:
+        if isinstance(self.base, CountKernel | None):
             return jnp.asarray(X.rows.matrix.toarray())
         return jnp.concatenate([self.base.feature_block(x) for x in X], axis=1)
 
@@ -179,8 +181,8 @@ class RandomWalk(GraphKernel):
 
     >>> import networkx as nx
     >>> RandomWalk(decay=0.1)([nx.path_graph(3), nx.cycle_graph(3)])
-    array([[11.1627907 , 12.46153846],
-           [12.46153846, 15.        ]])
+    array([[11.04166667, 12.39130435],
+           [12.39130435, 15.        ]])
     """
 
     decay: Positive = 0.1
@@ -217,7 +219,7 @@ class Walks(Collection):
         self._along = graphs.edge_labels[order]
         self._nodes, self._edges = _spans(graphs.starts), _spans(graphs.offsets[graphs.starts])
         self.row = np.arange(len(graphs))
-        self.growth = loops().growth(*self._arrays()[:-1])
+        self.growth = loops().growth(self._arrays())
 
     def __len__(self) -> int:
         return len(self.row)
@@ -250,7 +252,7 @@ class Walks(Collection):
         mine, theirs = self._arrays(), other._arrays(self)
 
         def work(rows: np.ndarray) -> None:
-            loops().walks(decay, slope, same, rows, values, slopes, *mine, *theirs)
+            loops().walks(decay, slope, same, rows, values, slopes, mine, theirs)
 
         parts = [np.arange(i, n, PARTS * cores()) for i in range(min(n, PARTS * cores()))]
         with ThreadPoolExecutor(cores()) as pool:
@@ -261,7 +263,7 @@ class Walks(Collection):
         """Values for each graph and itself: (n,)."""
         values, slopes = np.full(len(self), np.nan), np.full(len(self), np.nan)
         if not self._diverges(decay):
-            loops().own_walks(decay, slope, values, slopes, *self._arrays())
+            loops().own_walks(decay, slope, values, slopes, self._arrays())
         return values, slopes
 
     def _diverges(self, decay: float) -> bool:
