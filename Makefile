@@ -52,6 +52,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/default_fit.py
 	$(BIN)/python benchmarks/simulated.py
 	$(BIN)/python benchmarks/defaults.py
+	$(BIN)/python benchmarks/structured_graphs.py
 
 clean:
 	rm -rf $(VENV) .demo build dist

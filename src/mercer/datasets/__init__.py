@@ -6,8 +6,11 @@
 >>> data = datasets.load("co2")
 >>> data.X.shape, data.y.shape, data.feature_names, data.target_name
 ((521, 1), (521,), ['year'], 'co2')
+
+Molecules as graphs, where RDKit is installed: ``datasets.from_smiles(["CCO", "c1ccccc1"])``.
 """
 
 from mercer.datasets.bundled import Dataset, load, names
+from mercer.datasets.molecules import from_smiles
 
-__all__ = ["Dataset", "load", "names"]
+__all__ = ["Dataset", "from_smiles", "load", "names"]

@@ -25,6 +25,7 @@ from mercer.kernels.stationary import (
     White,
 )
 from mercer.kernels.structured.categories import Categorical
+from mercer.kernels.structured.graphs import RandomWalk, ShortestPath, WeisfeilerLehman
 from mercer.kernels.structured.sets import Subsets, Tanimoto
 from mercer.kernels.structured.strings import Spectrum, Subsequence, WeightedDegree
 from mercer.kernels.structured.text import BagOfWords
@@ -57,7 +58,9 @@ __all__ = [
     "Polynomial",
     "Precomputed",
     "RadialPeriodic",
+    "RandomWalk",
     "RationalQuadratic",
+    "ShortestPath",
     "Sigmoid",
     "Spectrum",
     "Standard",
@@ -66,5 +69,6 @@ __all__ = [
     "Tanimoto",
     "ThinPlate",
     "WeightedDegree",
+    "WeisfeilerLehman",
     "White",
 ]

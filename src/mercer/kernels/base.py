@@ -94,6 +94,12 @@ class Kernel(Parametrized):
             "mercer_expansion(kernel, X, n) approximates those of others."
         )
 
+    def explain(self, rows: Rows) -> None:
+        """Raise an error that says why values are not finite for these rows, prepared for the whole expression, if a
+        part of it can tell. Learning does not ask: it rejects a step to such values."""
+        for child in self._kernels():
+            child.explain(rows)
+
     @property
     def validity(self) -> Validity:
         """Whether every Gram matrix of this kernel is positive semidefinite, and by which rules."""

@@ -125,7 +125,7 @@ def rowwise(kernel: "Kernel", method: str, X: Inputs | Prepared, compiled: bool 
             result = getattr(kernel, method)(strip) if host else _strip(kernel, strip, method)
             strips.append(np.asarray(result)[: min(size, n - i)])
     out = np.concatenate(strips)
-    _check_finite(out, kernel)
+    _check_finite(out, kernel, rows)
     return out
 
 
@@ -174,10 +174,11 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
     def tile_at(i: int, last_i: int, j: int, last_j: int) -> np.ndarray:
         if host:
             strip = take(rows, i, last_i)  # the same object twice tells that a tile is symmetric
-            tile = np.asarray(kernel.block(strip, strip if mirrored and i == j else take(columns, j, last_j)))
-            if mirrored and i == j:  # products of sparse matrices may differ in the last digit
+            other = strip if mirrored and i == j else take(columns, j, last_j)
+            tile = np.asarray(kernel.block(strip, other))
+            if other is strip:  # products of sparse matrices may differ in the last digit
                 tile = np.triu(tile) + np.triu(tile, 1).T
-            _check_finite(tile, kernel)
+            _check_finite(tile, kernel, strip, other)
             return tile
         sides = columns_first((take(rows, i, last_i, height), take(columns, j, last_j, width)))
         tile = np.asarray(block(leaves, *sides, structure=structure, fast=fast))[: last_i - i, : last_j - j]
@@ -272,8 +273,10 @@ def finite(values: np.ndarray) -> bool:
     return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is fast, and seldom overflows
 
 
-def _check_finite(values: np.ndarray, kernel: "Kernel") -> None:
+def _check_finite(values: np.ndarray, kernel: "Kernel", *rows: Rows) -> None:
     if not finite(values):
+        for side in rows:
+            kernel.explain(side)
         raise DataError(
             f"{kernel!r} is not finite at these inputs: its formula overflows, or a function in it returned NaN. "
             "Scale the inputs down."

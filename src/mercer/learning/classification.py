@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mercer import gram
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import Inputs
 from mercer.core.machine import one_thread
@@ -207,6 +208,8 @@ class LabelLearner:
         settings = dataclasses.replace(self.settings, n_restarts=n_restarts)
         learned = learn(objective, settings, generator(self.seed), self.journal)
         if not learned.optima:
+            for kernel in objective.kernels:  # an error that says more, where values are not finite
+                gram.diagonal(kernel, objective.X)
             raise NotPositiveDefiniteError(
                 f"the posterior of these {objective.n} rows could not be found at any starting value of the parameters "
                 f"of {objective.kernels[0]!r}. Look at the kernel with mercer.check_kernel(kernel, X)."

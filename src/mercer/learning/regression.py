@@ -200,6 +200,7 @@ def learn_regression(
     """Maximise the evidence, or raise an error if it has no value anywhere."""
     learned = learn(objective, settings, generator(seed), journal)
     if not learned.optima:
+        gram.diagonal(objective.kernel, objective.rows)  # an error that says more, where values are not finite
         raise NotPositiveDefiniteError(
             f"the covariance of these {objective.n} rows could not be factorised at any starting value of the "
             f"parameters of {objective.kernel!r}. Look at the kernel with mercer.check_kernel(kernel, X)."

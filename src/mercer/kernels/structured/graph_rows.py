@@ -1,0 +1,303 @@
+"""Graphs as arrays, and the numbering of what is counted in them.
+
+All graphs of a data set are one list of nodes and one list of edges, an undirected edge being two directed ones.
+Labels, and refined labels, are numbered per data set; a `Vocabulary` per kind tells which of another data set's numbers
+mean the same.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from mercer.core.errors import DataError, ObjectError
+from mercer.kernels.structured.rows import Counts, Vocabulary, refuse_missing
+
+
+def loops() -> ModuleType:
+    """Compiled loops: they need Numba, which takes a moment to import."""
+    from mercer.kernels.structured import graph_loops as module
+
+    return module
+
+
+# -- vocabularies ----------------------------------------------------------------------------------------------------
+
+
+class Labels(Vocabulary):
+    """Labels of nodes or edges. Where none has one, all have the label None."""
+
+    def __init__(self, keys: Sequence[Hashable], what: str) -> None:
+        super().__init__(keys)
+        self.what = what
+
+    @property
+    def unlabelled(self) -> bool:
+        return list(self.keys) == [None]
+
+    def _found_in(self, other: Vocabulary) -> np.ndarray:
+        if isinstance(other, Labels) and len(self) and len(other) and self.unlabelled != other.unlabelled:
+            raise DataError(
+                f"the {self.what}s of one set of graphs have labels, those of the other have none, so they cannot be "
+                f"compared. Label both, or leave labels out of the kernel: {self.what}_label=None."
+            )
+        return super()._found_in(other)
+
+
+class Refined(Vocabulary):
+    """Labels after one more iteration: the label that a node had, and those of its neighbours, as numbers of the labels
+    before. ``own`` (M,); the neighbours of label i are ``around[offsets[i] : offsets[i + 1]]``, over edges with labels
+    ``along``, sorted by `code`."""
+
+    def __init__(
+        self, before: Vocabulary, edges: Vocabulary, own: np.ndarray, offsets: np.ndarray, around: np.ndarray,
+        along: np.ndarray,
+    ) -> None:  # fmt: skip
+        super().__init__(range(len(own)))
+        self.before, self.edges = before, edges
+        self.own, self.offsets, self.around, self.along = own, offsets, around, along
+
+    def _found_in(self, other: Vocabulary) -> np.ndarray:
+        assert isinstance(other, Refined)
+        # The parts of a label in the numbers of the other data set; a label with an unknown part is unknown.
+        labels, edges = self.before.places_in(other.before), self.edges.places_in(other.edges)
+        own, around, along = labels[self.own], labels[self.around], edges[self.along]
+        row = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        known = own >= 0
+        known[row[(around < 0) | (along < 0)]] = False
+        kept, of_known = np.flatnonzero(known), known[row]
+        offsets = np.append(0, np.cumsum(np.diff(self.offsets)[kept]))
+        places = np.full(len(self), -1)
+        # Sorted again, for the other data set numbers labels in another order.
+        code = _sorted(row[of_known], other.code(around[of_known], along[of_known]))
+        theirs = other.own, other.offsets, other.code(other.around, other.along)
+        places[kept] = _among(theirs, (own[kept], offsets, code))
+        return places
+
+    def code(self, around: np.ndarray, along: np.ndarray) -> np.ndarray:
+        """One number for a neighbour's label and that of the edge to it."""
+        return along * len(self.before) + around
+
+
+class Triples(Vocabulary):
+    """Pairs of labels at a distance: ``first`` and ``second`` (M,), numbers of ``labels``, and ``distances`` (M,)."""
+
+    def __init__(self, labels: Vocabulary, first: np.ndarray, second: np.ndarray, distances: np.ndarray) -> None:
+        super().__init__(range(len(first)))
+        self.labels, self.first, self.second, self.distances = labels, first, second, distances
+
+    def _found_in(self, other: Vocabulary) -> np.ndarray:
+        assert isinstance(other, Triples)
+        labels = self.labels.places_in(other.labels)
+        first, second = labels[self.first], labels[self.second]
+        kept = np.flatnonzero((first >= 0) & (second >= 0))
+        places = np.full(len(self), -1)
+        theirs = triple_keys(other.first, other.second, other.distances)
+        places[kept] = _among(theirs, triple_keys(first[kept], second[kept], self.distances[kept]))
+        return places
+
+
+class Joined(Vocabulary):
+    """Several vocabularies, one after the other."""
+
+    def __init__(self, parts: Sequence[Vocabulary]) -> None:
+        super().__init__(range(sum(map(len, parts))))
+        self.parts = parts
+
+    def _found_in(self, other: Vocabulary) -> np.ndarray:
+        assert isinstance(other, Joined)
+        places, start = [], 0
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            found = mine.places_in(theirs)
+            places.append(np.where(found >= 0, found + start, -1))
+            start += len(theirs)
+        return np.concatenate(places)
+
+
+Keys = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows of integers: the first of each, offsets, and all others
+
+
+def triple_keys(first: np.ndarray, second: np.ndarray, distances: np.ndarray) -> Keys:
+    others = np.column_stack([second, distances.view(np.int64)])  # equal bits are equal distances
+    return first, 2 * np.arange(len(first) + 1), others.ravel()
+
+
+def _among(theirs: Keys, mine: Keys) -> np.ndarray:
+    """Position of each of my rows among theirs, which are all different; -1 where it is not among them."""
+    count = len(theirs[0])
+    offsets = np.append(theirs[1], mine[1][1:] + theirs[1][-1])
+    first, others = (np.concatenate([theirs[k], mine[k]]) for k in (0, 2))
+    numbers = numbered(first, offsets, others)[0][count:]  # rows are numbered as they come, so theirs in order
+    return np.where(numbers < count, numbers, -1)
+
+
+def _sorted(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Values sorted within rows, whose numbers ascend."""
+    span = int(values.max(initial=0)) + 1
+    if len(rows) and int(rows[-1]) > (2**62) // span:
+        return values[np.lexsort([values, rows])]
+    return np.sort(rows * span + values) - rows * span
+
+
+def numbered(first: np.ndarray, offsets: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number rows of integers as they come, equal rows alike: (n,), and the first row with each number. The ``others``
+    of a row are a multiset if they are sorted first."""
+    return loops().number_rows(
+        np.ascontiguousarray(first, np.int64), np.ascontiguousarray(offsets, np.int64),
+        np.ascontiguousarray(others, np.int64),
+    )  # fmt: skip
+
+
+# -- graphs ----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graphs:
+    """A data set of n graphs with N nodes and E directed edges in all, sorted by the node that they leave."""
+
+    objects: np.ndarray  # (n,) as the user gave them
+    starts: np.ndarray  # (n + 1,) the first node of each graph
+    labels: np.ndarray  # (N,) number of each node's label
+    vocabulary: Vocabulary  # of these labels
+    offsets: np.ndarray  # (N + 1,) the first edge that leaves each node
+    targets: np.ndarray  # (E,) the node that an edge leads to
+    edge_labels: np.ndarray  # (E,) number of each edge's label
+    edge_vocabulary: Vocabulary
+    directed: np.ndarray  # (n,) whether edges have a direction
+    given: np.ndarray  # (E,) number of the edge among those the user gave, graph by graph
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    @functools.cached_property
+    def owners(self) -> np.ndarray:
+        """The graph of each node: (N,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @functools.cached_property
+    def sources(self) -> np.ndarray:
+        """The node that each edge leaves: (E,)."""
+        return np.repeat(np.arange(len(self.labels)), np.diff(self.offsets))
+
+    def refined(self) -> "Graphs":
+        """Replace every label by itself and the labels around it (Weisfeiler-Lehman), numbered anew: O(E)."""
+        code = _sorted(self.sources, self.edge_labels * len(self.vocabulary) + self.labels[self.targets])
+        numbers, examples = numbered(self.labels, self.offsets, code)
+        degrees = np.diff(self.offsets)[examples]
+        offsets = np.append(0, np.cumsum(degrees))
+        places = np.repeat(self.offsets[examples] - offsets[:-1], degrees) + np.arange(offsets[-1])
+        along, around = np.divmod(code[places], max(len(self.vocabulary), 1))
+        vocabulary = Refined(self.vocabulary, self.edge_vocabulary, self.labels[examples], offsets, around, along)
+        return dataclasses.replace(self, labels=numbers, vocabulary=vocabulary)
+
+    def histograms(self) -> Counts:
+        """How many nodes of each graph have each label."""
+        shape = len(self), len(self.vocabulary)
+        ones = np.ones(len(self.labels))
+        return Counts(sp.csr_matrix((ones, (self.owners, self.labels)), shape=shape), self.vocabulary)
+
+    def lengths(self, attribute: Hashable) -> np.ndarray:
+        """An attribute of edges as lengths: (E,) numbers, not negative."""
+        found = []
+        for row, graph in enumerate(self.objects):
+            for u, v, value in graph.edges(data=attribute):
+                try:
+                    length = float(value)
+                except (TypeError, ValueError):
+                    length = np.nan
+                if not 0 <= length < np.inf:
+                    raise ObjectError(
+                        row, f"edge ({u!r}, {v!r}) has {attribute!r} = {value!r}, where a length was expected: a "
+                        "finite number, not negative. Set it, or count hops with edge_weight=None."
+                    )  # fmt: skip
+                found.append(length)
+        return np.array(found, dtype=float)[self.given]
+
+
+def encode(objects: np.ndarray, node_label: Hashable, edge_label: Hashable) -> Graphs:
+    """Graphs of networkx, or with the same ``nodes``, ``edges`` and ``is_directed``, as arrays.
+
+    Labels are in these attributes of nodes and edges; None leaves them out. If no node (edge) of the data set has one,
+    all have the same; if only some have, it is an error.
+    """
+    refuse_missing(objects, "a graph")
+    labels: list[Any] = []
+    edge_labels: list[Any] = []
+    ends: list[int] = []
+    starts, edge_starts, directed = [0], [0], []
+    for row, graph in enumerate(objects):
+        _check(row, graph)
+        places = {}
+        for number, (node, label) in enumerate(graph.nodes(data=node_label), starts[-1]):
+            places[node] = number
+            labels.append(label)
+        for u, v, label in graph.edges(data=edge_label):
+            ends += places[u], places[v]
+            edge_labels.append(label)
+        starts.append(len(labels))
+        edge_starts.append(len(edge_labels))
+        directed.append(graph.is_directed())
+
+    def name_node(row: int, which: int) -> str:
+        return f"node {list(objects[row].nodes)[which]!r}"
+
+    def name_edge(row: int, which: int) -> str:
+        u, v, *_ = list(objects[row].edges)[which]
+        return f"edge ({u!r}, {v!r})"
+
+    numbers, vocabulary = _numbered(labels, "node", node_label, starts, name_node)
+    edge_numbers, edge_vocabulary = _numbered(edge_labels, "edge", edge_label, edge_starts, name_edge)
+    pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+    # The other direction of undirected edges; a loop is one edge, from a node to itself.
+    both = np.repeat(~np.array(directed, dtype=bool), np.diff(edge_starts)) & (pairs[:, 0] != pairs[:, 1])
+    given = np.concatenate([np.arange(len(pairs)), np.flatnonzero(both)])
+    pairs = np.concatenate([pairs, pairs[both, ::-1]])
+    order = np.argsort(pairs[:, 0], kind="stable")
+    offsets = np.append(0, np.cumsum(np.bincount(pairs[:, 0], minlength=len(labels))))
+    given = given[order]
+    return Graphs(
+        objects, np.array(starts), numbers, vocabulary, offsets, pairs[order, 1], edge_numbers[given], edge_vocabulary,
+        np.array(directed, dtype=bool), given,
+    )  # fmt: skip
+
+
+def _check(row: int, graph: Any) -> None:
+    if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")) or isinstance(graph, type):
+        raise ObjectError(row, f"a graph of networkx was expected; got {graph!r} ({type(graph).__name__}).")
+
+
+def _numbered(
+    labels: list[Any], what: str, attribute: Hashable, starts: list[int], named: Callable[[int, int], str]
+) -> tuple[np.ndarray, Labels]:
+    """Numbers of labels, as they come, and what they are. ``named(row, which)`` is the node or edge in words."""
+    numbers: dict[Any, int] = {}
+
+    def refuse(which: int, says: str) -> ObjectError:
+        row = int(np.searchsorted(starts, which, side="right")) - 1
+        return ObjectError(row, f"{named(row, which - starts[row])} {says}")
+
+    try:
+        found = np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
+    except TypeError:
+        which = next(i for i, label in enumerate(labels) if not _hashable(label))
+        says = f"has {attribute!r} = {labels[which]!r}; a label must be hashable, such as text, a number or a tuple."
+        raise refuse(which, says) from None
+    missing = [number for label, number in numbers.items() if label is None or label != label]
+    if missing and len(missing) == len(numbers):
+        return np.zeros(len(labels), dtype=np.int64), Labels([None], what)
+    if missing:
+        says = f"has no {attribute!r}, where other {what}s have one. Label all, or none, or leave labels out of the "
+        raise refuse(int(np.flatnonzero(np.isin(found, missing))[0]), f"{says}kernel: {what}_label=None.")
+    return found, Labels(list(numbers), what)
+
+
+def _hashable(label: Any) -> bool:
+    try:
+        hash(label)
+    except TypeError:
+        return False
+    return True
