@@ -143,11 +143,11 @@ class WeightPosterior:
         """Functions drawn, at the rows of Z: (size, s). One draw of the weights serves any number of rows."""
         check_size(size)
         Z, M = self._aligned(Z), len(self.weights)
-        of_unseen = gram.unseen(self.kernel, Z, self._rows, whole=True)
-        z = normal(seed, (M if np.ndim(of_unseen) == 0 else M + len(of_unseen), size))
+        of_unseen = np.asarray(gram.unseen(self.kernel, Z, self._rows, whole=True))
+        z = normal(seed, (M + (len(of_unseen) if of_unseen.ndim else 0), size))
         w = self.weights[:, None] + self.factor.half_solve(z[:M], transposed=True)
         draws = (self._features(Z) @ w).T
-        if np.ndim(of_unseen):
+        if of_unseen.ndim:
             R = root(of_unseen)
             draws += (R @ z[M : M + R.shape[1]]).T
         return draws

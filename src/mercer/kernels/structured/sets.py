@@ -64,7 +64,8 @@ def _incidence(objects: np.ndarray) -> Counts:
     """Which elements each set has, as ones."""
     refuse_missing(objects, "a set")
     numbers: dict[Any, int] = {}
-    columns, ends = [], [0]
+    columns: list[int] = []
+    ends = [0]
     for i, items in enumerate(objects):
         if isinstance(items, str | bytes) or not hasattr(items, "__iter__"):
             raise ObjectError(
@@ -110,7 +111,7 @@ class Tanimoto(Unary):
     def block_diag(self, X: Rows) -> jax.Array:
         return jnp.ones_like(self.inner.block_diag(X))
 
-    stationary = isotropic = False  # type: ignore[assignment]
+    stationary = isotropic = False
 
     @property
     def validity(self) -> Validity:
