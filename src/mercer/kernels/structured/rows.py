@@ -22,7 +22,8 @@ from mercer.core.precision import Array, is_traced
 from mercer.kernels.base import Kernel
 from mercer.kernels.evaluate import Collection, HostRows
 
-MIN_DENSE_SHARE = 0.1  # of the rows: features that more of them have are multiplied as dense columns
+MIN_DENSE_SHARE = 0.25  # of the rows: features that more of them have are multiplied as dense columns
+MIN_COMPILED = 1_000_000  # entries of a matrix of products: for fewer, loading compiled code does not pay
 
 
 class Vocabulary:
@@ -88,9 +89,15 @@ class Counts(Collection):
         # Features that most rows have make the sparse product dense: as dense columns they are a matrix product.
         common = np.bincount(B.indices, minlength=B.shape[1]) > MIN_DENSE_SHARE * max(len(other), 1)
         dense, rest = np.flatnonzero(common), np.flatnonzero(~common)
-        out = (A[:, rest] @ B[:, rest].T).toarray()
-        if len(dense):
-            out += A[:, dense].toarray() @ B[:, dense].toarray().T
+        out = A[:, dense].toarray() @ B[:, dense].toarray().T
+        A, B = A[:, rest], B[:, rest]
+        if out.size < MIN_COMPILED:
+            out += (A @ B.T).toarray()
+        else:  # into the result: a sparse one, of which many entries are not zero, takes three times as long
+            from mercer.kernels.structured.count_loops import add_products
+
+            B = B.tocsc()
+            add_products(out, A.indptr, A.indices, A.data, B.indptr, B.indices, B.data)
         return out
 
     def squared_norms(self) -> np.ndarray:
