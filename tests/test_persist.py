@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -39,12 +40,17 @@ STORABLE = [
     k.Standard(1, [1, 2, 3, 4, 5], 0, 0, shift=0.5, scale=np.arange(1.0, 6.0)),
 ]  # fmt: skip
 
+GRAPHS = [nx.path_graph(3), nx.cycle_graph(4), nx.star_graph(3)]
 WORDS = ["red wine", "green tea", "", "red tea"]
 OF_OBJECTS = [  # with rows that they read
     (k.Subsets(), [{"a", 1}, {1.5}, set(), {"a"}]), (k.Subsets(normalized=True).on(0), [[{1}], [{2}], [{1}], [{3}]]),
     (k.Tanimoto() + k.Tanimoto(k.Polynomial(2)), np.eye(4) + 1), (k.Categorical(), ["a", 1, ("a", 2), "a"]),
     (k.BagOfWords(idf=False, stop_words=["tea"], name="w"), WORDS), (k.BagOfWords(), WORDS),
     (2.0 * k.BagOfWords(ngrams=(1, 2), min_count=1).fit(WORDS).normalize(), WORDS),
+    (k.Spectrum(2) + k.Spectrum(3, mismatches=1, alphabet="adegnrtw i"), WORDS),
+    (k.Spectrum(2, mismatches=1).fit(WORDS), WORDS), (k.Subsequence(2, 0.4, up_to=True).fix("decay"), WORDS),
+    (k.WeightedDegree(2), ["acgt", "accc", "tttt"]), (k.WeisfeilerLehman(2, k.ShortestPath()), GRAPHS),
+    (k.RandomWalk(0.01, node_label=None) * k.WeisfeilerLehman(1), GRAPHS),
 ]  # fmt: skip
 
 
