@@ -5,6 +5,7 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -73,6 +74,12 @@ class Approximation(Protocol):
         overwrites its matrices."""
 
 
+@functools.cache
+def likelihood(link: str) -> Likelihood:
+    """The likelihood of a link, made once."""
+    return LINKS[link]()
+
+
 @dataclasses.dataclass(frozen=True)
 class Inference(abc.ABC):
     """Approximate inference method for ``classes`` classes. Subclasses add settings as fields with defaults; an
@@ -88,7 +95,7 @@ class Inference(abc.ABC):
     @property
     def likelihood(self) -> Likelihood:
         """Likelihood of two classes."""
-        return LINKS[self.link]()
+        return likelihood(self.link)
 
     def refusal(self) -> str | None:
         """Reason the method does not apply to this number of classes and link, as a sentence; None if it does."""
