@@ -3,8 +3,8 @@
     python benchmarks/structured_graphs.py [--write] [--only MUTAG ENZYMES NCI1]
 
 Double precision, CPU, every measurement in its own process: from networkx graphs (grakel: from its own graphs, made of
-them before) to the Gram matrix of all pairs. mercer: median of three after a first call on five graphs, which compiles
-or loads compiled code; grakel: once. BLAS has one thread. Claims:
+them before) to the Gram matrix of all pairs. mercer: median of three after a first call, which compiles or loads
+compiled code; grakel: once. BLAS has one thread. Claims:
 
 - `WeisfeilerLehman(5)` and `ShortestPath` on NCI1 (4,110 graphs): at least 10 times faster than grakel
 - on every data set, the same numbers
@@ -36,9 +36,9 @@ def spent(call):
 
 
 def median(call):
-    """Seconds by the clock and of the CPU, medians of several calls, and an answer."""
-    clock, cpu, answers = zip(*(spent(call) for _ in range(ROUNDS)), strict=True)
-    return statistics.median(clock), statistics.median(cpu), answers[0]
+    """Seconds by the clock and of the CPU, medians of several calls."""
+    times = [spent(call)[:2] for _ in range(ROUNDS)]  # answers are not kept: memory would have to be paged in for each
+    return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
 def measured(library, kernel, name, file):
@@ -51,8 +51,9 @@ def measured(library, kernel, name, file):
 
         ours = k.WeisfeilerLehman(5) if kernel == "subtree" else k.ShortestPath()
         ours(data[:5])
-        prepared = median(lambda: ours.prepare(data, np.arange(len(data))))[:2]
-        clock, cpu, K = median(lambda: ours(data))
+        prepared = median(lambda: ours.prepare(data, np.arange(len(data))))
+        K = ours(data)
+        clock, cpu = median(lambda: ours(data))
     else:
         from grakel import ShortestPath, VertexHistogram, WeisfeilerLehman
         from grakel.utils import graph_from_networkx
