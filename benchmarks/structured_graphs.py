@@ -78,7 +78,7 @@ def compared(name, folder):
         _, theirs, _ = in_process(__file__, "grakel", kernel, name, files[1])
         K, other = map(np.load, files)
         times = ["{:.2f} ({:.2f})".format(*pair) for pair in (prepared, first, again, theirs)]
-        ratios = ["{:.0f} ({:.0f})".format(theirs[0] / ours[0], theirs[1] / ours[1]) for ours in (first, again)]
+        ratios = [f"{theirs[0] / ours[0]:.0f} ({theirs[1] / ours[1]:.0f})" for ours in (first, again)]
         rows.append([name, len(K), title, *times, *ratios, f"{np.abs(K - other).max():.0g}"])
         print(rows[-1], flush=True)
     return rows
