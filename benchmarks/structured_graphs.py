@@ -98,7 +98,7 @@ def main():
         rows = [row for name in options.only for row in compared(name, folder)]
     header = ["data", "graphs", "kernel", "mercer prepares", "mercer, first", "mercer, again", "grakel, first",
               "ratio to first", "ratio to again", "largest difference"]  # fmt: skip
-    lines = ["Seconds by the clock, and of the CPU, which other load hardly changes.", "", *table(header, rows)]
+    lines = ["Seconds by the clock (of the CPU), on a machine with other load.", "", *table(header, rows)]
     print("\n".join(lines))
     if options.write:
         keep("structured_graphs", "Gram matrices of kernels on graphs, beside grakel",
