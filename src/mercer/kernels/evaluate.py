@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Tile sizes, each with the largest number of rows it is used for. Smaller tiles spread better over the cores and need
 # less padding. The largest is not a power of two: a transposed copy with a stride of 4096 bytes is six times slower.
 TILES = {128: 128, 256: 768, 504: np.inf}
-COLLECTION_TILE = 2048  # rows of a collection evaluated at a time
+COLLECTION_TILE = 2040  # rows of a collection evaluated at a time; no power of two either
 
 
 @jax.tree_util.register_pytree_node_class

@@ -113,7 +113,8 @@ def test_labels_by_other_names_or_none():
         for _, data in graph.nodes(data=True):
             data["element"] = data.pop("label")
     for make in (k.WeisfeilerLehman, k.ShortestPath, functools.partial(k.RandomWalk, decay=0.01)):
-        other, bare = make(node_label="element"), make(node_label=None, edge_label=None)
+        no_labels = {"node_label": None} if make is k.ShortestPath else {"node_label": None, "edge_label": None}
+        other, bare = make(node_label="element"), make(**no_labels)
         np.testing.assert_allclose(other(renamed), make()(X), rtol=1e-13)
         np.testing.assert_allclose(bare(X), make()(without_labels(X)), rtol=1e-13)
         assert eval(repr(other), vars(k)) == other
@@ -272,6 +273,7 @@ def test_labels_that_are_missing_are_refused_by_row_and_node():
     graphs[0].edges[0, 1]["label"] = graphs[0].edges[1, 2]["label"] = "single"
     with pytest.raises(ObjectError, match=r"row 1: edge \(0, 1\) has no 'label', where other edges have one"):
         k.RandomWalk()(graphs)
+    assert k.ShortestPath()(graphs).shape == (2, 2)  # which does not read labels of edges
     plain.nodes["y"]["label"] = ["b"]
     with pytest.raises(ObjectError, match=r"row 0: node 'y' has 'label' = \['b'\]; a label must be hashable"):
         k.RandomWalk()([plain])

@@ -7,7 +7,8 @@ mean the same.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -168,7 +169,6 @@ class Graphs:
     edge_labels: np.ndarray  # (E,) number of each edge's label
     edge_vocabulary: Vocabulary
     directed: np.ndarray  # (n,) whether edges have a direction
-    given: np.ndarray  # (E,) number of the edge among those the user gave, graph by graph
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -204,22 +204,27 @@ class Graphs:
         """An attribute of edges as lengths: (E,) numbers, not negative."""
         found = []
         for row, graph in enumerate(self.objects):
-            for u, v, value in graph.edges(data=attribute):
-                try:
-                    length = float(value)
-                except (TypeError, ValueError):
-                    length = np.nan
-                if not 0 <= length < np.inf:
-                    raise ObjectError(
-                        row, f"edge ({u!r}, {v!r}) has {attribute!r} = {value!r}, where a length was expected: a "
-                        "finite number, not negative. Set it, or count hops with edge_weight=None."
-                    )  # fmt: skip
-                found.append(length)
-        return np.array(found, dtype=float)[self.given]
+            for u, (around, edges) in zip(graph, _leaving(graph), strict=True):
+                for v, data in zip(around, edges, strict=True):
+                    found.append(_length(row, u, v, attribute, data.get(attribute)))
+        return np.array(found, dtype=float)
+
+
+def _length(row: int, u: Any, v: Any, attribute: Hashable, value: Any) -> float:
+    try:
+        length = float(value)
+    except (TypeError, ValueError):
+        length = math.nan
+    if not 0 <= length < math.inf:
+        raise ObjectError(
+            row, f"edge ({u!r}, {v!r}) has {attribute!r} = {value!r}, where a length was expected: a finite number, "
+            "zero or more. Set it, or count hops with edge_weight=None."
+        )  # fmt: skip
+    return length
 
 
 def encode(objects: np.ndarray, node_label: Hashable, edge_label: Hashable) -> Graphs:
-    """Graphs of networkx, or with the same ``nodes``, ``edges`` and ``is_directed``, as arrays.
+    """Graphs of networkx, or with the same ``nodes``, ``adjacency`` and ``is_directed``, as arrays.
 
     Labels are in these attributes of nodes and edges; None leaves them out. If no node (edge) of the data set has one,
     all have the same; if only some have, it is an error.
@@ -227,7 +232,8 @@ def encode(objects: np.ndarray, node_label: Hashable, edge_label: Hashable) -> G
     refuse_missing(objects, "a graph")
     labels: list[Any] = []
     edge_labels: list[Any] = []
-    ends: list[int] = []
+    targets: list[int] = []
+    degrees: list[int] = []
     starts, edge_starts, directed = [0], [0], []
     for row, graph in enumerate(objects):
         _check(row, graph)
@@ -235,9 +241,10 @@ def encode(objects: np.ndarray, node_label: Hashable, edge_label: Hashable) -> G
         for number, (node, label) in enumerate(graph.nodes(data=node_label), starts[-1]):
             places[node] = number
             labels.append(label)
-        for u, v, label in graph.edges(data=edge_label):
-            ends += places[u], places[v]
-            edge_labels.append(label)
+        for around, edges in _leaving(graph):
+            targets.extend(map(places.__getitem__, around))
+            edge_labels += [data.get(edge_label) for data in edges]
+            degrees.append(len(edges))
         starts.append(len(labels))
         edge_starts.append(len(edge_labels))
         directed.append(graph.is_directed())
@@ -246,27 +253,30 @@ def encode(objects: np.ndarray, node_label: Hashable, edge_label: Hashable) -> G
         return f"node {list(objects[row].nodes)[which]!r}"
 
     def name_edge(row: int, which: int) -> str:
-        u, v, *_ = list(objects[row].edges)[which]
+        nodes = zip(objects[row], _leaving(objects[row]), strict=True)
+        u, v = [(u, v) for u, (around, _) in nodes for v in around][which]
         return f"edge ({u!r}, {v!r})"
 
     numbers, vocabulary = _numbered(labels, "node", node_label, starts, name_node)
     edge_numbers, edge_vocabulary = _numbered(edge_labels, "edge", edge_label, edge_starts, name_edge)
-    pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-    # The other direction of undirected edges; a loop is one edge, from a node to itself.
-    both = np.repeat(~np.array(directed, dtype=bool), np.diff(edge_starts)) & (pairs[:, 0] != pairs[:, 1])
-    given = np.concatenate([np.arange(len(pairs)), np.flatnonzero(both)])
-    pairs = np.concatenate([pairs, pairs[both, ::-1]])
-    order = np.argsort(pairs[:, 0], kind="stable")
-    offsets = np.append(0, np.cumsum(np.bincount(pairs[:, 0], minlength=len(labels))))
-    given = given[order]
+    offsets = np.append(0, np.cumsum(np.array(degrees, dtype=np.int64)))
     return Graphs(
-        objects, np.array(starts), numbers, vocabulary, offsets, pairs[order, 1], edge_numbers[given], edge_vocabulary,
-        np.array(directed, dtype=bool), given,
+        objects, np.array(starts), numbers, vocabulary, offsets, np.array(targets, dtype=np.int64), edge_numbers,
+        edge_vocabulary, np.array(directed, dtype=bool),
     )  # fmt: skip
 
 
+def _leaving(graph: Any) -> Iterator[tuple[Iterable[Any], Collection[dict]]]:
+    """For every node, the ends and the attributes of the edges that leave it: a loop once, and for an undirected graph
+    all edges at the node."""
+    if not graph.is_multigraph():
+        return ((around, around.values()) for _, around in graph.adjacency())
+    several = ([(v, data) for v, edges in around.items() for data in edges.values()] for _, around in graph.adjacency())
+    return (([v for v, _ in found], [data for _, data in found]) for found in several)
+
+
 def _check(row: int, graph: Any) -> None:
-    if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")) or isinstance(graph, type):
+    if not all(hasattr(graph, name) for name in ("nodes", "adjacency", "is_multigraph")) or isinstance(graph, type):
         raise ObjectError(row, f"a graph of networkx was expected; got {graph!r} ({type(graph).__name__}).")
 
 

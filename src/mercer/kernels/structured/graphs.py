@@ -40,17 +40,16 @@ class GraphKernel(Kernel):
     reads = "objects"
 
     node_label: Hashable = eqx.field(default="label", static=True, kw_only=True)
-    edge_label: Hashable = eqx.field(default="label", static=True, kw_only=True)
 
     def __check_init__(self) -> None:
         for field in ("node_label", "edge_label"):
-            if isinstance(value := getattr(self, field), bool):
+            if isinstance(value := getattr(self, field, None), bool):
                 raise ParameterError(
                     f"{field} must be the name of an attribute, or None to leave labels out; got {value}."
                 )
 
-    def graphs(self, X: Inputs) -> Graphs:
-        return X if isinstance(X, Graphs) else encode(as_objects(X), self.node_label, self.edge_label)
+    def graphs(self, X: Inputs, edge_label: Hashable = None) -> Graphs:
+        return X if isinstance(X, Graphs) else encode(as_objects(X), self.node_label, edge_label)
 
     def __repr__(self) -> str:
         fields = [field for field in dataclasses.fields(self) if field.name not in ("fixed", "priors")]
@@ -83,6 +82,7 @@ class WeisfeilerLehman(GraphKernel):
     base: Kernel | None = eqx.field(
         default=None, converter=lambda base: None if base is None else convert.as_kernel(base)
     )
+    edge_label: Hashable = eqx.field(default="label", static=True, kw_only=True)
 
     def __check_init__(self) -> None:
         if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 0:
@@ -97,7 +97,7 @@ class WeisfeilerLehman(GraphKernel):
                 )
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        levels = [self.graphs(X)]
+        levels = [self.graphs(X, self.edge_label)]
         for _ in range(self.iterations):
             levels.append(levels[-1].refined())
         if self.base is None:
@@ -186,9 +186,10 @@ class RandomWalk(GraphKernel):
     """
 
     decay: Positive = 0.1
+    edge_label: Hashable = eqx.field(default="label", static=True, kw_only=True)
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        return HostRows(Walks(self.graphs(X)))
+        return HostRows(Walks(self.graphs(X, self.edge_label)))
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return differentiable(lambda decay, slope: X.rows.with_others(Z.rows, decay, slope), self.decay)
