@@ -26,6 +26,7 @@ from mercer.kernels.stationary import (
 )
 from mercer.kernels.structured.categories import Categorical
 from mercer.kernels.structured.sets import Subsets, Tanimoto
+from mercer.kernels.structured.strings import Spectrum, Subsequence, WeightedDegree
 from mercer.kernels.structured.text import BagOfWords
 
 Gaussian = RBF
@@ -58,9 +59,12 @@ __all__ = [
     "RadialPeriodic",
     "RationalQuadratic",
     "Sigmoid",
+    "Spectrum",
     "Standard",
+    "Subsequence",
     "Subsets",
     "Tanimoto",
     "ThinPlate",
+    "WeightedDegree",
     "White",
 ]
