@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer.core.errors import InterruptedFitWarning, ModelWarning, ParameterError
-from mercer.core.parameters import evolve, evolve_at, slots_of
+from mercer.core.parameters import evolve_at, node_at, slots_of
 from mercer.core.text import rounded
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import check_path
+from mercer.learning.columns import STRUCTURED, Columns
+from mercer.learning.family import standard_path
 from mercer.models.estimator import Estimator
 from mercer.solvers import base as solvers
 
@@ -58,6 +60,24 @@ class LearnedByEvidence(Estimator):
     log_marginal_likelihood_: float
     _jitter: float
     _units: Any = 0.0  # from the optimiser's coordinates to those of theta_
+    columns_: Columns | None = None  # with a given kernel, or without column names
+
+    def _check_inputs(self, X, reset: bool):
+        """As for every estimator. With the default kernel, ``columns_`` are decided by the frame of the fit, and frames
+        are encoded by them."""
+        X = super()._check_inputs(X, reset)
+        if reset:
+            self.columns_ = Columns.of(X) if getattr(self, "kernel", self) is None else None
+        return self.columns_.encode(X) if isinstance(self.columns_, Columns) else X
+
+    def _mixed(self) -> bool:
+        """Whether the inputs have columns with kernels of their own."""
+        return isinstance(self.columns_, Columns) and bool(self.columns_.names(*STRUCTURED))
+
+    def _about_columns(self) -> list[str]:
+        """Lines that tell what the columns are, where they are not all numbers."""
+        told = isinstance(self.columns_, Columns) and not self.columns_.all_numbers
+        return [f"{column.name}: {column}" for column in self.columns_] if told else []
 
     def _check_learning(self, choices: dict[str, tuple], minima: dict[str, int]):
         if not isinstance(self.solver, str) or self.solver != "auto":
@@ -104,8 +124,10 @@ def quoted(kernel):
     """The kernel with its numbers rounded, for printing."""
     for slot in slots_of(kernel):
         kernel = evolve_at(kernel, slot.path, **{slot.field: rounded(slot.value)})
-    if getattr(kernel, "shift", None) is not None:
-        kernel = evolve(kernel, shift=rounded(kernel.shift), scale=rounded(kernel.scale))
+    path = standard_path(kernel)
+    if path is not None and node_at(kernel, path).shift is not None:
+        node = node_at(kernel, path)
+        kernel = evolve_at(kernel, path, shift=rounded(node.shift), scale=rounded(node.scale))
     return kernel
 
 
