@@ -46,8 +46,8 @@ from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
-from mercer.kernels.structured import text
-from mercer.learning import family
+        family.Member, family.Tried, family.Choice, columns.Column, columns.Columns, records.Iteration, records.Found,
+        RidgePath, centers.CenterPath, text.Corpus,
 from mercer.learning.plan import Plan
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
@@ -88,8 +88,8 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
-        family.Member, family.Tried, family.Choice, records.Iteration, records.Found, RidgePath,
-        centers.CenterPath, text.Corpus,
+        family.Member, family.Tried, family.Choice, columns.Column, columns.Columns, records.Iteration, records.Found,
+        RidgePath, centers.CenterPath, text.Corpus,
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,

@@ -16,7 +16,7 @@ import numpy as np
 from mercer.core.errors import DataError
 from mercer.core.inputs import Inputs, as_frame, select_columns
 from mercer.core.text import listed, table
-from mercer.kernels import Constant, Kernel
+from mercer.kernels import BagOfWords, Categorical, Constant, Kernel
 from mercer.kernels.algebra import Product, Sum
 from mercer.learning.heuristics import standard_kernel
 
@@ -129,7 +129,7 @@ class Columns:
 def decide(column: nw.Series) -> Column | Refusal:
     """What a column holds, by its type and all of its values."""
     name, dtype, n = column.name, column.dtype, len(column)
-    present = column.drop_nulls()
+    present = column.alias("column").drop_nulls()  # polars reads names such as '^a$' as patterns
     if dtype.is_float() and np.isnan(present.to_numpy()).all():
         present = present[:0]
     if not len(present):
@@ -223,6 +223,11 @@ def _is_read(texts: set[str]) -> bool:
 
 
 def _encoded(column: nw.Series, into: Column) -> nw.Series:
+    """A column of new rows as in the fit, whose name it keeps."""
+    return _read(column.alias("column"), into).alias(into.name)
+
+
+def _read(column: nw.Series, into: Column) -> nw.Series:
     if into.kind in STRUCTURED:
         missing, instead = column.is_null().to_list(), MISSING if into.kind == "category" else ""
         pairs = zip(column.to_list(), missing, strict=True)
@@ -244,7 +249,7 @@ def _encoded(column: nw.Series, into: Column) -> nw.Series:
 
 
 def _series(like: nw.Series, values: Sequence[Any], dtype: Any) -> nw.Series:
-    """A column with the name, the library and the index of another."""
+    """A column with the name and the library of another."""
     return nw.new_series(like.name, values, dtype, backend=like.implementation)
 
 
@@ -252,7 +257,7 @@ def _decimal_years(column: nw.Series) -> nw.Series:
     """Years since the year 0 of 365.25 days each, counted from the first of January 1970."""
     times = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
     microseconds = times.dt.timestamp("us").cast(nw.Float64)
-    return (microseconds / MICROSECONDS_PER_YEAR + 1970.0).alias(column.name)
+    return microseconds / MICROSECONDS_PER_YEAR + 1970.0
 
 
 def _objects_as_numbers(column: nw.Series) -> nw.Series:
@@ -294,10 +299,7 @@ def default_kernel(X: Inputs, columns: Columns | None, one_each: bool = True, co
 
 def kernel_of(column: Column) -> Kernel:
     """Kernel of a column of categories or text, one for equal values."""
-    from mercer.kernels import Categorical
-
-    kernels = {"category": Categorical()}
-    return kernels[column.kind].on(column.name)
+    return {"category": Categorical(), "words": BagOfWords().normalize()}[column.kind].on(column.name)
 
 
 def _identifier(name: str) -> str:

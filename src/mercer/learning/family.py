@@ -147,6 +147,8 @@ class Coordinates:
         self.linear: int | None = None
         self.noise: int | None = None
         self.size = 0
+        path = standard_path(model) or ()
+        products = [path[:i] for i in range(len(path)) if isinstance(node_at(model, path[:i]), Product)]
         for slot in slots_of(model):
             entries = range(self.size, self.size + int(np.sum(slot.moving)))
             self.size = entries.stop
@@ -155,8 +157,7 @@ class Coordinates:
             if slot.name == "noise":
                 self.noise = entries[0]
             elif not isinstance(slot.node, Standard):
-                within = (node_at(model, slot.path[:i]) for i in range(len(slot.path)))
-                crossed += entries if any(isinstance(node, Product) for node in within) else ()
+                crossed += entries if any(slot.path[: len(product)] == product for product in products) else ()
             elif slot.field == "theta1":
                 lengths += entries
             elif slot.field == "theta3":
