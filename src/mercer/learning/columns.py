@@ -275,16 +275,17 @@ def _objects_as_numbers(column: nw.Series) -> nw.Series:
 
 
 def default_kernel(X: Inputs, columns: Columns | None, one_each: bool = True, constant: bool = True) -> Kernel:
-    """k0 (1 + sum_j c_j k_j) + sum_j v_j k_j, with k0 the standard kernel of the numbers and k_j that of column j.
+    """k0 prod_j (1 + c_j k_j) + sum_j v_j k_j, with k0 the standard kernel of the numbers and k_j that of column j.
 
-    A function of the numbers that all rows share, a deviation from it for every value of a column, and an effect of the
-    column alone: similar values of it have similar ones. Without numbers, the columns' own effects and one of all
-    columns together. X is encoded; ``one_each`` and ``constant`` as in `standard_kernel`.
+    A function of the numbers that all rows share, deviations from it for every value of a column and for combinations
+    of them, and an effect of each column alone; similar values of a column have similar ones. Without numbers, the
+    columns' own effects and one of all columns together. X is encoded; ``one_each`` and ``constant`` as in
+    `standard_kernel`.
     """
     structured = [column for column in columns or () if column.kind in STRUCTURED]
     if columns is None or not structured:
         return standard_kernel(X, one_each, constant)
-    kernels = [kernel_of(column) for column in structured]
+    kernels = [kernel_of(column).fitted(X) for column in structured]
     labels = [_identifier(column.name) for column in structured]
     effects = [(START_SHARE * k).named(label) for k, label in zip(kernels, labels, strict=True)]
     numbers = columns.names(*NUMERIC)
@@ -293,8 +294,8 @@ def default_kernel(X: Inputs, columns: Columns | None, one_each: bool = True, co
         return Sum((*effects, together)) if effects[1:] else effects[0]
     k0 = standard_kernel(select_columns(X, tuple(numbers)), one_each, constant).on(numbers)
     pairs = zip(kernels, labels, strict=True)
-    deviations = [(START_SHARE * k).named(f"{label}_interaction") for k, label in pairs]
-    return Sum((Product((k0, Sum((Constant(1.0).fix(), *deviations)))), *effects))
+    one, deviations = Constant(1.0).fix(), [(START_SHARE * k).named(f"{label}_interaction") for k, label in pairs]
+    return Sum((Product((k0, *(Sum((one, deviation)) for deviation in deviations))), *effects))
 
 
 def kernel_of(column: Column) -> Kernel:

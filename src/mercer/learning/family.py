@@ -522,7 +522,9 @@ def choose(
                 comparison.maximise(other, [tried[other_kind].theta])
             if crossed:
                 best = comparison.ranked()[0]
-                comparison.maximise(best.member._replace(crossed=False), [best.theta])
+                # Where interactions explained everything, the columns' own effects have vanished: start with these too.
+                thetas = [best.theta, *comparison.thetas[:3]]
+                comparison.maximise(best.member._replace(crossed=False), thetas, keep=2)
         except KeyboardInterrupt:  # what was tried until then
             if not tried:
                 raise
