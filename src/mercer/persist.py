@@ -46,8 +46,8 @@ from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
-        family.Member, family.Tried, family.Choice, columns.Column, columns.Columns, records.Iteration, records.Found,
-        RidgePath, centers.CenterPath, text.Corpus,
+from mercer.kernels.structured import text
+from mercer.learning import columns, family
 from mercer.learning.plan import Plan
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath

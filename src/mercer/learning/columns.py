@@ -16,7 +16,7 @@ import numpy as np
 from mercer.core.errors import DataError
 from mercer.core.inputs import Inputs, as_frame, select_columns
 from mercer.core.text import listed, table
-from mercer.kernels import BagOfWords, Categorical, Constant, Kernel
+from mercer.kernels import BagOfWords, Categorical, Constant, Kernel, Spectrum, Tanimoto
 from mercer.kernels.algebra import Product, Sum
 from mercer.learning.heuristics import standard_kernel
 
@@ -26,6 +26,7 @@ MIN_WORDS = 3  # of the median row of a column read as words, rather than as cha
 MAX_CODE_SHARE = 0.1  # of the rows: how many patterns text may have, apart from its digits, to be a numbering of rows
 MICROSECONDS_PER_YEAR = 365.25 * 86400e6
 MISSING = "(missing)"  # a category of its own
+MAX_LETTERS = 3  # of the words by which short text is compared
 START_SHARE = 0.3  # of the function's variance, where a column's own terms start
 
 NUMERIC = ("number", "boolean", "date")  # read by the standard kernel
@@ -299,8 +300,14 @@ def default_kernel(X: Inputs, columns: Columns | None, one_each: bool = True, co
 
 
 def kernel_of(column: Column) -> Kernel:
-    """Kernel of a column of categories or text, one for equal values."""
-    return {"category": Categorical(), "words": BagOfWords().normalize()}[column.kind].on(column.name)
+    """Kernel of a column of categories or text, one for equal values: equal or not; the share of words of one to
+    `MAX_LETTERS` letters that two texts have in common; or the cosine of weighted counts of words."""
+    kernels: dict[str, Kernel] = {
+        "category": Categorical(),
+        "text": Tanimoto(Sum(tuple(Spectrum(length) for length in range(1, MAX_LETTERS + 1)))),
+        "words": BagOfWords().normalize(),
+    }
+    return kernels[column.kind].on(column.name)
 
 
 def _identifier(name: str) -> str:
