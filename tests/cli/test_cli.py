@@ -460,7 +460,11 @@ def _with(**columns):
     ("change", "options", "told"),
     [
         (_with(id=[f"k{i}" for i in range(60)]), [], ["'id' has different text in every row", "--drop id"]),
-        (_with(town=[f"t{i // 1.5}" for i in range(60)]), [], ["'town' has 40 distinct texts in 60 rows", "--drop town"]),
+        (
+            _with(town=[f"t{i // 1.5}" for i in range(60)]),
+            [],
+            ["'town' has 40 distinct texts in 60 rows", "--drop town"],
+        ),
         (_with(**{"my list": [[1, 2]] * 60}), [], ["'my list' holds values of type List", "--drop 'my list'"]),
         (_with(s=[{"u": 1}] * 60), [], ["'s' holds values of type Struct"]),
         (None, ["--target", "Y"], ["no column 'Y'", "a, when, colour, ok, same, y", "Did you mean 'y'?"]),

@@ -308,6 +308,20 @@ def test_ambiguous_tables_are_refused_on_the_command_line_and_options_settle_the
     assert "below 1" in refused(*arguments, "--drop", "when", "--test-share", 1)
 
 
+def test_text_with_content_is_an_input(tmp_path):
+    rng = np.random.default_rng(3)
+    codes = ["".join(rng.choice(list("ACGT"), 8)) for _ in range(80)]
+    y = np.array([code.count("A") - code.count("G") for code in codes]) + 0.1 * rng.normal(size=80)
+    pl.DataFrame({"code": codes, "y": y}).write_csv(tmp_path / "t.csv")
+    result = call("fit", tmp_path / "t.csv", "--target", "y", "--output", tmp_path / "out")
+    assert "column 'code' is read as text, compared by its characters (80 distinct)" in result.stderr
+    before = pl.read_csv(tmp_path / "out" / "predictions.csv")
+    assert np.corrcoef(before["mean"], before["target"])[0, 1] > 0.8
+    call("predict", tmp_path / "out", tmp_path / "t.csv", "--output", tmp_path / "p.csv", "--quiet")
+    again = pl.read_csv(tmp_path / "p.csv")[(before["row"] - 1).to_list()]
+    np.testing.assert_allclose(again["mean"], before["mean"], rtol=1e-10)
+
+
 def test_the_model_is_written_before_anything_else_can_fail(sold, tmp_path, monkeypatch):
     folder, _, _, _ = sold
 

@@ -312,10 +312,14 @@ def describe(
 def typed(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
     """The inputs for a model, with categories of that type, so that a model of some of the rows reads them as such."""
     types = {"category": pl.Categorical}
-    return pl.DataFrame([
-        frame[entry["name"]].cast(pl.String).cast(types["category"]) if entry["kind"] in types else frame[entry["name"]]
-        for entry in inputs
-    ])
+    return pl.DataFrame(
+        [
+            frame[entry["name"]].cast(pl.String).cast(types["category"])
+            if entry["kind"] in types
+            else frame[entry["name"]]
+            for entry in inputs
+        ]
+    )
 
 
 def encode(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:

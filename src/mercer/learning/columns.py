@@ -7,7 +7,7 @@ and text stay text, and each such column has a kernel of its own, so that values
 import dataclasses
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import narwhals.stable.v2 as nw
@@ -87,7 +87,7 @@ class Columns:
             raise DataError("columns of categories, text and dates need names of text, such as X.columns = ['a', 'b'].")
         return cls(columns)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)
 
     def names(self, *kinds: str) -> list[str]:
@@ -127,8 +127,8 @@ class Columns:
 # -- what a column is ----------------------------------------------------------------------------------------------
 
 
-def decide(column: nw.Series) -> Column | Refusal:
-    """What a column holds, by its type and all of its values."""
+def decide(column: Any) -> Column | Refusal:
+    """What a column, a narwhals series, holds: by its type and all of its values."""
     name, dtype, n = column.name, column.dtype, len(column)
     present = column.alias("column").drop_nulls()  # polars reads names such as '^a$' as patterns
     if dtype.is_float() and np.isnan(present.to_numpy()).all():
@@ -147,11 +147,8 @@ def decide(column: nw.Series) -> Column | Refusal:
         return _decide_texts(name, [str(value) for value in present.to_list()], n, declared=True)
     if dtype == nw.String:
         return _decide_texts(name, present.to_list(), n)
-    remedies = {
-        nw.Duration: "Turn durations into numbers, as in X['a'].dt.total_seconds().",
-        nw.Time: "Turn times of day into numbers, as in hours.",
-    }
-    return Refusal(name, f"holds values of type {dtype}, not numbers, text or dates", remedies.get(type(dtype), ""))
+    remedy = f"Turn durations into numbers, as in X[{name!r}].dt.total_seconds()." if dtype == nw.Duration else ""
+    return Refusal(name, f"holds values of type {dtype}, not numbers, text or dates", remedy)
 
 
 def _decide_objects(name: str, values: list[Any], n: int) -> Column | Refusal:

@@ -497,8 +497,8 @@ def choose(
     """The member of the family for an ``objective``, by these rows (None: all).
 
     One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term and once
-    more the lengthscales, at the best of these; and interactions, if there are any. Some 40 to 120 evaluations. The best few are then compared again on
-    each set of rows in ``later`` (None: all rows).
+    more the lengthscales, at the best of these; and without interactions, if there are any. Some 40 to 120 evaluations.
+    The best few are then compared again on each set of rows in ``later`` (None: all rows).
     """
     interrupted, evaluations = False, 0
     with Comparison(objective, rows, progress, journal) as comparison:

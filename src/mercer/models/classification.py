@@ -142,7 +142,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 NumericalWarning,
                 stacklevel=3,
             )
-        # Prepared once, unless there are several kernels, or vectors for the standard kernel, which needs no preparation.
+        # Prepared once, unless there are several kernels; vectors need no preparation for the standard kernel.
         prepared = len(kernels) == 1 and (self.kernel is not None or self._mixed())
         rows = gram.Gram(kernels[0], X) if prepared else X
         objective, found = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None

@@ -76,8 +76,9 @@ class LearnedByEvidence(Estimator):
 
     def _about_columns(self) -> list[str]:
         """Lines that tell what the columns are, where they are not all numbers."""
-        told = isinstance(self.columns_, Columns) and not self.columns_.all_numbers
-        return [f"{column.name}: {column}" for column in self.columns_] if told else []
+        columns = self.columns_
+        told = isinstance(columns, Columns) and not columns.all_numbers
+        return [f"{column.name}: {column}" for column in columns or ()] if told else []
 
     def _check_learning(self, choices: dict[str, tuple], minima: dict[str, int]):
         if not isinstance(self.solver, str) or self.solver != "auto":
