@@ -334,7 +334,7 @@ def test_predict_finds_columns_by_name_and_gives_what_the_fit_gave(fitted, folde
     before = pl.read_csv(out / "predictions.csv")
     again = table[(before["row"] - 1).to_list()]
     for name in table.columns[:-1]:
-        np.testing.assert_allclose(again[name], before[name], rtol=1e-10)
+        np.testing.assert_allclose(again[name], before[name], rtol=1e-10, atol=1e-10)
 
 
 def test_predict_takes_the_folder_and_leaves_rows_out(fitted, folder):

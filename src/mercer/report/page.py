@@ -70,7 +70,7 @@ def optima(model) -> str:
 
 def columns(model) -> dict[str, str]:
     """Section on how columns were read, where they are not all numbers."""
-    found = model.columns_
+    found = getattr(model, "columns_", None)
     return {"Columns": str(found)} if isinstance(found, Columns) and not found.all_numbers else {}
 
 
