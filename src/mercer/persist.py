@@ -47,7 +47,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.functions import PairFunction, RowFunction
 from mercer.kernels.structured import text
-from mercer.learning import choice, family
+from mercer.learning import choice, columns, family
 from mercer.learning.plan import Plan
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
@@ -88,8 +88,8 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
-        family.Member, choice.Tried, choice.Choice, records.Iteration, records.Found, RidgePath,
-        centers.CenterPath, text.Corpus,
+        family.Member, choice.Tried, choice.Choice, columns.Column, columns.Columns, records.Iteration, records.Found,
+        RidgePath, centers.CenterPath, text.Corpus,
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,

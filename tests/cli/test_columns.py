@@ -266,7 +266,7 @@ def test_a_prediction_reads_columns_as_the_fit_did(sold):
     np.testing.assert_allclose(found["mean"], price[part["index"].to_numpy()], atol=25)
     assert found["outside"].null_count() == len(found)
     assert "outside" not in result.stderr
-    assert load(folder / "out" / "model.safetensors").columns_["inputs"][0]["format"] == "%d/%m/%Y"
+    assert load(folder / "out" / "model.safetensors").table_["inputs"][0]["format"] == "%d/%m/%Y"
     part.drop("index", "price").with_columns(when=pl.lit("2020-03-04")).write_csv(folder / "iso.csv")
     call("predict", folder / "out", folder / "iso.csv", "--output", folder / "iso_p.csv")  # can only be one day
     part.with_columns(when=pl.lit("4th of March")).write_csv(folder / "bad.csv")
@@ -303,9 +303,23 @@ def test_ambiguous_tables_are_refused_on_the_command_line_and_options_settle_the
     part.with_columns(code=pl.Series(range(len(part))) % 3).write_csv(tmp_path / "t.csv")
     result = call(*arguments, "--month-first", "--kind", "code=text")
     assert "month first: '02/01/2020' is 1 February 2020" in result.stderr
-    assert "code=0, code=1, code=2" in result.stdout
+    assert "column 'code' is read as categories (3 distinct)" in result.stdout
     # Nobody asks about a column that is left out.
     assert "below 1" in refused(*arguments, "--drop", "when", "--test-share", 1)
+
+
+def test_text_with_content_is_an_input(tmp_path):
+    rng = np.random.default_rng(3)
+    codes = ["".join(rng.choice(list("ACGT"), 8)) for _ in range(80)]
+    y = np.array([code.count("A") - code.count("G") for code in codes]) + 0.1 * rng.normal(size=80)
+    pl.DataFrame({"code": codes, "y": y}).write_csv(tmp_path / "t.csv")
+    result = call("fit", tmp_path / "t.csv", "--target", "y", "--output", tmp_path / "out")
+    assert "column 'code' is read as text, compared by its characters (80 distinct)" in result.stderr
+    before = pl.read_csv(tmp_path / "out" / "predictions.csv")
+    assert np.corrcoef(before["mean"], before["target"])[0, 1] > 0.8
+    call("predict", tmp_path / "out", tmp_path / "t.csv", "--output", tmp_path / "p.csv", "--quiet")
+    again = pl.read_csv(tmp_path / "p.csv")[(before["row"] - 1).to_list()]
+    np.testing.assert_allclose(again["mean"], before["mean"], rtol=1e-10)
 
 
 def test_the_model_is_written_before_anything_else_can_fail(sold, tmp_path, monkeypatch):

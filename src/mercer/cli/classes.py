@@ -10,6 +10,7 @@ import polars as pl
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, labels
 from mercer.core.errors import DataError
+from mercer.core.inputs import holds_numbers
 from mercer.inference.methods import automatic
 from mercer.models.classification import GaussianProcessClassifier
 
@@ -65,7 +66,9 @@ def add(model, held: Rows, rows: Rows):
     """The model fitted to all ``rows``, at the same parameters."""
     kernel = model.kernels_ if hasattr(model, "kernels_") else model.kernel_
     settings = model.get_params(deep=False) | {"kernel": kernel, "learning": None}
-    return GaussianProcessClassifier(**settings).fit(rows.X, rows.y)
+    new = GaussianProcessClassifier(**settings).fit(model.columns_.encode(rows.X), rows.y)
+    new.columns_ = model.columns_
+    return new
 
 
 def draw(model, held: HeldOut | None, target: str, output: Path):
@@ -80,7 +83,7 @@ def draw(model, held: HeldOut | None, target: str, output: Path):
     with contextlib.suppress(DataError):  # relevance needs inputs in columns
         pictures.relevance(model.relevance())
     inputs = model.n_features_in_
-    if inputs <= 2:
+    if inputs <= 2 and holds_numbers(model.X_fit_):
         ax = plot.decision(model, ax=pictures.axes(7, 5)) if inputs == 2 else _along_the_input(pictures, model)
         pictures.keep(ax, "fit.png")
 

@@ -42,7 +42,7 @@ def run_fit(
     kind = TASKS[task]
     frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark)
     inputs = tables.describe(frame, names, remark, readings)
-    rows = Rows(tables.encode(frame, inputs), kind.target_of(frame[target]), numbers)
+    rows = Rows(tables.typed(frame, inputs), kind.target_of(frame[target]), numbers)
     training, held = split(rows, test_share, seed, by_class=task == "classification")
 
     model = kind.new_model(n_restarts=restarts, random_state=seed, progress=not quiet)
@@ -139,5 +139,5 @@ def write(model, target: str, inputs: list[tables.Input], output: Path):
     """Save the model with a record of the columns it was fitted to."""
     from mercer.persist import save
 
-    model.columns_ = {"target": target, "inputs": inputs}
+    model.table_ = {"target": target, "inputs": inputs}
     save(model, output / MODEL)

@@ -6,6 +6,7 @@ import polars as pl
 
 from mercer.cli import classes, columns, quantities, tables
 from mercer.core.errors import DataError
+from mercer.learning.columns import STRUCTURED
 
 
 def run_predict(
@@ -20,12 +21,12 @@ def run_predict(
     if model_path.is_dir():
         model_path = model_path / "model.safetensors"
     model = load(model_path)
-    record = getattr(model, "columns_", None)
+    record = getattr(model, "table_", None) or getattr(model, "columns_", None)  # the latter in earlier versions
     if not isinstance(record, dict) or "inputs" not in record:
         raise DataError(f"{model_path} has no record of table columns; use a model written by mercer fit.")
     inputs = record["inputs"]
     names = [entry["name"] for entry in inputs]
-    text = [entry["name"] for entry in inputs if entry["kind"] in ("category", "date") or "decimal" in entry]
+    text = [entry["name"] for entry in inputs if entry["kind"] in (*STRUCTURED, "date") or "decimal" in entry]
     frame = tables.read(data, text)
     missing = [name for name in names if name not in frame.columns]
     if missing:
@@ -40,8 +41,8 @@ def run_predict(
             frame = frame.with_columns(columns.read(frame[entry["name"]], entry))
     frame, numbers = tables.complete(frame, names, drop_missing, say)
     kind = classes if hasattr(model, "classes_") else quantities
-    X = tables.encode(frame, inputs)
-    outside = tables.outside(frame, X, inputs, say)
+    outside = tables.outside(frame, tables.as_numbers(frame, inputs), inputs, say)
+    X = tables.typed(frame, inputs) if hasattr(model, "table_") else tables.encode(frame, inputs)
     found = kind.predictions(model, X, numbers).with_columns(outside=pl.Series(outside, dtype=pl.String))
     output.parent.mkdir(parents=True, exist_ok=True)
     found.write_csv(output)

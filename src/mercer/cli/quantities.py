@@ -8,6 +8,7 @@ import polars as pl
 
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Rows, Say, quantities
+from mercer.core.inputs import holds_numbers
 from mercer.distributions import Distribution
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.scores import Calibration, calibration
@@ -89,7 +90,7 @@ def draw(model, held: HeldOut | None, target: str, output: Path):
 
     table = model.relevance()
     pictures.relevance(table)
-    if len(table) == 1:
+    if len(table) == 1 and holds_numbers(model.posterior_.data[0]):
         pictures.keep(_along_the_input(plot, model, held, target), "fit.png")
 
 
@@ -98,7 +99,7 @@ def _along_the_input(plot, model, held, target):
     x = model.posterior_.data[0][name].to_numpy()
     low, high = x.min(), x.max()
     if held is not None:
-        x_held = held.rows.X[name].to_numpy()
+        x_held = model.columns_.encode(held.rows.X)[name].to_numpy()
         low, high = min(low, x_held.min()), max(high, x_held.max())
     margin = 0.05 * (high - low)
     grid = pl.DataFrame({name: np.linspace(low - margin, high + margin, 500)})

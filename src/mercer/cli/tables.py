@@ -1,7 +1,7 @@
-"""Reading tables, and encoding columns as numbers; the encoding is saved with the model.
+"""Reading tables, and choosing their columns; how they were read is saved with the model.
 
-Numbers stay as they are, booleans become 0 and 1, text one column of 0 and 1 per value (``colour=red``), dates decimal
-years: days since the first of January 1970, over 365.25, plus 1970. `columns` recognises numbers and dates in text.
+`columns` recognises numbers and dates in text. What other columns hold, and how they are encoded, is decided as for any
+frame that a model is fitted to (`mercer.learning.columns`).
 """
 
 import dataclasses
@@ -14,20 +14,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import polars as pl
 
 from mercer.cli import columns
 from mercer.core.errors import DataError
 from mercer.core.text import listed
+from mercer.learning.columns import MICROSECONDS_PER_YEAR, NUMERIC, STRUCTURED, Column, Columns, Refusal, decide
 
-MAX_TEXT_VALUES = 20  # distinct, in an input column
 MAX_CLASSES = 50
 MAX_LIKELY_CLASSES = 10  # distinct integers of a target that may be meant as classes
 MISSING = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # in addition to an empty field
 SEPARATED = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
-MICROSECONDS_PER_YEAR = 365.25 * 86400e6
 RANGE_MARGIN = 0.1  # of an input's range: rows further out are outside it
 
 # {"name", "kind"}, the "values" of a category, "low" and "high" of other kinds in the fit, and the `Reading` of text.
@@ -169,10 +169,10 @@ def choose(frame: pl.DataFrame, target: str, drop: Iterable[str], say: Say) -> l
     if empty:
         say(f"empty columns ignored: {listed(empty)}")
     inputs = [name for name in inputs if name not in empty]
-    refused = {name: reason for name in inputs if (reason := _reason_against(frame[name]))}
+    refused = [found for name in inputs if isinstance(found := _decided(frame[name]), Refusal)]
     if refused:
-        reasons = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
-        drops = " ".join(f"--drop {shlex.quote(name)}" for name in refused)
+        reasons = "; ".join(f"{name!r} {reason}" for name, reason, _ in refused)
+        drops = " ".join(f"--drop {shlex.quote(each.name)}" for each in refused)
         raise DataError(
             f"columns that cannot be used: {reasons}. Drop them with {drops}, or convert them to numbers. For columns "
             "of numbers or dates, --kind COLUMN=number or COLUMN=date shows which values cannot be read."
@@ -238,18 +238,8 @@ def _whole(column) -> bool:
     return column.dtype.is_integer() or bool((column == column.round()).all())
 
 
-def _reason_against(column) -> str | None:
-    kind = _kind(column.dtype)
-    if kind is None:
-        return f"holds {_in_words(column.dtype)}, not numbers, text or dates"
-    if kind != "category":
-        return None
-    distinct, rows = column.drop_nulls().n_unique(), len(column) - column.null_count()
-    if distinct == rows > 2:
-        return "has different text in every row, like an identifier"
-    if distinct > MAX_TEXT_VALUES:
-        return f"has {distinct} distinct text values (at most {MAX_TEXT_VALUES}; merge rare ones, as 'other')"
-    return None
+def _decided(column: pl.Series) -> Column | Refusal:
+    return decide(nw.from_native(column, series_only=True))
 
 
 def _kind(dtype) -> str | None:
@@ -297,7 +287,7 @@ def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: S
 def describe(
     frame: pl.DataFrame, inputs: list[str], say: Say, readings: Mapping[str, columns.Reading] = MappingProxyType({})
 ) -> list[Input]:
-    """Encoding of each input for `encode`, with the ``readings`` of text. Constant columns are ignored."""
+    """What each input holds, with the ``readings`` of text. Constant columns are ignored."""
     constant = [name for name in inputs if frame[name].n_unique() == 1]
     if constant:
         say(f"constant columns ignored: {listed(constant)}")
@@ -305,8 +295,13 @@ def describe(
     for name in inputs:
         if name in constant:
             continue
-        entry: Input = {"name": name, "kind": _kind(frame[name].dtype)} | readings.get(name, {})
-        if entry["kind"] == "category":
+        column = _decided(frame[name])
+        if isinstance(column, Refusal):  # since rows with missing values were dropped
+            raise DataError(f"column {name!r} {column.reason}. Drop it with --drop {shlex.quote(name)}.")
+        entry: Input = {"name": name, "kind": column.kind} | readings.get(name, {})
+        if column.kind in STRUCTURED:
+            say(f"column {name!r} is read as {column}, with a kernel of its own")
+        if column.kind == "category":
             entry["values"] = sorted(frame[name].cast(pl.String).unique().to_list())
         found.append(entry)
     if not found:
@@ -314,11 +309,22 @@ def describe(
     return found
 
 
-def encode(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
-    """Inputs as columns of numbers, encoded as by `describe`, without missing values.
+def typed(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
+    """The inputs for a model, with categories of that type, so that a model of some of the rows reads them as such."""
+    types = {"category": pl.Categorical}
+    return pl.DataFrame(
+        [
+            frame[entry["name"]].cast(pl.String).cast(types["category"])
+            if entry["kind"] in types
+            else frame[entry["name"]]
+            for entry in inputs
+        ]
+    )
 
-    Text values unknown to the fit are 0 in all columns.
-    """
+
+def encode(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
+    """Inputs as columns of numbers for models of earlier versions, without missing values: text is a column of 0 and 1
+    for each value (``colour=red``). Values unknown to the fit are 0 in all columns."""
     encoded: list[pl.Series] = []
     for entry in inputs:
         column = frame[entry["name"]]
@@ -331,18 +337,26 @@ def encode(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
 
 
 def with_ranges(inputs: list[Input], X: pl.DataFrame) -> list[Input]:
-    """The inputs with the smallest and largest training value of each, except for categories."""
+    """The inputs with the smallest and largest training value of those that are numbers."""
+    numbers = as_numbers(X, inputs)
 
     def ranged(entry: Input) -> Input:
         name = entry["name"]
-        return entry if entry["kind"] == "category" else entry | {"low": X[name].min(), "high": X[name].max()}
+        return entry | {"low": numbers[name].min(), "high": numbers[name].max()} if name in numbers.columns else entry
 
     return list(map(ranged, inputs))
 
 
+def as_numbers(frame: pl.DataFrame, inputs: list[Input]) -> pl.DataFrame:
+    """Inputs that are numbers, booleans and dates, as the model sees them."""
+    entries = [entry for entry in inputs if entry["kind"] in NUMERIC]
+    encoded = Columns(tuple(Column(entry["name"], entry["kind"]) for entry in entries)).encode(frame)
+    return pl.DataFrame([encoded[entry["name"]].cast(pl.Float64) for entry in entries])
+
+
 def outside(frame: pl.DataFrame, X: pl.DataFrame, inputs: list[Input], say: Say) -> list[str | None]:
     """Names of the inputs of each row that are outside the training data: new text values, and numbers and dates beyond
-    their range by more than `RANGE_MARGIN`. ``X`` is the encoded ``frame``."""
+    their range by more than `RANGE_MARGIN`. ``X`` has the numbers of the ``frame``."""
     outside_rows: dict[str, np.ndarray] = {}
     for entry in inputs:
         name = entry["name"]
@@ -353,12 +367,12 @@ def outside(frame: pl.DataFrame, X: pl.DataFrame, inputs: list[Input], say: Say)
                 counts = texts.filter(where).value_counts(sort=True).iter_rows()
                 shown = listed([f"{text!r} in {count} {'row' if count == 1 else 'rows'}" for text, count in counts])
                 say(f"column {name!r} has values that were not in the fit: {shown}; treated as none of the known ones")
-        elif "low" in entry:
+        elif "low" in entry:  # not text, nor written by an earlier version
             low, high = entry["low"], entry["high"]
             values, margin = X[name].to_numpy(), RANGE_MARGIN * (high - low)
             where = (values < low - margin) | (values > high + margin)
         else:
-            continue  # written by an earlier version
+            continue
         if where.any():
             outside_rows[name] = where
     rows = [", ".join(name for name, where in outside_rows.items() if where[i]) or None for i in range(len(frame))]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mercer.core.parameters import evolve, evolve_at, slots_of
+from mercer.core.parameters import evolve_at, node_at, slots_of
 from mercer.core.text import rounded, table
 from mercer.kernels.base import Kernel
 
@@ -103,7 +103,7 @@ class Choice:
         if not others:
             return "the only one tried"
         measure = MEASURES[self.measure]
-        alike = [other for other in others if other.rows == best.rows]
+        alike = [other for other in others if other.rows == best.rows and other.score <= best.score]
         if not alike:
             return f"the others of {len(self.tried)} kernels were far behind on fewer rows"
         behind = measure.behind(alike[0].score, best.score).lstrip("+-")
@@ -153,6 +153,7 @@ def quoted(kernel: Any) -> Any:
     """The kernel with its numbers rounded, for printing."""
     for slot in slots_of(kernel):
         kernel = evolve_at(kernel, slot.path, **{slot.field: rounded(slot.value)})
-    if getattr(kernel, "shift", None) is not None:
-        kernel = evolve(kernel, shift=rounded(kernel.shift), scale=rounded(kernel.scale))
+        node = node_at(kernel, slot.path)
+        if getattr(node, "shift", None) is not None:
+            kernel = evolve_at(kernel, slot.path, shift=rounded(node.shift), scale=rounded(node.scale))
     return kernel

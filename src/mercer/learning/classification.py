@@ -25,7 +25,6 @@ from mercer.inference.softmax.expectation import mean_softmax
 from mercer.inference.softmax.posterior import SoftmaxApproximation, SoftmaxPosterior
 from mercer.inference.softmax.variational import COARSE, softmax_variational
 from mercer.kernels.base import Kernel
-from mercer.learning import heuristics
 from mercer.learning.label_evidence import MAX_LOG_CHANGE, LabelObjective, LastInference
 from mercer.learning.objective import Start
 from mercer.learning.optimise import Learned, Settings, learn
@@ -56,7 +55,7 @@ class LearnedLabels(NamedTuple):
 class LabelLearner:
     """Learns the parameters of kernels from labels, for the ``inference`` that is to predict.
 
-    ``default_kernel``: the kernel is the default one, with one lengthscale; it may be given one for each input.
+    ``default_kernel``: the kernel is the default one, with one lengthscale; ``each`` is that with one for each input.
     """
 
     def __init__(
@@ -67,10 +66,11 @@ class LabelLearner:
         *,
         default_kernel: bool,
         use_priors: bool,
+        each: Kernel | None = None,
         journal: Journal | None = None,
     ) -> None:
         self.inference, self.settings, self.seed, self.journal = inference, settings, seed, journal or Journal()
-        self.default_kernel, self.use_priors = default_kernel, use_priors
+        self.default_kernel, self.use_priors, self.each = default_kernel, use_priors, each
         self.classes, self.infer = inference.classes, inference.for_learning()
         self.limits = self.classes > 2 and inference.needs_small_variance
         self.rescales = self.classes > 2 and not self.limits
@@ -93,8 +93,8 @@ class LabelLearner:
             if self.limits and not learned.interrupted:
                 few, learned = self._limited(few, learned)
             first = learned
-            if self.default_kernel and not learned.interrupted:
-                each = dataclasses.replace(few, kernels=[heuristics.standard_kernel(objective.X)])
+            if self.each is not None and not learned.interrupted:
+                each = dataclasses.replace(few, kernels=[self.each])
                 few, learned = self._one_or_each(few, each, learned, objective.n)
             if self.rescales and not learned.interrupted:
                 theta, scores = self._rescaled(few, learned)
@@ -157,12 +157,12 @@ class LabelLearner:
         The evidence is taken to grow with the number of rows, up to all n, and every further lengthscale is charged
         ln(n) / 2 (the price of a parameter in PRML 4.139). No evidence is above zero, so it is not always tried.
         """
-        best, d, ratio = learned.optima[0], one.X.shape[1], n / one.n
-        price = 0.5 * np.log(n) * (d - 1)
-        if d == 1 or -best.value * ratio <= price:
+        best, further, ratio = learned.optima[0], each.size - one.size, n / one.n
+        price = 0.5 * np.log(n) * further
+        if further == 0 or -best.value * ratio <= price:
             return one, learned
-        # theta0, theta1, theta2, theta3: the shared theta1 is given to every input.
-        start = Start("one lengthscale", np.insert(best.theta, [1] * (d - 1), best.theta[1]))
+        # theta0, theta1, theta2, theta3, and what other columns have: the shared theta1 is given to every input.
+        start = Start("one lengthscale", np.insert(best.theta, [1] * further, best.theta[1]))
         found = self._learn(dataclasses.replace(each, given=[start]), self.settings.n_restarts, learned.evaluations)
         better = (found.optima[0].value - best.value) * ratio > price or found.interrupted
         return (each, found) if better else (one, dataclasses.replace(learned, evaluations=found.evaluations))

@@ -4,6 +4,9 @@ The family is the standard kernel (PRML 6.72) with four smoothnesses, with and w
 lengthscale for all inputs or one each. Members are compared on the rows of the first stage of learning, each at its own
 maximum of the evidence, by the mean CRPS of rows left out. One compiled program serves all of them: the smoothness is a
 number in it, and a shared lengthscale is a direction in which several coordinates move together.
+
+Of a table with categories or text the standard kernel is a part of the kernel (`columns.default_kernel`), and members
+are also with and without the interactions of those columns with the numbers.
 """
 
 import contextlib
@@ -15,8 +18,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from mercer.core.parameters import evolve
+from mercer.core.parameters import Parametrized, Path, children_of, evolve, evolve_at, node_at, slots_of
 from mercer.core.random import generator
+from mercer.kernels.algebra import Product
 from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
 from mercer.learning.choice import Choice, Tried, best_first
@@ -58,21 +62,55 @@ class Member(NamedTuple):
     nu: float
     linear: bool
     each: bool
+    crossed: bool = False  # with interactions of categories and text with the numbers
 
     def __str__(self) -> str:
         name = "Gaussian" if math.isinf(self.nu) else f"Matern {int(2 * self.nu)}/2"
         lengths = "one lengthscale for each input" if self.each else "one lengthscale"
-        return f"{name}{' + linear' if self.linear else ''}, {lengths}"
+        return f"{name}{' + linear' if self.linear else ''}, {lengths}{', interactions' if self.crossed else ''}"
+
+
+def standard_path(tree: Parametrized) -> Path | None:
+    """Path to the first standard kernel in a tree; None if there is none."""
+    if isinstance(tree, Standard):
+        return ()
+    below = ((path, standard_path(child)) for path, child in children_of(tree))
+    return next(((*path, *rest) for path, rest in below if rest is not None), None)
+
+
+def with_standard(kernel: Kernel, **fields: np.ndarray | np.float64) -> Kernel:
+    """The kernel with other fields of its standard kernel."""
+    path = standard_path(kernel)
+    assert path is not None
+    return evolve_at(kernel, path, **fields)
 
 
 class Coordinates:
-    """Entries of theta by meaning, for a standard kernel with one theta1 for each of d inputs."""
+    """Entries of theta by meaning, of a model whose first kernel is standard, with one theta1 for each of d inputs, or
+    has such a part: in a product with what interacts with it, and in a sum with what does not."""
 
-    def __init__(self, names: list[str]) -> None:
-        self.size = len(names)
-        self.lengths = np.array([i for i, name in enumerate(names) if name.startswith("theta1")])
-        self.linear = names.index("theta3") if "theta3" in names else None
-        self.noise = names.index("noise") if "noise" in names else None
+    def __init__(self, model: Parametrized) -> None:
+        lengths: list[int] = []
+        crossed: list[int] = []
+        self.linear: int | None = None
+        self.noise: int | None = None
+        self.size = 0
+        path = standard_path(model) or ()
+        products = [path[:i] for i in range(len(path)) if isinstance(node_at(model, path[:i]), Product)]
+        for slot in slots_of(model):
+            entries = range(self.size, self.size + int(np.sum(slot.moving)))
+            self.size = entries.stop
+            if not entries:
+                continue
+            if slot.name == "noise":
+                self.noise = entries[0]
+            elif not isinstance(slot.node, Standard):
+                crossed += entries if any(slot.path[: len(product)] == product for product in products) else ()
+            elif slot.field == "theta1":
+                lengths += entries
+            elif slot.field == "theta3":
+                self.linear = entries[0]
+        self.lengths, self.crossed = np.array(lengths, dtype=int), np.array(crossed, dtype=int)
 
     def directions(self, member: Member) -> np.ndarray:
         """Directions in which the member's parameters move: (p, k)."""
@@ -81,6 +119,8 @@ class Coordinates:
         skipped = set() if member.each else set(self.lengths.tolist())
         if not member.linear and self.linear is not None:
             skipped.add(self.linear)
+        if not member.crossed:
+            skipped.update(self.crossed.tolist())
         return np.stack([*tied, *(axis for i, axis in enumerate(axes) if i not in skipped)], axis=1)
 
     def stretched(self, theta: np.ndarray, factor: float) -> np.ndarray:
@@ -94,6 +134,13 @@ class Coordinates:
         theta = theta.copy()
         if self.linear is not None:
             theta[self.linear] = theta[0] + OFF_LOG_RATIO
+        return theta
+
+    def of(self, member: Member, theta: np.ndarray) -> np.ndarray:
+        """``theta`` with the terms that the member lacks too small to matter."""
+        theta = theta.copy() if member.linear else self.without_linear(theta)
+        if not member.crossed:
+            theta[self.crossed] = OFF_LOG_RATIO
         return theta
 
     def nearly_linear(self, theta: np.ndarray, scaled: np.ndarray) -> np.ndarray:
@@ -114,12 +161,12 @@ class WeakPrior:
     around ``centre``. ``weight`` multiplies the logarithm of the density.
     """
 
-    def __init__(self, names: list[str], centre: np.ndarray, weight: float = 1.0) -> None:
-        coordinates, self.centre = Coordinates(names), centre
+    def __init__(self, coordinates: Coordinates, centre: np.ndarray, weight: float = 1.0) -> None:
+        self.centre = centre
         deviation = np.full(coordinates.size, AMPLITUDE_DEVIATION)
         deviation[coordinates.lengths] = 2 * LENGTH_DEVIATION * math.sqrt(len(coordinates.lengths))  # in ln theta1
         self.precision = weight / deviation**2
-        self.linear = coordinates.linear
+        self.linear, self.crossed = coordinates.linear, coordinates.crossed
 
     @classmethod
     def of(cls, objective: RegressionObjective) -> "WeakPrior | None":
@@ -128,26 +175,29 @@ class WeakPrior:
         square of the number of rows, and is zero from a hundred on."""
         if objective.n >= MAX_PRIOR_ROWS:
             return None
-        return cls(objective.names(), scaled_start(objective), (UNIT_PRIOR_ROWS / objective.n) ** 2)
+        return cls(Coordinates(objective.model), scaled_start(objective), (UNIT_PRIOR_ROWS / objective.n) ** 2)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         away = theta - self.centre
         if self.linear is not None and away[self.linear] < 0.5 * OFF_LOG_RATIO:  # switched off
             away[self.linear] = 0.0
+        if len(self.crossed):
+            away[self.crossed] = np.where(away[self.crossed] < 0.5 * OFF_LOG_RATIO, 0.0, away[self.crossed])
         return -0.5 * float(self.precision @ away**2), -self.precision * away
 
 
 def scaled_start(objective: RegressionObjective, noise: float = NOISE_SHARE) -> np.ndarray:
     """theta on the scale of the data: amplitudes, and noise as a share, in units of the target's variance."""
     theta, size = objective.start_with_noise(noise), math.log(objective.variance())
-    lengths = Coordinates(objective.names()).lengths
-    return theta + np.where(np.isin(np.arange(len(theta)), lengths), 0.0, size)
+    coordinates = Coordinates(objective.model)
+    ratios = np.isin(np.arange(len(theta)), [*coordinates.lengths, *coordinates.crossed])
+    return theta + np.where(ratios, 0.0, size)
 
 
 def starts(objective: RegressionObjective, steep: bool) -> list[Start]:
     """Lengthscales on the scale of the data, and several times shorter and longer. If ``steep``, the short ones come
     with a large linear term."""
-    coordinates, found = Coordinates(objective.names()), []
+    coordinates, found = Coordinates(objective.model), []
     for factor, noise, linear in START_FACTORS:
         theta = coordinates.stretched(scaled_start(objective, noise), factor)
         if coordinates.linear is not None:
@@ -158,7 +208,7 @@ def starts(objective: RegressionObjective, steep: bool) -> list[Start]:
 
 def random_starts(objective: RegressionObjective, member: Member, count: int, rng: np.random.Generator) -> list[Start]:
     """Lengthscales up to ten times shorter or longer, drawn one by one."""
-    coordinates, found = Coordinates(objective.names()), []
+    coordinates, found = Coordinates(objective.model), []
     for i in range(count):
         noise = math.exp(rng.uniform(math.log(1e-4), 0.0))
         theta, size = scaled_start(objective, noise), len(coordinates.lengths)
@@ -185,12 +235,12 @@ class MemberObjective(RegressionObjective):
     input, moved in the member's directions. ``chosen`` is the result of the comparison."""
 
     def __init__(self, objective: RegressionObjective, chosen: Tried, drawn: Sequence[Start]) -> None:
-        kernel = evolve(objective.kernel, nu=np.float64(chosen.member.nu))
+        kernel = with_standard(objective.kernel, nu=np.float64(chosen.member.nu))
         super().__init__(
             kernel, objective.X, objective.target, objective.noise, objective.solver, objective.unknown,
             objective.use_priors,
         )  # fmt: skip
-        self.coordinates, self.chosen, self._drawn = Coordinates(self.names()), chosen, drawn
+        self.coordinates, self.chosen, self._drawn = Coordinates(self.model), chosen, drawn
         self.weak = WeakPrior.of(self)
         self._both = product_of_priors(self.weak, objective.prior())
 
@@ -202,9 +252,7 @@ class MemberObjective(RegressionObjective):
 
     def starts(self) -> list[Start]:
         found = [self._of_choice(), *starts(self, steep=True), *self._drawn]
-        if self.chosen.member.linear:
-            return found
-        return [Start(name, self.coordinates.without_linear(theta)) for name, theta in found]
+        return [Start(name, self.coordinates.of(self.chosen.member, theta)) for name, theta in found]
 
     def late_start(self, rows: int) -> Start | None:
         return self._of_choice() if rows == self.chosen.rows else None
@@ -246,18 +294,21 @@ def learn_default(
 
 
 def _simplified(objective: RegressionObjective, member: Member) -> tuple[Kernel, np.ndarray]:
-    """The member's own kernel, with one theta1 where lengthscales are one and no theta3 where there is no linear term;
-    and a mask of the coordinates that remain."""
-    coordinates, kernel = Coordinates(objective.names()), objective.kernel
-    assert isinstance(kernel, Standard)
-    kernel = evolve(kernel, nu=np.float64(member.nu))
+    """The member's own kernel, with one theta1 where lengthscales are one, no theta3 where there is no linear term, and
+    the standard kernel alone where it has no interactions; and a mask of the coordinates that remain."""
+    coordinates, kernel = Coordinates(objective.model), with_standard(objective.kernel, nu=np.float64(member.nu))
+    path = standard_path(kernel)
+    assert path is not None
     kept = np.ones(coordinates.size, bool)
     if not member.each:
         kept[coordinates.lengths[1:]] = False
-        kernel = evolve(kernel, theta1=kernel.theta1[0])
+        kernel = with_standard(kernel, theta1=node_at(kernel, path).theta1[0])
     if not member.linear and coordinates.linear is not None:
         kept[coordinates.linear] = False
-        kernel = evolve(kernel, theta3=np.float64(0.0))
+        kernel = with_standard(kernel, theta3=np.float64(0.0))
+    if not member.crossed and len(coordinates.crossed):
+        kept[coordinates.crossed] = False
+        kernel = evolve(kernel, parts=(kernel.parts[0].parts[0], *kernel.parts[1:]))  # type: ignore[attr-defined]
     return kernel, kept
 
 
@@ -308,7 +359,7 @@ class Comparison:
         course: Course | None = None,
     ) -> None:
         self.objective, self.rows, self.course = objective, rows, course or Course()
-        self.coordinates = Coordinates(objective.names())
+        self.coordinates = Coordinates(objective.model)
         self.m = objective.n if rows is None else len(rows)
         self.tried: dict[Member, Tried] = {}
         self.prior = product_of_priors(WeakPrior.of(objective), objective.prior())
@@ -319,6 +370,7 @@ class Comparison:
         self._box = self.thetas.min(axis=0) - MAX_LOG_CHANGE, self.thetas.max(axis=0) + MAX_LOG_CHANGE
         if self.coordinates.linear is not None:
             self._box[0][self.coordinates.linear] += OFF_LOG_RATIO
+        self._box[0][self.coordinates.crossed] += OFF_LOG_RATIO
         self._profiled = objective.profiled() if self.prior is None else None
         if self._profiled is None:
             self._box = np.maximum(self._box[0], objective.floor()), self._box[1]
@@ -340,7 +392,7 @@ class Comparison:
 
     def _evidence_and_surface(self, nu: float) -> tuple[Evidence, Surface]:
         if nu not in self._surfaces:
-            objective = self.objective.with_kernel(evolve(self.objective.kernel, nu=np.float64(nu)))
+            objective = self.objective.with_kernel(with_standard(self.objective.kernel, nu=np.float64(nu)))
             evidence = self._stack.enter_context(objective.criterion(self.rows))
             log = self._journal.log(f"nu {nu}, {rows_name(self.m, self.rows)}")
             surface = Surface(evidence, self._box, self._profiled, self.prior, self._watch, log)
@@ -358,7 +410,7 @@ class Comparison:
         `TimeOver` if there is none left to begin another member."""
         began = self.course.begin()
         (evidence, surface), directions = self._evidence_and_surface(member.nu), self.coordinates.directions(member)
-        thetas = [theta if member.linear else self.coordinates.without_linear(theta) for theta in thetas]
+        thetas = [self.coordinates.of(member, theta) for theta in thetas]
         candidates = [Candidate("", theta) for theta in thetas if surface.at(theta) is not None]
         if not candidates:
             return None
@@ -386,8 +438,9 @@ class Comparison:
         theta = leader.theta.copy()
         if self.coordinates.linear is not None and own.member.linear and not leader.member.linear:
             theta[self.coordinates.linear] = own.theta[self.coordinates.linear]
-        elif not own.member.linear:
-            theta = self.coordinates.without_linear(theta)
+        if own.member.crossed and not leader.member.crossed:
+            theta[self.coordinates.crossed] = own.theta[self.coordinates.crossed]
+        theta = self.coordinates.of(own.member, theta)
         there = self.surface(own.member.nu).at(theta, gradient=False)
         if leader is here or there is None:
             return
@@ -403,8 +456,14 @@ class Comparison:
         return [thetas[i] for i in order]
 
     def ranked(self) -> list[Tried]:
-        """What was tried, best first."""
-        return best_first(self.tried.values())
+        """What was tried, best first. Interactions must also raise the evidence by ln(n) / 2 for each of their
+        parameters (the price in PRML 4.139): of left-out rows alone, some always seem to be predicted better."""
+        found = best_first(self.tried.values())
+        plain = [tried.log_evidence for tried in found if not tried.member.crossed]
+        price = 0.5 * math.log(self.m) * len(self.coordinates.crossed)
+        if plain and found[0].member.crossed and found[0].log_evidence - max(plain) <= price:
+            found.sort(key=lambda tried: tried.member.crossed)
+        return found
 
 
 def choose(
@@ -418,14 +477,15 @@ def choose(
     """The member of the family for an ``objective``, by these rows (None: all).
 
     One lengthscale or one each is decided at the first smoothness; then the smoothness; then the linear term and once
-    more the lengthscales, at the best of these. Some 40 to 120 evaluations. The best few are then compared again on
-    each set of rows in ``later`` (None: all rows).
+    more the lengthscales, at the best of these; and without interactions, if there are any. Some 40 to 120 evaluations.
+    The best few are then compared again on each set of rows in ``later`` (None: all rows).
     """
     interrupted, evaluations = False, 0
     with Comparison(objective, rows, progress, journal, course) as comparison:
         lengths, tried = comparison.coordinates.lengths, comparison.tried
         linear = comparison.coordinates.linear is not None and comparison.m >= MIN_ROWS_FOR_LINEAR
-        one, each = Member(FIRST_SMOOTHNESS, linear, False), Member(FIRST_SMOOTHNESS, linear, True)
+        crossed = len(comparison.coordinates.crossed) > 0
+        one, each = (Member(FIRST_SMOOTHNESS, linear, each, crossed) for each in (False, True))
         try:
             many = len(lengths) > 1 and objective.n >= MIN_ROWS_PER_LENGTHSCALE * len(lengths)
             comparison.maximise(one, comparison.by_evidence(one, comparison.thetas)[: 1 if many else 2], keep=2)
@@ -447,6 +507,15 @@ def choose(
             other = best.member._replace(each=not best.member.each)
             if other not in tried and other_kind in tried:
                 comparison.maximise(other, [tried[other_kind].theta])
+            if crossed:
+                best = comparison.ranked()[0]
+                # Where interactions explained everything, the columns' own effects have vanished: start with these too.
+                thetas = [best.theta, *comparison.thetas[:3]]
+                added = best.member._replace(crossed=False)
+                comparison.maximise(added, thetas, keep=2)
+                if comparison.ranked()[0].member == added:  # without them, the function may be another
+                    for nu in SMOOTHNESSES:
+                        comparison.maximise(added._replace(nu=nu), [tried[added].theta])
         except TimeOver:
             later = ()
         except KeyboardInterrupt:  # what was tried until then
@@ -492,13 +561,14 @@ def choose_on_first_rows(
 
 
 def _finalists(ranked: list[Tried]) -> list[Tried]:
-    """The best with each smoothness, and the best with the other kind of lengthscales: more rows show rougher
-    functions, and afford a lengthscale for each input. None that is far behind."""
+    """The best with each smoothness, the best with the other kind of lengthscales, and the best with or without
+    interactions: more rows show rougher functions, and afford a lengthscale for each input. None that is far behind."""
     best = ranked[0]
     smoothnesses: dict[float, Tried] = {}  # the best with each
     near = [found for found in ranked if found.score > best.score * (1 + MAX_SCORE_LAG)]
     for found in near:
-        if found.member.each == best.member.each:
+        if found.member.each == best.member.each and found.member.crossed == best.member.crossed:
             smoothnesses.setdefault(found.member.nu, found)
     others = [found for found in near if found.member.each != best.member.each]
-    return [*smoothnesses.values(), *others[:1]]
+    crossed = [found for found in near if found.member.crossed != best.member.crossed]
+    return [*smoothnesses.values(), *others[:1], *(found for found in crossed[:1] if found not in others[:1])]

@@ -19,7 +19,7 @@ from mercer.inference.methods import Laplace
 from mercer.inference.sites import LatentCovariance
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
-from mercer.learning.family import WeakPrior
+from mercer.learning.family import Coordinates, WeakPrior
 from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.solvers.base import Evaluation, Solver
 from mercer.solvers.dense import Dense
@@ -189,4 +189,4 @@ class LabelObjective(ModelObjective):
         if amplitude is None:
             return None
         # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would run off.
-        return WeakPrior(self.names(), self.start() + math.log(PRIOR_VARIANCE) * amplitude)
+        return WeakPrior(Coordinates(self.model), self.start() + math.log(PRIOR_VARIANCE) * amplitude)

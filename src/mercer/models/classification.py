@@ -21,11 +21,11 @@ from mercer.inference.sampling.draws import Draws
 from mercer.inference.sites import LatentCovariance
 from mercer.inference.variational import BOUNDS
 from mercer.kernels.convert import as_covariance
-from mercer.learning import heuristics
 from mercer.learning.checkpoint import resumed
 from mercer.learning.choice import quoted
 from mercer.learning.classification import LabelLearner, LearnedLabels, log_scores
 from mercer.learning.climb import METHODS
+from mercer.learning.columns import default_kernel
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
 from mercer.learning.progress import Progress
@@ -51,7 +51,8 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
     kernel : covariance of the latent function; for more than two classes a list gives one per class. None is the
         standard kernel (PRML 6.72) on centred and scaled inputs, with one lengthscale per input (ARD) if that raises
         the evidence by more than ln(n) / 2 for each of them (and, with more than two classes, predicts held-out labels
-        better), otherwise with one for all inputs.
+        better), otherwise with one for all inputs. Columns of categories and text have kernels of their own, as for
+        `GaussianProcessRegressor` (``columns_``).
     inference : "auto" takes "ep" for two classes, "variational" for more, and "laplace", with a warning, if classes
         times rows cubed exceed 7 x 2500^3 (``inference_``). "laplace", a Gaussian at the mode of the posterior, is the
         fastest, but underconfident when classes are well separated; "ep", expectation propagation, matches moments
@@ -142,16 +143,18 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 NumericalWarning,
                 stacklevel=3,
             )
-        # Prepared once for a kernel of the user's; the default one is chosen by looking at the inputs themselves.
-        rows = gram.Gram(kernels[0], X) if self.kernel is not None and len(kernels) == 1 else X
+        # Prepared once, unless there are several kernels; vectors need no preparation for the standard kernel.
+        prepared = len(kernels) == 1 and (self.kernel is not None or self._mixed())
+        rows = gram.Gram(kernels[0], X) if prepared else X
         objective, found = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None
         if self.learning in ("mle", "map") and objective.size:
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
             default, use_priors, seed = self.kernel is None, self.learning == "map", seed_of(self.random_state)
+            each = default_kernel(X, self.columns_) if default else None
             options = inference, self.solver_, self.learning, seed, self.optimizer, self.n_restarts
             journal = resumed(self.checkpoint, {"data": (X, codes), "kernel": (default, kernels), "settings": options})
             learner = LabelLearner(
-                inference, settings, seed, default_kernel=default, use_priors=use_priors, journal=journal
+                inference, settings, seed, default_kernel=default, each=each, use_priors=use_priors, journal=journal
             )
             found = learner(kernels, rows, codes, self.solver_)
             objective = found.objective
@@ -264,7 +267,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
 
     def _kernels_for(self, X) -> list:
         if self.kernel is None:
-            return [heuristics.standard_kernel(self._check_vectors(X), one_each=False)]
+            return [default_kernel(X if self._mixed() else self._check_vectors(X), self.columns_, one_each=False)]
         given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
         return [as_covariance(kernel, "a Gaussian process", self.allow_invalid, X) for kernel in given]
 
@@ -362,6 +365,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         ]
         lines = [
             f"{type(self).__name__}, fitted to {len(self.codes_):,} rows",
+            *self._about_columns(),
             "classes: " + ", ".join(f"{label} ({count})" for label, count in zip(self.classes_, counts, strict=True)),
             *(f"kernel{f' of {label}' if label else ''}: {quoted(kernel)!r}" for label, kernel in kernels.items()),
             f"inference: {self.inference_}, {status}",

@@ -11,6 +11,7 @@ from mercer.core.errors import InterruptedFitWarning, ModelWarning, ParameterErr
 from mercer.core.parameters import slots_of
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import check_path
+from mercer.learning.columns import STRUCTURED, Columns
 from mercer.models.estimator import Estimator
 from mercer.solvers import base as solvers
 
@@ -57,6 +58,25 @@ class LearnedByEvidence(Estimator):
     log_marginal_likelihood_: float
     _jitter: float
     _units: Any = 0.0  # from the optimiser's coordinates to those of theta_
+    columns_: Columns | None = None  # with a given kernel, or without column names
+
+    def _check_inputs(self, X, reset: bool):
+        """As for every estimator. With the default kernel, ``columns_`` are decided by the frame of the fit, and frames
+        are encoded by them."""
+        X = super()._check_inputs(X, reset)
+        if reset:
+            self.columns_ = Columns.of(X) if getattr(self, "kernel", self) is None else None
+        return self.columns_.encode(X) if isinstance(self.columns_, Columns) else X
+
+    def _mixed(self) -> bool:
+        """Whether the inputs have columns with kernels of their own."""
+        return isinstance(self.columns_, Columns) and bool(self.columns_.names(*STRUCTURED))
+
+    def _about_columns(self) -> list[str]:
+        """Lines that tell what the columns are, where they are not all numbers."""
+        columns = self.columns_
+        told = isinstance(columns, Columns) and not columns.all_numbers
+        return [f"{column.name}: {column}" for column in columns or ()] if told else []
 
     def _check_learning(self, choices: dict[str, tuple], minima: dict[str, int]):
         if not isinstance(self.solver, str) or self.solver != "auto":

@@ -10,7 +10,7 @@ from mercer import priors
 from mercer.core.coordinates import Layout, free_names
 from mercer.core.errors import NumericalWarning, ParameterError
 from mercer.core.inputs import as_vector, count_rows, take_rows
-from mercer.core.parameters import evolve, nodes_of
+from mercer.core.parameters import nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
 from mercer.core.text import number, rounded, table
@@ -18,10 +18,11 @@ from mercer.distributions import Distribution, Normal
 from mercer.gp.noise import CommonNoise, Noise, RowNoise, as_noise, as_variances
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
-from mercer.learning import family, heuristics
+from mercer.learning import family
 from mercer.learning.checkpoint import resumed
 from mercer.learning.choice import quoted
 from mercer.learning.climb import METHODS
+from mercer.learning.columns import default_kernel
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
@@ -44,7 +45,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     ----------
     kernel : the covariance of the function. None chooses from a family by leave-one-out (``choice_``): the standard
         kernel (PRML 6.72) on centred and scaled inputs, with a Gaussian or a rougher Matern function, with or without
-        its linear term, with one lengthscale or one per input (ARD).
+        its linear term, with one lengthscale or one per input (ARD). Frames may also have columns of booleans, dates,
+        categories and text (``columns_`` tells how each was read): categories and text have kernels of their own, and
+        values that only new rows have are allowed (see `mercer.learning.columns`).
     noise : noise variance, in units of y squared: one number, or one per training row. None learns it, no smaller than
         the resolution of y allows; exact duplicates of rows, target included, then count once (``copy_of_``). If the
         kernel has a `White` term, that is the noise, and none is added. A prior, such as
@@ -134,7 +137,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
             given = self.noise, self.solver_, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
             journal = resumed(self.checkpoint, {"data": (X, y), "kernel": kernel, "settings": given})
-            if self.kernel is None:
+            if self.kernel is None and family.standard_path(kernel) is not None:
                 objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
             else:
                 learned = learn_regression(objective, settings, seed, journal)
@@ -220,8 +223,11 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     def _kernel_for(self, X):
         if self.kernel is None:
-            kernel = heuristics.standard_kernel(self._check_vectors(X), constant=not self.normalize)
-            return kernel if self.learning is None else evolve(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
+            X = X if self._mixed() else self._check_vectors(X)
+            kernel = default_kernel(X, self.columns_, constant=not self.normalize)
+            if self.learning is None or family.standard_path(kernel) is None:
+                return kernel
+            return family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid, X)
 
     def _learns_noise(self) -> bool:
@@ -250,8 +256,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     def plan(self, X) -> Plan:
         """The solver for a fit to these rows, the memory and time it is expected to take here, and why."""
         self._check_settings()
-        X = copy.copy(self)._check_inputs(X, reset=True)
-        kernel = self._kernel_for(X)
+        new = copy.copy(self)
+        X = new._check_inputs(X, reset=True)
+        kernel = new._kernel_for(X)
         noise = self._noise_for(kernel, count_rows(X))
         return self._plan(solvers.resolve(self.solver, kernel, X, noise), kernel, X, noise)
 
@@ -412,6 +419,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         found = {**self.kernel_.parameters, "noise": np.mean(self.noise_)}
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
+            *self._about_columns(),
             f"kernel: {quoted(self.kernel_)!r}",
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",

@@ -11,7 +11,7 @@ from mercer.core.parameters import children_of
 from mercer.core.text import table
 from mercer.kernels import Kernel, Standard
 from mercer.kernels.stationary import Isotropic
-from mercer.kernels.substitution import On, Warp
+from mercer.kernels.substitution import On, Warp, by_position
 from mercer.learning.heuristics import centre_and_spread
 
 FOLDS = 5
@@ -96,7 +96,7 @@ def relevance(X, target, fitted_to: Callable[[np.ndarray], Predict], kernel=None
         effect = np.maximum(lost.mean(axis=0), 0.0)
         error = lost.std(axis=0, ddof=1) / np.sqrt(len(lost))
     irrelevant = (effect <= MIN_STANDARD_ERRORS * error) | (effect <= MIN_SHARE_RATIO * effect.max())
-    lengths = np.full(d, np.nan) if kernel is None else lengthscales(kernel, d, min_variance)
+    lengths = np.full(d, np.nan) if kernel is None else lengthscales(kernel, names, min_variance)
     return Relevance(names, effect, error, lengths, _spreads(X), irrelevant)
 
 
@@ -175,19 +175,22 @@ def _permuted(X, rows, donors, columns):
     return Z
 
 
-def _nodes_on_all_columns(kernel: Kernel):
-    """Nodes of the kernel that read the columns of X directly, not behind a selection or a map."""
-    yield kernel
-    if not isinstance(kernel, On | Warp):
+def _nodes_with_columns(kernel: Kernel, columns: np.ndarray):
+    """Nodes of the kernel that read columns of X as they are, not behind a map, with the indices of these."""
+    if isinstance(kernel, On):
+        chosen = kernel.selection
+        yield from _nodes_with_columns(kernel.inner, columns[chosen if isinstance(chosen, slice) else list(chosen)])
+    elif not isinstance(kernel, Warp):
+        yield kernel, columns
         for _, child in children_of(kernel):
             if isinstance(child, Kernel):
-                yield from _nodes_on_all_columns(child)
+                yield from _nodes_with_columns(child, columns)
 
 
-def lengthscales(kernel: Kernel, d: int, min_variance: float = MIN_TERM_VARIANCE) -> np.ndarray:
+def lengthscales(kernel: Kernel, names: list[str], min_variance: float = MIN_TERM_VARIANCE) -> np.ndarray:
     """Shortest lengthscale of the kernel for each input, in its units; NaN if there is none."""
-    shortest = np.full(d, np.nan)
-    for node in _nodes_on_all_columns(kernel):
+    shortest = np.full(len(names), np.nan)
+    for node, columns in _nodes_with_columns(by_position(kernel, names), np.arange(len(names))):
         if isinstance(node, Isotropic):
             found = np.asarray(node.lengthscale)
         elif isinstance(node, Standard):
@@ -196,6 +199,6 @@ def lengthscales(kernel: Kernel, d: int, min_variance: float = MIN_TERM_VARIANCE
                 continue
         else:
             continue
-        if found.shape == (d,) or d == 1:
-            shortest = np.fmin(shortest, found)
+        if found.shape == columns.shape or len(columns) == 1:
+            shortest[columns] = np.fmin(shortest[columns], found)
     return shortest

@@ -7,7 +7,7 @@ from mercer.core.inputs import as_matrix
 from mercer.core.parameters import slots_of
 from mercer.core.text import listed, number, rounded, table
 from mercer.report import diagnostics, probabilities
-from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
+from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, columns, entries, in_order, optima
 from mercer.scores import Reliability, reliability
 
 MIN_CLASS_ROWS = 5  # with fewer, a class cannot be learned
@@ -30,7 +30,7 @@ def report(model, X=None, y=None) -> Report:
     left_out = reliability(codes, loo.probability)
     names = [str(label) for label in model.classes_]
     findings = probabilities.of_labels(codes, loo.probability, names, _remedy(model))
-    sections = {
+    sections = columns(model) | {
         "Fit": _fit(model, left_out, counts),
         "Classes, by leave-one-out": _classes(model, confusion),
         "Parameters": table(["parameter", "value"], _parameters(model)),

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from mercer.core.text import listed, table
+from mercer.learning.columns import Columns
 from mercer.report.diagnostics import Finding
 
 HELD_OUT = "Held-out rows"  # section heading
@@ -65,6 +66,12 @@ def optima(model) -> str:
         for i, found in enumerate(model.optima_)
     ]
     return table(["", "log evidence", "difference", "times found", "converged", "start"], rows)
+
+
+def columns(model) -> dict[str, str]:
+    """Section on how columns were read, where they are not all numbers."""
+    found = getattr(model, "columns_", None)
+    return {"Columns": str(found)} if isinstance(found, Columns) and not found.all_numbers else {}
 
 
 def about_learning(model) -> list[str]:

@@ -10,7 +10,7 @@ from mercer.core.parameters import slots_of
 from mercer.core.text import number, rounded, table
 from mercer.distributions import Normal
 from mercer.report import diagnostics
-from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, entries, in_order, optima
+from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, columns, entries, in_order, optima
 from mercer.scores import Calibration, calibration, chance_range, unbiased_factor
 
 MAX_DENSE_ROWS = 5000  # for which another factorisation is affordable
@@ -26,7 +26,7 @@ def report(model, X=None, y=None) -> Report:
     loo, target = model.loo().take(kept), model.y_train_[kept]
     left_out = calibration(target, Normal(loo.mean, np.sqrt(loo.variance)))
     findings = _findings(model, left_out, loo, target)
-    sections = {
+    sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
         "Noise": _noise(model, target),
         "Parameters": table(["parameter", "value"], _parameters(model)),
