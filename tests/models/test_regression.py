@@ -525,7 +525,7 @@ def test_other_objects_than_numbers():
         ((X[:, 0], y), "reshape"),
         ((X[:0], y[:0]), "0 sample"),
         ((X, np.column_stack([y, y])), "one number per row"),
-        ((pd.DataFrame({"a": X[:, 0], "b": ["x"] * 60}), y), "'b'"),
+        ((pd.DataFrame({"a": X[:, 0], "b": [f"k{i}" for i in range(60)]}), y), "'b'"),
     ],
 )
 def test_bad_data_is_refused_in_words(bad, words):
@@ -621,7 +621,7 @@ def test_relevance_keeps_columns_apart_that_the_kernel_puts_in_another_order():
     for kernel in (1.0 * k.RBF([1.0, 1.0]).on([1, 0]), 1.0 * k.RBF([1.0]).on(1) + 1.0 * k.RBF([1.0]).on(0)):
         table = model(kernel, data).relevance()
         assert not table.irrelevant[0]
-        assert np.isnan(table.lengthscale).all()  # it cannot be told which is whose
+        assert 0.2 < table.lengthscale[0] < 5
 
 
 def test_a_function_of_pairs_is_called_once_for_each_pair():
