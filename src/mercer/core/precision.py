@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import ForkedProcessError
@@ -58,6 +59,11 @@ def is_traced(tree: Any) -> bool:
     Such computations are the caller's, and keep the precision the caller has chosen for JAX.
     """
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def namespace(*arrays: Any) -> Any:
+    """NumPy for its own arrays, else JAX: what a kernel computes on the host needs no compilation."""
+    return np if all(isinstance(array, np.ndarray) for array in arrays) else jnp
 
 
 def is_zero(value: Any) -> bool:

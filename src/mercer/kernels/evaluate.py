@@ -10,7 +10,7 @@ Inside the caller's own ``jit``, ``grad`` or ``vmap`` none of this applies: the 
 import abc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -115,17 +115,27 @@ def rowwise(kernel: "Kernel", method: str, X: Inputs | Prepared, compiled: bool 
         return np.empty(0)
     if n == 0:
         raise DataError("X has no rows; at least one is needed.")
+    everything, around = rows, Around.of(kernel, rows) if method == "block_diag" else None
+    if around is not None:
+        kernel, rows = around.kernel, around.rows
     host = on_host(rows) or not compiled
     kernel = bare(kernel)
+    leaves, structure = jax.tree.flatten(kernel)
     with concretely():
         size = tile_size(n)
         strips = []
         for i in range(0, n, size):
-            strip = take(rows, i, min(i + size, n), None if host else size)
+            last = min(i + size, n)
+            strip = take(rows, i, last, None if host else size)
+            if around is not None:
+                for number, leaf in around.leaves.items():
+                    part, own = around.parts[number]
+                    leaves[leaf] = np.pad(np.asarray(part.block_diag(take(own, i, last))), (0, size - (last - i)))
+                kernel = jax.tree.unflatten(structure, leaves)
             result = getattr(kernel, method)(strip) if host else _strip(kernel, strip, method)
-            strips.append(np.asarray(result)[: min(size, n - i)])
+            strips.append(np.asarray(result)[: last - i])
     out = np.concatenate(strips)
-    _check_finite(out, kernel, rows)
+    _check_finite(out, kernel, everything)
     return out
 
 
@@ -158,10 +168,39 @@ def rows_first(rows: Rows) -> Rows:
     return jax.tree.map(lambda leaf: leaf.T if np.ndim(leaf) == 2 else leaf, rows)
 
 
+class Around(NamedTuple):
+    """An expression that can be compiled around its parts on objects, its rows, those parts with theirs, and which leaf
+    of the expression takes the values of each."""
+
+    kernel: "Kernel"
+    rows: Rows
+    parts: list[tuple["Kernel", Rows]]
+    leaves: dict[int, int]
+
+    @classmethod
+    def of(cls, kernel: "Kernel", rows: Rows) -> "Around | None":
+        """None if there is nothing to compile, or nothing on objects."""
+        from mercer.kernels import held
+
+        if not collected(rows):
+            return None
+        expression, rest, parts = held.hold_objects(kernel, rows, np.zeros(_count(rows)))
+        if isinstance(expression, held.Held) or on_host(rest):
+            return None
+        return cls(expression, rest, parts, held.held_leaves(jax.tree.structure(bare(expression))))
+
+
+def _count(rows: Rows) -> int:
+    return len(jax.tree.leaves(rows)[0])
+
+
 def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored: bool = False) -> None:
     """Write k(x_i, z_j) of prepared rows into ``out`` (n, m). A ``mirrored`` matrix is symmetric: one triangle is
     computed and copied to the other."""
     n, m = out.shape
+    around, others = Around.of(kernel, rows), Around.of(kernel, columns)
+    if around is not None and others is not None:
+        kernel, rows, columns = around.kernel, around.rows, others.rows
     host = on_host((rows, columns))
     fast = allows_fast_distances(kernel)
     kernel = bare(kernel)
@@ -181,10 +220,20 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
             _check_finite(tile, kernel, strip, other)
             return tile
         sides = columns_first((take(rows, i, last_i, height), take(columns, j, last_j, width)))
-        tile = np.asarray(block(leaves, *sides, structure=structure, fast=fast))[: last_i - i, : last_j - j]
+        own = leaves
+        if around is not None and others is not None:
+            own = list(leaves)
+            for number, leaf in around.leaves.items():
+                (part, left), (_, right) = around.parts[number], others.parts[number]
+                strip = take(left, i, last_i)
+                values = part.block(strip, strip if mirrored and i == j else take(right, j, last_j))
+                own[leaf] = np.pad(np.asarray(values), ((0, height - (last_i - i)), (0, width - (last_j - j))))
+        tile = np.asarray(block(own, *sides, structure=structure, fast=fast))[: last_i - i, : last_j - j]
         if not finite(tile):  # the fast formula may have lost digits
-            tile = np.asarray(block(leaves, *sides, structure=structure, fast=False))[: last_i - i, : last_j - j]
+            tile = np.asarray(block(own, *sides, structure=structure, fast=False))[: last_i - i, : last_j - j]
             _check_finite(tile, kernel)
+        if around is not None and mirrored and i == j:
+            tile = np.triu(tile) + np.triu(tile, 1).T
         return tile
 
     def work(corner: tuple[int, int]) -> None:
@@ -197,7 +246,7 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
             out[j:last_j, i:last_i] = tile.T
 
     corners = [(i, j) for i in range(0, n, height) for j in range(0, i + 1 if mirrored else m, width)]
-    if host or len(corners) == 1:
+    if host or around is not None or len(corners) == 1:
         for corner in corners:
             work(corner)
     elif corners:

@@ -13,6 +13,7 @@ from mercer.core.parameters import evolve, nodes_of, slots_of
 from mercer.core.precision import Array
 from mercer.kernels.algebra import Nary
 from mercer.kernels.base import Kernel
+from mercer.kernels.evaluate import on_host
 
 
 class Held(Kernel):
@@ -28,6 +29,9 @@ class Held(Kernel):
         return index
 
     def block(self, X: Rows, Z: Rows) -> Any:
+        return self.values
+
+    def block_diag(self, X: Rows) -> Any:
         return self.values
 
 
@@ -46,25 +50,47 @@ def hold(kernel: Kernel, rows: Rows, index: np.ndarray) -> tuple[Kernel, Rows, l
     parts with theirs. Parts that cost nothing, constants and white noise, stay."""
     parts: list[tuple[Kernel, Rows]] = []
 
+    return *_replaced(kernel, rows, _constant, _numbered(parts, index)), parts
+
+
+def hold_objects(kernel: Kernel, rows: Rows, index: np.ndarray) -> tuple[Kernel, Rows, list[tuple[Kernel, Rows]]]:
+    """Replace the parts that are evaluated on the host by `Held`, so that the rest can be compiled. Returns the
+    expression, its prepared rows, and those parts with theirs."""
+    parts: list[tuple[Kernel, Rows]] = []
+    on_objects = lambda node, rows: on_host(rows) and not node.elementwise
+    return *_replaced(kernel, rows, on_objects, _numbered(parts, index)), parts
+
+
+def _numbered(parts: list[tuple[Kernel, Rows]], index: np.ndarray) -> Callable[[Kernel, Rows], tuple[Kernel, Rows]]:
+    """Placeholder for a part, which is appended to ``parts``."""
+
     def placeholder(node: Kernel, rows: Rows) -> tuple[Kernel, Rows]:
         parts.append((node, rows))
         return Held(number=len(parts) - 1), index
 
-    return *_replaced(kernel, rows, placeholder), parts
+    return placeholder
+
+
+def _constant(node: Kernel, rows: Rows) -> bool:
+    return node.reads_values and not any(slot.free for slot in slots_of(node))
 
 
 def hold_features(kernel: Kernel, rows: Rows) -> tuple[Kernel, Rows]:
     """Replace the largest parts without free parameters by `HeldFeatures`. Returns the expression and its rows."""
-    return _replaced(kernel, rows, lambda node, rows: (HeldFeatures(), np.asarray(node.feature_block(rows))))
+    features = lambda node, rows: (HeldFeatures(), np.asarray(node.feature_block(rows)))
+    return _replaced(kernel, rows, _constant, features)
 
 
 def _replaced(
-    kernel: Kernel, rows: Rows, placeholder: Callable[[Kernel, Rows], tuple[Kernel, Rows]]
+    kernel: Kernel,
+    rows: Rows,
+    wanted: Callable[[Kernel, Rows], bool],
+    placeholder: Callable[[Kernel, Rows], tuple[Kernel, Rows]],
 ) -> tuple[Kernel, Rows]:
-    """The expression and its rows with ``placeholder(part, rows)`` for the largest parts without free parameters."""
+    """The expression and its rows with ``placeholder(part, rows)`` for the largest parts that are ``wanted``."""
 
     def visit(node: Kernel, rows: Rows) -> tuple[Kernel, Rows]:
-        if node.reads_values and not any(slot.free for slot in slots_of(node)):
+        if wanted(node, rows):
             return placeholder(node, rows)
         if isinstance(node, Nary):
             pairs = [visit(part, part_rows) for part, part_rows in zip(node.parts, rows, strict=True)]

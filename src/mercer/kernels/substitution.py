@@ -16,7 +16,7 @@ import numpy as np
 from mercer.core.errors import DataError, ObjectError, ParameterError
 from mercer.core.inputs import Inputs, Rows, select_columns
 from mercer.core.parameters import Positive, evolve, map_children, show
-from mercer.core.precision import Array, concretely, is_traced
+from mercer.core.precision import Array, concretely, is_traced, namespace
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.evaluate import HostRows, on_host
@@ -295,14 +295,16 @@ class Normalize(Unary):
 
     def _factor(self, X: Rows) -> jax.Array:
         diagonal = self.inner.block_diag(X)
-        inside = jnp.where(diagonal > 0, diagonal, 1.0)
-        return jnp.where(diagonal > 0, 1 / jnp.sqrt(inside), 0.0)
+        xp = namespace(diagonal)
+        inside = xp.where(diagonal > 0, diagonal, 1.0)
+        return xp.where(diagonal > 0, 1 / xp.sqrt(inside), 0.0)
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self._factor(X)[:, None] * self.inner.block(X, Z) * self._factor(Z)[None, :]
 
     def block_diag(self, X: Rows) -> jax.Array:
-        return jnp.where(self.inner.block_diag(X) > 0, 1.0, 0.0)
+        diagonal = self.inner.block_diag(X)
+        return namespace(diagonal).where(diagonal > 0, 1.0, 0.0)
 
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
         # With norms s and t: 2 - 2c/st = (distance - (s - t)^2) / st, and s - t = difference / (s + t).

@@ -105,14 +105,14 @@ class WeisfeilerLehman(GraphKernel):
         rows = tuple(self.base.prepare(level, index) for level in levels)
         return HostRows(_joined([level.rows for level in rows])) if isinstance(self.base, CountKernel) else rows
 
-    def block(self, X: Rows, Z: Rows) -> jax.Array:
+    def block(self, X: Rows, Z: Rows) -> Any:
         if isinstance(self.base, CountKernel | None):
-            return jnp.asarray(X.rows.products(Z.rows))
+            return X.rows.products(Z.rows)
         return functools.reduce(operator.add, map(self.base.block, X, Z))
 
-    def block_diag(self, X: Rows) -> jax.Array:
+    def block_diag(self, X: Rows) -> Any:
         if isinstance(self.base, CountKernel | None):
-            return jnp.asarray(X.rows.squared_norms())
+            return X.rows.squared_norms()
         return functools.reduce(operator.add, map(self.base.block_diag, X))
 
     def feature_block(self, X: Rows) -> jax.Array:
@@ -191,10 +191,10 @@ class RandomWalk(GraphKernel):
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return HostRows(Walks(self.graphs(X, self.edge_label)))
 
-    def block(self, X: Rows, Z: Rows) -> jax.Array:
+    def block(self, X: Rows, Z: Rows) -> Any:
         return differentiable(lambda decay, slope: X.rows.with_others(Z.rows, decay, slope), self.decay)
 
-    def block_diag(self, X: Rows) -> jax.Array:
+    def block_diag(self, X: Rows) -> Any:
         return differentiable(X.rows.with_themselves, self.decay)
 
     def explain(self, rows: Rows) -> None:

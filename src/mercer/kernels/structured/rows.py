@@ -119,11 +119,11 @@ class CountKernel(Kernel):
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return HostRows(self.counts(as_objects(X)))
 
-    def block(self, X: Rows, Z: Rows) -> jax.Array:
-        return jnp.asarray(X.rows.products(Z.rows))
+    def block(self, X: Rows, Z: Rows) -> Any:
+        return X.rows.products(Z.rows)
 
-    def block_diag(self, X: Rows) -> jax.Array:
-        return jnp.asarray(X.rows.squared_norms())
+    def block_diag(self, X: Rows) -> Any:
+        return X.rows.squared_norms()
 
     def feature_block(self, X: Rows) -> jax.Array:
         return jnp.asarray(X.rows.matrix.toarray())
@@ -134,13 +134,13 @@ def numbered_like(rows: Rows, others: Rows) -> Rows:
     return jax.tree.map(lambda own, other: own.numbered_like(other) if isinstance(own, Counts) else own, rows, others)
 
 
-def differentiable(compute: Callable[[float, bool], tuple[np.ndarray, np.ndarray | None]], parameter: Any) -> jax.Array:
+def differentiable(compute: Callable[[float, bool], tuple[np.ndarray, np.ndarray | None]], parameter: Any) -> Any:
     """Array that is computed on the host as a function of one parameter, for JAX to differentiate.
 
     ``compute(value, slope)`` returns the array, and if ``slope`` is asked for, its derivative.
     """
     if not is_traced(parameter):
-        return jnp.asarray(compute(float(parameter), False)[0])
+        return compute(float(parameter), False)[0]
 
     @jax.custom_jvp
     def call(value: Any) -> jax.Array:

@@ -3,14 +3,12 @@
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
 from mercer.core.errors import DataError, ObjectError
 from mercer.core.inputs import Inputs, Rows, as_objects
-from mercer.core.precision import Array
+from mercer.core.precision import Array, namespace
 from mercer.kernels import convert
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
@@ -41,16 +39,16 @@ class Subsets(Kernel):
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return HostRows(_incidence(as_objects(X)))
 
-    def block(self, X: Rows, Z: Rows) -> jax.Array:
+    def block(self, X: Rows, Z: Rows) -> Any:
         shared = X.rows.products(Z.rows)
         if self.normalized:
             sizes = [side.rows.squared_norms() for side in (X, Z)]
             shared -= 0.5 * (sizes[0][:, None] + sizes[1][None, :])
-        return jnp.asarray(_power_of_two(shared))
+        return _power_of_two(shared)
 
-    def block_diag(self, X: Rows) -> jax.Array:
+    def block_diag(self, X: Rows) -> Any:
         sizes = X.rows.squared_norms()
-        return jnp.asarray(np.ones(len(sizes)) if self.normalized else _power_of_two(sizes))
+        return np.ones(len(sizes)) if self.normalized else _power_of_two(sizes)
 
     def normalize(self) -> "Kernel":
         return Subsets(normalized=True, name=self.name)
@@ -103,13 +101,14 @@ class Tanimoto(Unary):
 
     inner: Kernel = eqx.field(default=Linear(), converter=convert.as_kernel)
 
-    def block(self, X: Rows, Z: Rows) -> jax.Array:
+    def block(self, X: Rows, Z: Rows) -> Any:
         a, b, c = self.inner.block_diag(X)[:, None], self.inner.block_diag(Z)[None, :], self.inner.block(X, Z)
-        rest = a + b - c
-        return jnp.where(rest > 0, c / jnp.where(rest > 0, rest, 1.0), 1.0)
+        rest, xp = a + b - c, namespace(a, b, c)
+        return xp.where(rest > 0, c / xp.where(rest > 0, rest, 1.0), 1.0)
 
-    def block_diag(self, X: Rows) -> jax.Array:
-        return jnp.ones_like(self.inner.block_diag(X))
+    def block_diag(self, X: Rows) -> Any:
+        diagonal = self.inner.block_diag(X)
+        return namespace(diagonal).ones_like(diagonal)
 
     stationary = isotropic = False
 

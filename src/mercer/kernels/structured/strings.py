@@ -167,15 +167,15 @@ class Spectrum(CountKernel):
         matrix, places = self._words(sequences)
         return HostRows(WordLists(matrix, self._spelled(sequences, places)))
 
-    def block(self, X: Rows, Z: Rows) -> jax.Array:
+    def block(self, X: Rows, Z: Rows) -> Any:
         if self._enumerates:
             return super().block(X, Z)
-        return jnp.asarray(self._pairs(X.rows, Z.rows, np.empty((len(X.rows), len(Z.rows)))))
+        return self._pairs(X.rows, Z.rows, np.empty((len(X.rows), len(Z.rows))))
 
-    def block_diag(self, X: Rows) -> jax.Array:
+    def block_diag(self, X: Rows) -> Any:
         if self._enumerates:
             return super().block_diag(X)
-        return jnp.asarray(self._pairs(X.rows, X.rows, np.empty((len(X.rows), 1)), only_diagonal=True)[:, 0])
+        return self._pairs(X.rows, X.rows, np.empty((len(X.rows), 1)), only_diagonal=True)[:, 0]
 
     def _pairs(self, A: WordLists, B: WordLists, out: np.ndarray, only_diagonal: bool = False) -> np.ndarray:
         from mercer.kernels.structured import sequence_loops as loops
@@ -235,10 +235,10 @@ class Subsequence(Kernel):
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return HostRows(Sequences.of(as_objects(X)))
 
-    def block(self, X: Rows, Z: Rows) -> jax.Array:
+    def block(self, X: Rows, Z: Rows) -> Any:
         return differentiable(functools.partial(self._values, X.rows, Z.rows), self.decay)
 
-    def block_diag(self, X: Rows) -> jax.Array:
+    def block_diag(self, X: Rows) -> Any:
         return differentiable(functools.partial(self._own_values, X.rows), self.decay)
 
     def _values(self, s: Sequences, t: Sequences, decay: float, slope: bool) -> tuple[np.ndarray, np.ndarray | None]:
@@ -356,12 +356,12 @@ class WeightedDegree(CountKernel):
     def counts(self, objects: np.ndarray) -> Counts:
         return AlignedRows(_aligned(objects), self.length)
 
-    def block(self, X: Rows, Z: Rows) -> jax.Array:
+    def block(self, X: Rows, Z: Rows) -> Any:
         if not (isinstance(X.rows, AlignedRows) and isinstance(Z.rows, AlignedRows)):
             return super().block(X, Z)
-        return jnp.asarray(self._agreements(X.rows, Z.rows))
+        return self._agreements(X.rows, Z.rows)
 
-    def block_diag(self, X: Rows) -> jax.Array:
+    def block_diag(self, X: Rows) -> Any:
         if not isinstance(X.rows, AlignedRows):
             return super().block_diag(X)
         L, D = X.rows.codes.shape[1], self.length
