@@ -118,7 +118,7 @@ def test_kernels_come_back(kernel, path):
     same(new(X), kernel(X))
 
 
-@pytest.mark.parametrize(("kernel", "X"), OF_OBJECTS, ids=repr)
+@pytest.mark.parametrize(("kernel", "X"), OF_OBJECTS, ids=[repr(kernel) for kernel, _ in OF_OBJECTS])
 def test_kernels_on_objects_come_back(kernel, X, path):
     new = back(kernel, path)
     assert new == kernel

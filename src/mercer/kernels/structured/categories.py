@@ -27,6 +27,8 @@ class Categorical(CountKernel):
            [1., 0.]])
     """
 
+    joins_columns = True
+
     def counts(self, objects: np.ndarray) -> Counts:
         numbers: dict[Any, int] = {}
         columns = np.empty(len(objects), dtype=np.int64)

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from mercer.core.errors import InvalidKernelError, ObjectError, ParameterError
-from mercer.core.inputs import Inputs, Rows, as_objects
+from mercer.core.inputs import Inputs, Rows
 from mercer.core.machine import cores
 from mercer.core.parameters import Positive, nodes_of, plain, show
 from mercer.core.precision import Array
@@ -29,7 +29,7 @@ from mercer.kernels import convert
 from mercer.kernels.base import Kernel
 from mercer.kernels.evaluate import Collection, HostRows
 from mercer.kernels.structured.graph_rows import Graphs, Joined, Triples, encode, loops, numbered, triple_keys
-from mercer.kernels.structured.rows import CountKernel, Counts, differentiable
+from mercer.kernels.structured.rows import CountKernel, Counts, differentiable, objects_of
 from mercer.kernels.validity import Validity, derive, proved
 
 
@@ -49,7 +49,7 @@ class GraphKernel(Kernel):
                 )
 
     def graphs(self, X: Inputs, edge_label: Hashable = None) -> Graphs:
-        return X if isinstance(X, Graphs) else encode(as_objects(X), self.node_label, edge_label)
+        return X if isinstance(X, Graphs) else encode(objects_of(X), self.node_label, edge_label)
 
     def __repr__(self) -> str:
         fields = [field for field in dataclasses.fields(self) if field.name not in ("fixed", "priors")]

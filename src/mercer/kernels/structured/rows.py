@@ -9,15 +9,15 @@ import abc
 import functools
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from mercer.core.errors import ObjectError
-from mercer.core.inputs import Inputs, Rows, as_objects
+from mercer.core.errors import DataError, ObjectError
+from mercer.core.inputs import Inputs, Rows, as_objects, column_names
 from mercer.core.precision import Array, is_traced
 from mercer.kernels.base import Kernel
 from mercer.kernels.evaluate import Collection, HostRows
@@ -111,13 +111,14 @@ class CountKernel(Kernel):
     """Scalar product of explicit features, phi(x)^T phi(x') (PRML 6.1). Subclasses give the features in `counts`."""
 
     reads = "objects"
+    joins_columns: ClassVar[bool] = False  # whether several columns of a frame make one object, a tuple
 
     @abc.abstractmethod
     def counts(self, objects: np.ndarray) -> Counts:
         """Features of an array of objects (n,). Raises `ObjectError` for those that it cannot read."""
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        return HostRows(self.counts(as_objects(X)))
+        return HostRows(self.counts(as_objects(X) if self.joins_columns else objects_of(X)))
 
     def block(self, X: Rows, Z: Rows) -> Any:
         return X.rows.products(Z.rows)
@@ -127,6 +128,17 @@ class CountKernel(Kernel):
 
     def feature_block(self, X: Rows) -> jax.Array:
         return jnp.asarray(X.rows.matrix.toarray())
+
+
+def objects_of(X: Inputs) -> np.ndarray:
+    """Rows of X as an array of objects (n,). A frame must have one column."""
+    names = column_names(X)
+    if names is not None and len(names) > 1:
+        raise DataError(
+            f"the kernel reads one object a row, and X has the columns {', '.join(map(str, names))}. Select one: "
+            f"kernel.on({names[0]!r})."
+        )
+    return as_objects(X)
 
 
 def numbered_like(rows: Rows, others: Rows) -> Rows:

@@ -7,14 +7,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from mercer.core.errors import DataError, ObjectError
-from mercer.core.inputs import Inputs, Rows, as_objects
+from mercer.core.inputs import Inputs, Rows
 from mercer.core.precision import Array, namespace
 from mercer.kernels import convert
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.dot import Linear
 from mercer.kernels.evaluate import HostRows
-from mercer.kernels.structured.rows import Counts, Vocabulary, refuse_missing
+from mercer.kernels.structured.rows import Counts, Vocabulary, objects_of, refuse_missing
 from mercer.kernels.validity import Validity, derive, proved
 
 MAX_LOG2 = 1023  # of a double
@@ -37,7 +37,7 @@ class Subsets(Kernel):
     reads = "objects"
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        return HostRows(_incidence(as_objects(X)))
+        return HostRows(_incidence(objects_of(X)))
 
     def block(self, X: Rows, Z: Rows) -> Any:
         shared = X.rows.products(Z.rows)

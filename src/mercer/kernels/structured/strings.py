@@ -17,14 +17,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from mercer.core.errors import DataError, InfiniteFeaturesError, ObjectError, ParameterError
-from mercer.core.inputs import Inputs, Rows, as_objects
+from mercer.core.inputs import Inputs, Rows
 from mercer.core.machine import require_memory
 from mercer.core.parameters import Positive, constraints, evolve, show
 from mercer.core.precision import Array
 from mercer.kernels.base import Kernel
 from mercer.kernels.evaluate import HostRows
 from mercer.kernels.structured.mismatches import WordLists, near_words, shared_words
-from mercer.kernels.structured.rows import CountKernel, Counts, Vocabulary, differentiable
+from mercer.kernels.structured.rows import CountKernel, Counts, Vocabulary, differentiable, objects_of
 from mercer.kernels.structured.sequences import MAX_NUMBER, Sequences, ordered
 from mercer.kernels.validity import Validity, proved
 
@@ -115,7 +115,7 @@ class Spectrum(CountKernel):
     def fit(self, X: Inputs) -> Self:
         if not self.needs_fit:
             return self
-        return evolve(self, alphabet=_alphabet(ordered(Sequences.of(as_objects(X)).letters.keys)))
+        return evolve(self, alphabet=_alphabet(ordered(Sequences.of(objects_of(X)).letters.keys)))
 
     @property
     def _neighbours(self) -> int:
@@ -160,7 +160,7 @@ class Spectrum(CountKernel):
         return codes[places[:, None] + np.arange(self.length)[None, :]]
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        objects = as_objects(X)
+        objects = objects_of(X)
         if self._enumerates:
             return HostRows(self.counts(objects))
         sequences = Sequences.of(objects)
@@ -233,7 +233,7 @@ class Subsequence(Kernel):
         _check_length(self)
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        return HostRows(Sequences.of(as_objects(X)))
+        return HostRows(Sequences.of(objects_of(X)))
 
     def block(self, X: Rows, Z: Rows) -> Any:
         return differentiable(functools.partial(self._values, X.rows, Z.rows), self.decay)

@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from mercer.core.errors import DataError, ObjectError, ParameterError
-from mercer.core.inputs import Inputs, as_objects
+from mercer.core.inputs import Inputs
 from mercer.core.parameters import evolve, plain
-from mercer.kernels.structured.rows import CountKernel, Counts, Vocabulary, refuse_missing
+from mercer.kernels.structured.rows import CountKernel, Counts, Vocabulary, objects_of, refuse_missing
 from mercer.kernels.validity import Validity, proved
 
 PATTERN = r"(?u)\b\w\w+\b"  # words of two and more letters or digits, as in scikit-learn
@@ -170,7 +170,7 @@ class BagOfWords(CountKernel):
     def fit(self, X: Inputs) -> Self:
         if not (self.idf or self._limited):
             return self
-        corpus = Corpus.of(self._words(as_objects(X)))
+        corpus = Corpus.of(self._words(objects_of(X)))
         df = corpus.frequencies
         if len(df) and not self._within_limits(df, corpus.n).any():
             raise DataError(
