@@ -52,7 +52,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/default_fit.py
 	$(BIN)/python benchmarks/simulated.py
 	$(BIN)/python benchmarks/defaults.py
-	$(BIN)/python benchmarks/structured_graphs.py
+	$(BIN)/python benchmarks/structured.py
 
 clean:
 	rm -rf $(VENV) .demo build dist

@@ -5,21 +5,24 @@ twelve letters whose pairs of letters have effects; the noise has standard devia
 wavelength of the E isomer's pi-pi* transition from its computed one (a number), SMILES (text) and the solvent (a
 category; "unknown" where it is missing). Rows held out by `mercer fit` (a fifth, by seed) are scored.
 
-    python benchmarks/mixed_table.py [seeds]
+    python benchmarks/mixed_table.py [--splits 3] [--write]
+
+MERCER_DATA is the folder of the data (default ../shared/data).
 """
 
+import argparse
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from machine import keep, table
 
 from mercer.cli.fit import run_fit
 from mercer.distributions import Normal
 
-DATA = Path(os.environ.get("MERCER_DATA", "/work/shared/data"))
+DATA = Path(os.environ.get("MERCER_DATA", "../shared/data"))
 MEASURED, COMPUTED = "E isomer pi-pi* wavelength in nm", "CAM-B3LYP/6-31G** DFT E isomer pi-pi* wavelength in nm"
 
 
@@ -55,14 +58,23 @@ def scores(frame: pl.DataFrame, target: str, drop: list[str], seed: int) -> tupl
     return float(np.sqrt(np.mean((truth - mean) ** 2))), float(np.mean(Normal(mean, deviation).crps(truth)))
 
 
-def main(seeds: int) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/results/mixed_table.md")
+    options = parser.parse_args()
+    rows = []
     for name, (frame, target) in {"generated": generated(), "photoswitch": photoswitch()}.items():
         texts = [column for column in frame.columns if frame[column].dtype == pl.String]
-        print(f"{name}: {len(frame)} rows, target {target}, {seeds} splits")
         for label, drop in (("all columns", []), ("numbers alone", texts)):
-            found = np.array([scores(frame, target, drop, seed) for seed in range(seeds)])
-            print(f"  {label:<14} RMSE {found[:, 0].mean():8.4f}   CRPS {found[:, 1].mean():8.4f}", flush=True)
+            found = np.mean([scores(frame, target, drop, seed) for seed in range(options.splits)], axis=0)
+            rows.append([f"{name}, {len(frame)} rows", label, f"{found[0]:.3f}", f"{found[1]:.3f}"])
+            print(*rows[-1], sep=" | ", flush=True)
+    if options.write:
+        lines = [f"Mean of {options.splits} splits.", "", *table(["table", "inputs", "RMSE", "CRPS"], rows)]
+        command = "python benchmarks/mixed_table.py --write"
+        keep("mixed_table", "mercer fit on tables with categories and text", command, lines)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+    main()
