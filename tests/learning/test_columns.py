@@ -120,3 +120,17 @@ def test_missing_numbers_and_dates_are_refused_with_row_and_column():
     frame = pd.DataFrame({"a": [1.0, np.nan, 2.0], "d": [*DAYS[:2], None], "c": ["u", "v", "u"]})
     with pytest.raises(mc.DataError, match="first in row 1: 1 in column a, 1 in column d"):
         mc.GaussianProcessRegressor().fit(frame, [1.0, 2.0, 3.0])
+
+
+def test_words_of_one_letter_are_compared_by_characters():
+    rng = np.random.default_rng(0)
+    boards = [" ".join(rng.choice(list("xob"), 9)) for _ in range(40)]
+    (column,) = Columns.of(pd.DataFrame({"board": boards}))
+    assert column.kind == "text"
+
+
+def test_sequences_over_the_letters_of_hexadecimal_numbers_are_text():
+    rng = np.random.default_rng(0)
+    proteins = ["".join(rng.choice(list("ACDEF"), 10)) for _ in range(40)]
+    (column,) = Columns.of(pd.DataFrame({"protein": proteins}))
+    assert column.kind == "text"

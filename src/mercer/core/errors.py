@@ -25,7 +25,8 @@ class ObjectError(DataError):
     """A row that a kernel on objects cannot read: ``says`` follows the place where it is."""
 
     def __init__(self, row: int, says: str, column: object = None) -> None:
-        where = f"row {row}" if column is None else f"column {column!r}, row {row}"
+        several = "s" if isinstance(column, list) else ""
+        where = f"row {row}" if column is None else f"column{several} {column!r}, row {row}"
         super().__init__(f"{where}: {says}")
         self.row, self.says = row, says
 

@@ -155,6 +155,9 @@ class Parametrized(eqx.Module):
     # Parameters whose range belongs to a construction rule: field to rule.
     _rules: ClassVar[dict[str, str]] = {}
 
+    # Equinox makes a module of every method that is asked for, a tenth of a millisecond each; here methods are methods.
+    __getattribute__ = object.__getattribute__
+
     name: str | None = eqx.field(default=None, static=True, kw_only=True)
     fixed: frozenset[str] = eqx.field(default=frozenset(), static=True, kw_only=True, repr=False)
     priors: tuple[tuple[str, Any], ...] = eqx.field(default=(), static=True, kw_only=True, repr=False)

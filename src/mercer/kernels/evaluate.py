@@ -115,7 +115,7 @@ def rowwise(kernel: "Kernel", method: str, X: Inputs | Prepared, compiled: bool 
         return np.empty(0)
     if n == 0:
         raise DataError("X has no rows; at least one is needed.")
-    everything, around = rows, Around.of(kernel, rows) if method == "block_diag" else None
+    whole, everything, around = kernel, rows, Around.of(kernel, rows) if method == "block_diag" else None
     if around is not None:
         kernel, rows = around.kernel, around.rows
     host = on_host(rows) or not compiled
@@ -135,7 +135,7 @@ def rowwise(kernel: "Kernel", method: str, X: Inputs | Prepared, compiled: bool 
             result = getattr(kernel, method)(strip) if host else _strip(kernel, strip, method)
             strips.append(np.asarray(result)[: last - i])
     out = np.concatenate(strips)
-    _check_finite(out, kernel, everything)
+    _check_finite(out, whole, everything)
     return out
 
 
@@ -198,6 +198,7 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
     """Write k(x_i, z_j) of prepared rows into ``out`` (n, m). A ``mirrored`` matrix is symmetric: one triangle is
     computed and copied to the other."""
     n, m = out.shape
+    whole, everything = kernel, (rows, columns)
     around, others = Around.of(kernel, rows), Around.of(kernel, columns)
     if around is not None and others is not None:
         kernel, rows, columns = around.kernel, around.rows, others.rows
@@ -231,7 +232,7 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
         tile = np.asarray(block(own, *sides, structure=structure, fast=fast))[: last_i - i, : last_j - j]
         if not finite(tile):  # the fast formula may have lost digits
             tile = np.asarray(block(own, *sides, structure=structure, fast=False))[: last_i - i, : last_j - j]
-            _check_finite(tile, kernel)
+            _check_finite(tile, whole, *everything)
         if around is not None and mirrored and i == j:
             tile = np.triu(tile) + np.triu(tile, 1).T
         return tile
@@ -328,5 +329,5 @@ def _check_finite(values: np.ndarray, kernel: "Kernel", *rows: Rows) -> None:
             kernel.explain(side)
         raise DataError(
             f"{kernel!r} is not finite at these inputs: its formula overflows, or a function in it returned NaN. "
-            "Scale the inputs down."
+            "Scale the inputs down, or for sequences take a smaller decay or shorter words."
         )

@@ -153,7 +153,7 @@ class On(Unary):
         try:
             return call(select_columns(X, self.selection))
         except ObjectError as error:
-            raise error.in_column(self.columns[0]) from None
+            raise error.in_column(self.columns[0] if len(self.columns) == 1 else list(self.columns)) from None
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return self.inner.block(X, Z)

@@ -18,6 +18,7 @@ from mercer.core.inputs import Inputs, as_frame, select_columns
 from mercer.core.text import listed, table
 from mercer.kernels import BagOfWords, Categorical, Constant, Kernel, Spectrum, Tanimoto
 from mercer.kernels.algebra import Product, Sum
+from mercer.kernels.structured.text import PATTERN
 from mercer.learning.heuristics import standard_kernel
 
 MAX_CATEGORIES = 20  # distinct text: more are categories only where a value has two rows or more on average
@@ -36,7 +37,7 @@ MEANINGS = {
     "category": "categories", "text": "text, compared by its characters", "words": "text, compared by its words",
     "constant": "ignored: the same in every row",
 }  # fmt: skip
-HEX = re.compile(r"[0-9a-fA-F-]{8,}")
+HEX = re.compile(r"(?=.*[0-9])[0-9a-fA-F-]{8,}")
 
 
 class Column(NamedTuple):
@@ -200,7 +201,7 @@ def _decide_texts(name: str, texts: list[str], n: int, declared: bool = False) -
     if _is_numbering(distinct):
         remedy = f"If {name!r} holds numbers or dates as text, convert it to their type." if _is_read(distinct) else ""
         return Refusal(name, f"has {different}, like an identifier", remedy)
-    words = np.median([len(text.split()) for text in texts])
+    words = np.median([len(re.findall(PATTERN, text)) for text in texts])
     return Column(name, "words" if words >= MIN_WORDS else "text", len(distinct))
 
 
@@ -302,7 +303,7 @@ def kernel_of(column: Column) -> Kernel:
     kernels: dict[str, Kernel] = {
         "category": Categorical(),
         "text": Tanimoto(Sum(tuple(Spectrum(length) for length in range(1, MAX_LETTERS + 1)))),
-        "words": BagOfWords().normalize(),
+        "words": Tanimoto(BagOfWords()),
     }
     return kernels[column.kind].on(column.name)
 

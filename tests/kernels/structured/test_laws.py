@@ -2,6 +2,7 @@
 
 import pickle
 
+import jax
 import numpy as np
 import pytest
 
@@ -148,3 +149,26 @@ def test_a_frame_of_two_columns_is_not_taken_for_lists_of_two(kernel):
     pd = pytest.importorskip("pandas")
     with pytest.raises(mc.DataError, match=r"has the columns a, b\. Select one: kernel\.on\('a'\)"):
         kernel(pd.DataFrame({"a": ["x", "y"], "b": ["z", "w"]}))
+
+
+def test_a_kernel_on_the_host_says_what_jax_can_do_with_it():
+    value = lambda decay: k.Subsequence(2, decay)(["ab", "abc"]).sum()
+    assert float(jax.grad(value)(0.5)) == pytest.approx(2.6875)
+    with pytest.raises(mc.DataError, match=r"jax\.grad differentiates it"):
+        jax.jit(value)(0.5)
+
+
+@pytest.mark.parametrize("wrapped", [lambda q: q, lambda q: 1.0 * q, lambda q: q.normalize() + k.White()])
+def test_walks_without_end_are_explained_inside_an_expression_too(wrapped):
+    path = nx.path_graph(3)
+    nx.set_node_attributes(path, {0: "C", 1: "N", 2: "N"}, "label")
+    limit = 1 / np.sqrt(2)  # of the product graph with itself the largest eigenvalue is the root of two
+    with pytest.raises(ObjectError, match=rf"row 0: RandomWalk needs a decay below {limit:.4f}"):
+        wrapped(k.RandomWalk(0.8))([path])
+    assert np.isfinite(wrapped(k.RandomWalk(0.7))([path])).all()
+
+
+def test_a_missing_cell_of_several_columns_names_them():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ObjectError, match=r"columns \['a', 'b'\], row 1"):
+        k.Categorical().on(["a", "b"])(pd.DataFrame({"a": ["x", "y"], "b": ["u", None]}))

@@ -378,6 +378,7 @@ def growth(graphs: Graphs) -> np.ndarray:
         size = np.sqrt(_dot(X, X))
         if size == 0:  # no nodes
             continue
+        agreeing = 0  # steps in a row: the first norm is no estimate, and two may agree by chance
         for _ in range(MAX_EIGENVALUE_STEPS):
             before = size
             for u in range(len(X)):
@@ -388,7 +389,8 @@ def growth(graphs: Graphs) -> np.ndarray:
                 for c in range(len(X)):
                     X[u, c] += product[u, c]
             size = np.sqrt(_dot(X, X))
-            if abs(size - before) <= EIGENVALUE_TOLERANCE * size:
+            agreeing = agreeing + 1 if abs(size - before) <= EIGENVALUE_TOLERANCE * size else 0
+            if agreeing == 3:
                 break
         out[i] = size - 1.0
     return out

@@ -154,13 +154,20 @@ def differentiable(compute: Callable[[float, bool], tuple[np.ndarray, np.ndarray
     if not is_traced(parameter):
         return compute(float(parameter), False)[0]
 
+    def number(value: Any) -> float:
+        try:
+            return float(value)
+        except jax.errors.ConcretizationTypeError:
+            says = "the kernel runs on the host: jax.grad differentiates it, but jit and hessian cannot trace it."
+            raise DataError(says) from None
+
     @jax.custom_jvp
     def call(value: Any) -> jax.Array:
-        return jnp.asarray(compute(float(value), False)[0])
+        return jnp.asarray(compute(number(value), False)[0])
 
     @call.defjvp
     def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[jax.Array, jax.Array]:
-        values, slope = compute(float(primals[0]), True)
+        values, slope = compute(number(primals[0]), True)
         return jnp.asarray(values), jnp.asarray(slope) * tangents[0]
 
     return call(parameter)

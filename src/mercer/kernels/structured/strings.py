@@ -277,7 +277,7 @@ class Subsequence(Kernel):
         longest = max([1, *(int(side.lengths.max(initial=0)) for side in sides)])
         growth = min(longest, 1 / (1 - decay)) if decay < 1 else longest
         q = np.arange(1, self.length + 1)
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             logarithm = q * (2 * math.log(decay) + math.log(growth))
             used = q >= (1 if self.up_to else self.length)
             weights = np.exp(logarithm - (logarithm[used].max() if self.normalized else 0.0)) * used
