@@ -713,3 +713,15 @@ def test_a_function_of_pairs_is_called_once_for_each_pair(classes, inference):
     model = mc.GaussianProcessClassifier(1.0 * k.Custom(shared) + 0.5, inference, **settings).fit(words, labels)
     assert model.n_evaluations_ > 2
     assert len(calls) == n * (n + 1) // 2
+
+
+@pytest.mark.parametrize("kernel", [2.0 * k.RBF(1.0), 2.0 * k.RBF(1.0) * k.Periodic(30.0)], ids=repr)
+def test_leave_one_out_of_several_classes_on_more_rows_than_a_tile_has(kernel):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-3, 3, size=(300, 2))
+    y = (X[:, 0] + 0.7 * rng.normal(size=300) > 0).astype(int) + (X[:, 1] + 0.7 * rng.normal(size=300) > 0)
+    fitted = lambda rows: mc.GaussianProcessClassifier(kernel, learning=None, progress=False).fit(X[rows], y[rows])
+    found = fitted(np.arange(300)).loo().probability
+    for i in (0, 131, 299):
+        refitted = fitted(np.delete(np.arange(300), i)).predict_proba(X[i : i + 1])[0]
+        assert found[i] == pytest.approx(refitted, abs=0.01)

@@ -171,7 +171,8 @@ class SoftmaxPosterior(LabelPosterior):
         likelihood: Likelihood | None = None,
     ) -> np.ndarray:
         """Class probabilities of each training row from its cavity: (n, C)."""
-        return mean_softmax(*self.cavity([K.dense().K for K in covariances()]))
+        everything = np.arange(len(codes))
+        return mean_softmax(*self.cavity([K.dense().rows(everything) for K in covariances()]))
 
     def _prepared(self, c: int) -> gram.Gram:
         return gram.kept(self, self.kernels[c], self.X)
