@@ -24,7 +24,8 @@ FAMILIES = {
 
 def every_class() -> list[type]:
     """All kernel classes for users, found by walking the modules of kernels: no families, no placeholders. Kernels on
-    objects have their own battery, in tests/kernels/structured/test_laws.py."""
+    objects and from generative models have their own batteries, test_laws.py in tests/kernels/structured and
+    tests/kernels/generative."""
     for module in pkgutil.walk_packages(mercer.kernels.__path__, "mercer.kernels."):
         importlib.import_module(module.name)
 
@@ -32,8 +33,9 @@ def every_class() -> list[type]:
         return {cls}.union(*(below(sub) for sub in cls.__subclasses__()))
 
     found = [cls for cls in below(Kernel) if cls.__module__.startswith("mercer.kernels.")]
-    on_objects = {cls for cls in found if cls.__module__.startswith("mercer.kernels.structured.")}
-    return sorted(set(found) - FAMILIES - on_objects - {held.Held, held.HeldFeatures}, key=lambda cls: cls.__name__)
+    elsewhere = ("mercer.kernels.structured.", "mercer.kernels.generative.")
+    others = {cls for cls in found if cls.__module__.startswith(elsewhere)}
+    return sorted(set(found) - FAMILIES - others - {held.Held, held.HeldFeatures}, key=lambda cls: cls.__name__)
 
 
 # Users' functions for JAX, each with the same function in extended precision beside it for the reference.

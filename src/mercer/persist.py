@@ -32,6 +32,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
+from scipy import sparse
 
 from mercer import basis, kernels, priors
 from mercer.core import graphs
@@ -45,7 +46,10 @@ from mercer.inference.base import INFERENCES
 from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
+from mercer.kernels.densities import base as densities
+from mercer.kernels.densities import factor, gaussian, markov, multinomial
 from mercer.kernels.functions import PairFunction, RowFunction
+from mercer.kernels.generative import latent
 from mercer.kernels.structured import text
 from mercer.learning import choice, columns, family
 from mercer.learning.plan import Plan
@@ -85,6 +89,13 @@ _FAMILIES: dict[str, list[Any]] = {
     "basis": [basis.Polynomial, basis.Gaussian, basis.Sigmoid],
     "priors": [
         priors.Normal, priors.LogNormal, priors.HalfNormal, priors.HalfCauchy, priors.Gamma, priors.InverseGamma,
+    ],
+    "densities": [
+        factor.FactorAnalysis, factor.Loadings, gaussian.DiagonalComponents, gaussian.FullComponents, gaussian.Gaussian,
+        gaussian.GaussianMixture, markov.Chain, markov.FullGaussians, markov.Gaussians, markov.HiddenMarkovModel,
+        markov.Symbols, multinomial.MultinomialComponents, multinomial.MultinomialMixture, densities.FittedDensity,
+        densities.FunctionDensity, densities.FunctionOfParameters, densities.ScipyDensity, densities.WeightedDensities,
+        latent.LatentFunction,
     ],
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
@@ -268,6 +279,8 @@ class _Writer:
             raise _user_function(where, value)
         if graphs.kind_of(value) is not None:
             return self._graph(value, where)
+        if sparse.issparse(value):
+            return self._once(value, self._sparse, where)
         if as_frame(value) is not None:
             return self._once(value, self._frame, where)
         series = nw.from_native(value, series_only=True, pass_through=True)
@@ -287,6 +300,11 @@ class _Writer:
             "nodes": [[self.write(node, where), self._pairs(of_node, f"{where}[{node!r}]")] for node, of_node in nodes],
             "edges": [[i, j, self.write(key, where), self._pairs(of_edge, where)] for i, j, key, of_edge in edges],
         }  # fmt: skip
+
+    def _sparse(self, value, where):
+        rows = value.tocsr()
+        parts = {name: self.write(getattr(rows, name), where) for name in ("data", "indices", "indptr")}
+        return {"is": "sparse", "shape": list(rows.shape), **parts}
 
     def _frame(self, value, where):
         frame: Any = as_frame(value)
@@ -413,6 +431,9 @@ class _Reader:
             case {"is": "column", "kind": kind, "items": list(items)}:
                 return _Column(kind, self.read(items), self.read(node.get("categories")), node.get("ordered"),
                                node.get("inner"))  # fmt: skip
+            case {"is": "sparse", "shape": [rows, width], "data": data, "indices": indices, "indptr": indptr}:
+                arrays = self.read(data), self.read(indices), self.read(indptr)
+                return sparse.csr_matrix(arrays, shape=(rows, width))
             case {"is": "frame", "library": library, "columns": list(columns)}:
                 return _frame(library, [(name, self.read(values)) for name, values in columns])
             case {"is": "object", "class": name, "fields": dict(fields)}:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import narwhals.stable.v2 as nw
 import numpy as np
+from scipy import sparse
 
 from mercer.core.errors import DataError, DataTypeError
 
@@ -20,8 +21,9 @@ Inputs = Any  # rows in any container that a kernel reads: arrays, frames, lists
 Rows = Any  # prepared rows: what one kernel makes of inputs, a pytree of arrays with one entry per row
 
 # What a kernel reads. "vectors": rows of numbers. "objects": one Python object per row, such as a word, a graph or a
-# list of tokens, passed on as it is. "columns": some columns of a table. "anything": what a user's function accepts.
-Kind = Literal["vectors", "objects", "columns", "anything"]
+# list of tokens, passed on as it is. "counts": rows of numbers, zero or positive, also in a sparse matrix of SciPy.
+# "columns": some columns of a table. "anything": what a user's function accepts.
+Kind = Literal["vectors", "objects", "counts", "columns", "anything"]
 
 _TIMES = ("dates", "durations")
 _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."
@@ -225,9 +227,27 @@ def as_rows(X: Inputs, kind: Kind) -> Inputs:
         return X
     if kind == "objects":
         return as_objects(X)
+    if kind == "counts":
+        return as_counts(X)
     if kind == "vectors" or hasattr(X, "toarray") or holds_numbers(X):
         return as_matrix(X)
     return as_objects(X) if isinstance(X, list | tuple) and kind == "anything" else X
+
+
+def as_counts(X: Inputs) -> Any:
+    """X as a matrix of numbers that are zero or positive, or as a sparse matrix in rows if it is sparse."""
+    if not hasattr(X, "toarray"):
+        counts = values = as_matrix(X)
+        if isinstance(counts, jax.core.Tracer):
+            return counts
+    else:
+        counts = X.tocsr().astype(np.float64)
+        values = counts.data
+        if not np.isfinite(values).all():
+            raise DataError(f"X has {(~np.isfinite(values)).sum()} missing or infinite values; counts are finite.")
+    if values.min(initial=0.0) < 0:
+        raise DataError(f"X holds counts, which are zero or positive; the smallest value is {values.min():.4g}.")
+    return counts
 
 
 def as_objects(X: Inputs) -> np.ndarray:
@@ -314,6 +334,8 @@ def stack_rows(A: Inputs, B: Inputs, all_needed: bool = True) -> Inputs:
             ) from None
     if isinstance(A, np.ndarray) and A.dtype == object and A.ndim == 1:
         return np.concatenate([A, as_objects(B)])
+    if hasattr(A, "toarray"):
+        return sparse.vstack([A, as_counts(B)], format="csr")
     if not (holds_numbers(A) and holds_numbers(B)):
         return [*A, *B]
     A, B = np.asarray(A), np.asarray(B)

@@ -65,6 +65,7 @@ NonNegative = Annotated[Any, non_negative]  # exactly zero switches a term off: 
 NonNegativeList = Annotated[Any, non_negative_list]
 Real = Annotated[Any, real]
 PositiveArray = Annotated[Any, dataclasses.replace(positive, max_dimensions=math.inf)]  # of any shape, as a matrix
+NonNegativeArray = Annotated[Any, dataclasses.replace(non_negative, max_dimensions=math.inf)]
 RealArray = Annotated[Any, dataclasses.replace(real, max_dimensions=math.inf)]
 
 

@@ -9,9 +9,14 @@
 import difflib
 from typing import NoReturn
 
+from mercer.kernels import densities as densities
 from mercer.kernels.base import Kernel
 from mercer.kernels.custom import Custom, FeatureMap, Precomputed
 from mercer.kernels.dot import Linear, Polynomial, Sigmoid
+from mercer.kernels.generative.density import Density, Mixture
+from mercer.kernels.generative.fisher import Fisher
+from mercer.kernels.generative.hidden_markov import HiddenMarkov
+from mercer.kernels.generative.latent import Latent
 from mercer.kernels.neural import ArcSine, GaussianNetwork
 from mercer.kernels.periodic import Periodic, RadialPeriodic
 from mercer.kernels.splines import ThinPlate
@@ -47,13 +52,18 @@ __all__ = [
     "Categorical",
     "Constant",
     "Custom",
+    "Density",
     "Exponential",
     "FeatureMap",
+    "Fisher",
     "Gaussian",
     "GaussianNetwork",
+    "HiddenMarkov",
     "Kernel",
+    "Latent",
     "Linear",
     "Matern",
+    "Mixture",
     "Periodic",
     "Polynomial",
     "Precomputed",

@@ -45,7 +45,7 @@ class Kernel(Parametrized):
     def reads(self) -> Kind:
         """Kind of rows it reads: that of its parts, or vectors."""
         kinds = {child.reads for child in self._kernels()}
-        for kind in ("columns", "objects", "vectors", "anything"):
+        for kind in ("columns", "objects", "vectors", "counts", "anything"):
             if kind in kinds:
                 return kind
         return "vectors"

@@ -151,8 +151,8 @@ class Estimator(BaseEstimator):
             X = as_rows(X, kind)
         elif not isinstance(X, jax.Array) and not hasattr(X, "toarray") and np.ndim(_as_array(X)) == 0:
             raise DataError(f"Expected 2D array, got scalar array instead: {X!r}. Reshape your data: a row is [[...]].")
-        if kind == "vectors" or (kind != "objects" and not _holds_objects(X)):
-            X = self._check_numbers(X, name)
+        if kind in ("vectors", "counts") or (kind != "objects" and not _holds_objects(X)):
+            X = as_rows(X, kind) if kind == "counts" and hasattr(X, "toarray") else self._check_numbers(X, name)
             if reset:
                 self.n_features_in_ = X.shape[1]
             elif not hasattr(self, "n_features_in_"):

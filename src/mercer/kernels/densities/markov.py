@@ -1,0 +1,502 @@
+"""Hidden Markov models of sequences: strings, lists of symbols, or matrices with one observation a row (PRML 13.2)."""
+
+from typing import Any, ClassVar, NamedTuple, Self
+
+import equinox as eqx
+import numpy as np
+
+from mercer.core.errors import DataError, ObjectError, ParameterError
+from mercer.core.inputs import Inputs, Rows
+from mercer.core.parameters import NonNegativeArray, Parametrized, PositiveArray, RealArray, evolve, slots_of
+from mercer.core.precision import as_float
+from mercer.kernels.densities.base import ParametricDensity, count, log_normalized
+from mercer.kernels.densities.gaussian import cholesky_factors, log_diagonal, log_full
+from mercer.kernels.evaluate import Collection, HostRows
+from mercer.kernels.structured.rows import objects_of, refuse_missing
+from mercer.kernels.structured.sequences import Sequences, ordered
+
+N_STARTS = 3  # of expectation-maximisation
+MAX_ITERATIONS = 100
+TOLERANCE = 1e-4  # change of the mean log likelihood of an observation that ends expectation-maximisation
+SMOOTHING = 0.1  # extra transitions and symbols per state, so that none becomes impossible
+MIN_VARIANCE = 1e-3  # of a learned emission, relative to that of all observations
+
+
+class Observations(Collection):
+    """Sequences of observations: those of row i are ``values[starts[i] : starts[i + 1]]``, integers or vectors."""
+
+    def __init__(self, values: np.ndarray, starts: np.ndarray) -> None:
+        self.values, self.starts = values, starts
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, which: Any) -> "Observations":
+        index = np.arange(len(self))[which]
+        lengths = np.diff(self.starts)[index]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(self.starts[index] - starts[:-1], lengths) + np.arange(starts[-1])
+        return Observations(self.values[places], starts)
+
+
+class Symbols(Parametrized):
+    """Emission of one of V symbols, with probabilities (S, V)."""
+
+    _transparent: ClassVar[bool] = True
+
+    probabilities: NonNegativeArray
+    alphabet: tuple[Any, ...] = eqx.field(default=(), static=True, kw_only=True)  # what the columns are
+    fixed: frozenset[str] = eqx.field(default=frozenset(("probabilities",)), static=True, kw_only=True, repr=False)
+
+    def __check_init__(self) -> None:
+        if isinstance(self.probabilities, np.ndarray) and len(self.alphabet) != self.probabilities.shape[-1]:
+            raise ParameterError(
+                f"emission has probabilities of {self.probabilities.shape[-1]} symbols; {len(self.alphabet)} are named."
+            )
+
+    def read(self, objects: np.ndarray) -> Observations:
+        sequences = Sequences.of(objects)
+        numbers = {symbol: number for number, symbol in enumerate(self.alphabet)}
+        places = np.array([numbers.get(letter, -1) for letter in sequences.letters.keys] or [0])
+        values = places[sequences.codes]
+        if (values < 0).any():
+            at = int((values < 0).argmax())
+            row = int(np.searchsorted(sequences.starts, at, side="right")) - 1
+            known = "".join(self.alphabet) if all(isinstance(a, str) for a in self.alphabet) else self.alphabet
+            raise ObjectError(
+                row,
+                f"the model has no symbol {sequences.letters.keys[sequences.codes[at]]!r}; it has {known!r}. Name all "
+                "symbols that may occur: symbols=....",
+            )
+        return Observations(values, sequences.starts)
+
+    def log_emissions(self, values: np.ndarray) -> Any:
+        return log_normalized(self.probabilities).T[values]
+
+    def learned(self, observations: Observations, states: np.ndarray) -> "Symbols":
+        """Maximum likelihood for expected visits (N, S)."""
+        V = len(self.alphabet)
+        counts = np.stack([np.bincount(observations.values, column, V) for column in states.T]) + SMOOTHING
+        return evolve(self, probabilities=as_float(counts / counts.sum(axis=1, keepdims=True)))
+
+    def scores(self, observations: Observations, states: np.ndarray) -> dict[str, np.ndarray]:
+        n, V = len(observations), len(self.alphabet)
+        p = np.asarray(self.probabilities) / np.sum(self.probabilities, axis=1, keepdims=True)
+        cell = np.repeat(np.arange(n), np.diff(observations.starts)) * V + observations.values
+        counts = np.stack([np.bincount(cell, column, n * V).reshape(n, V) for column in states.T], axis=1)
+        return {"probabilities": counts - counts.sum(axis=2, keepdims=True) * p}
+
+    def draw(self, states: np.ndarray, rng: np.random.Generator) -> Any:
+        p = np.asarray(self.probabilities) / np.sum(self.probabilities, axis=1, keepdims=True)
+        drawn = (rng.random((len(states), 1)) > np.cumsum(p[states], axis=1)).sum(axis=1)
+        return [self.alphabet[i] for i in np.minimum(drawn, len(self.alphabet) - 1)]
+
+
+class Gaussians(Parametrized):
+    """Emission of a vector of d numbers, with means (S, d) and variances (S, d)."""
+
+    _transparent: ClassVar[bool] = True
+
+    means: RealArray
+    variances: PositiveArray
+    fixed: frozenset[str] = eqx.field(default=frozenset(("means", "variances")), static=True, kw_only=True, repr=False)
+
+    def __check_init__(self) -> None:
+        if np.ndim(self.means) != 2 or np.shape(self.means) != np.shape(self.variances):
+            raise ParameterError(
+                "Gaussian emissions have means and variances of shape (S, d); got "
+                f"{np.shape(self.means)} and {np.shape(self.variances)}."
+            )
+
+    def read(self, objects: np.ndarray) -> Observations:
+        return _vectors(objects, np.shape(self.means)[1])
+
+    def log_emissions(self, values: np.ndarray) -> Any:
+        return log_diagonal(values, self.means, self.variances)
+
+    def learned(self, observations: Observations, states: np.ndarray) -> "Gaussians":
+        """Maximum likelihood for expected visits (N, S)."""
+        X = observations.values
+        visits = states.sum(axis=0)[:, None] + 1e-10
+        means = states.T @ X / visits
+        away2 = np.stack([weights @ (X - mean) ** 2 for weights, mean in zip(states.T, means, strict=True)])
+        whole = np.maximum(X.var(axis=0), np.finfo(float).tiny)
+        return evolve(self, means=as_float(means), variances=as_float(away2 / visits + MIN_VARIANCE * whole))
+
+    def scores(self, observations: Observations, states: np.ndarray) -> dict[str, np.ndarray]:
+        m, v = np.asarray(self.means), np.asarray(self.variances)
+        away = observations.values[:, None, :] - m
+        by_row = lambda values: sums_by_row(values, observations.starts)
+        return {
+            "means": by_row(states[:, :, None] * away / v),
+            "variances": by_row(states[:, :, None] * 0.5 * (away**2 / v - 1)),  # in the logarithm
+        }
+
+    def draw(self, states: np.ndarray, rng: np.random.Generator) -> Any:
+        m, v = np.asarray(self.means)[states], np.asarray(self.variances)[states]
+        return m + np.sqrt(v) * rng.standard_normal(m.shape)
+
+
+class FullGaussians(Parametrized):
+    """Emission of a vector of d numbers, with means (S, d) and covariances L L^T: lower factors (S, d, d)."""
+
+    _transparent: ClassVar[bool] = True
+
+    means: RealArray
+    factors: RealArray
+    fixed: frozenset[str] = eqx.field(default=frozenset(("means", "factors")), static=True, kw_only=True, repr=False)
+
+    def read(self, objects: np.ndarray) -> Observations:
+        return _vectors(objects, np.shape(self.means)[1])
+
+    def log_emissions(self, values: np.ndarray) -> Any:
+        return log_full(values, self.means, self.factors)
+
+    def scores(self, observations: Observations, states: np.ndarray) -> dict[str, np.ndarray]:
+        L = np.tril(np.asarray(self.factors))
+        inverse = np.linalg.inv(L)
+        z = np.einsum("sij,nsj->nsi", inverse, observations.values[:, None, :] - np.asarray(self.means))
+        slope = np.einsum("sji,nsj->nsi", inverse, z)  # in the mean: L^-T z, and in L: tril(L^-T z z^T) - diag(1 / L)
+        in_L = np.tril(slope[:, :, :, None] * z[:, :, None, :]) - np.stack([np.diag(1 / np.diag(own)) for own in L])
+        by_row = lambda values: sums_by_row(values, observations.starts)
+        return {
+            "means": by_row(states[:, :, None] * slope),
+            "factors": by_row(states[:, :, None, None] * in_L),
+        }
+
+    def draw(self, states: np.ndarray, rng: np.random.Generator) -> Any:
+        m, L = np.asarray(self.means)[states], np.tril(np.asarray(self.factors))[states]
+        return m + np.einsum("nij,nj->ni", L, rng.standard_normal(m.shape))
+
+
+class Chain(Parametrized):
+    """Initial probabilities (S,) and transition probabilities (S, S) of the hidden states, and their emissions."""
+
+    _transparent: ClassVar[bool] = True
+
+    initial: NonNegativeArray
+    transition: NonNegativeArray
+    emission: Symbols | Gaussians | FullGaussians
+    fixed: frozenset[str] = eqx.field(
+        default=frozenset(("initial", "transition")), static=True, kw_only=True, repr=False
+    )
+
+
+class Expected(NamedTuple):
+    """ln p(x) of each sequence (n,); expected visits of states at every observation (N, S), and numbers of transitions
+    between states (n, S, S), given the sequence."""
+
+    log_density: np.ndarray
+    states: np.ndarray
+    moves: np.ndarray
+
+
+class HiddenMarkovModel(ParametricDensity):
+    """p(x) = sum over paths z of p(z_1) prod_t p(z_t | z_t-1) prod_t p(x_t | z_t), for sequences of any length.
+
+    Observations are symbols (rows are strings, or lists of symbols) or, with ``emission="gaussian"``, vectors with
+    independent Gaussian entries (rows are matrices, one observation a line; a vector is a sequence of numbers).
+    ``HiddenMarkovModel(4).fit(X)`` learns four states by expectation-maximisation (Baum-Welch) from three random
+    starts; ``HiddenMarkovModel.of(initial, transition, emission)`` takes given probabilities. The alphabet is
+    ``symbols``, or that of the rows learned from.
+
+    >>> HiddenMarkovModel.of([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], [[0.8, 0.2], [0.2, 0.8]], symbols="ab")
+    HiddenMarkovModel(n_states=2, symbols='ab')
+    """
+
+    _transparent: ClassVar[bool] = True
+
+    n_states: int = eqx.field(static=True, converter=count("the number of states"))
+    emission: str = eqx.field(default="symbols", static=True)
+    symbols: Any = eqx.field(default=None, static=True, converter=lambda symbols: _alphabet(symbols))
+    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    chain: Chain | None = eqx.field(default=None, kw_only=True)  # set by `fit` and `of`
+    given: bool = eqx.field(default=False, static=True, kw_only=True)  # whether by `of`
+
+    reads = "objects"
+    differentiable = False
+
+    def __check_init__(self) -> None:
+        if self.emission not in ("symbols", "gaussian"):
+            raise ParameterError(f"emission must be 'symbols' or 'gaussian'; got {self.emission!r}.")
+        if not isinstance(self.chain, Chain | None):
+            raise ParameterError(f"the chain is set by fit and of; got {self.chain!r}.")
+        if self.chain is not None:
+            S, emission = self.n_states, self.chain.emission
+            table: Any = getattr(emission, "probabilities" if self.emission == "symbols" else "means", None)
+            shapes = np.shape(self.chain.initial), np.shape(self.chain.transition), np.shape(table)[:1]
+            if shapes != ((S,), (S, S), (S,)):
+                raise ParameterError(f"the parts of a chain of {S} states do not have as many entries.")
+
+    @classmethod
+    def of(cls, initial: Any, transition: Any, emission: Any, symbols: Any = None) -> "HiddenMarkovModel":
+        """From probabilities: ``initial`` (S,), ``transition`` (S, S), and ``emission``, a table (S, V) or a pair of
+        means (S, d) and variances (S, d) or covariances (S, d, d).
+
+        Every distribution must sum to one. ``symbols`` names the columns of the table: a string, or a list; without
+        it they are the integers 0, 1, ....
+        """
+        initial = _distributions(initial, "initial", 1)
+        S = len(initial)
+        transition = _distributions(transition, "transition", 2)
+        if transition.shape != (S, S):
+            raise ParameterError(f"transition must have shape ({S}, {S}), as initial has {S}; got {transition.shape}.")
+        part: Any
+        if isinstance(emission, tuple):
+            if len(emission) != 2:
+                raise ParameterError(
+                    f"emission must be a table (S, V), or a pair of means and variances; got {len(emission)} arrays."
+                )
+            means = np.asarray(as_float(emission[0]))
+            means = means[:, None] if means.ndim == 1 else means
+            if means.ndim != 2 or len(means) != S:
+                raise ParameterError(f"means of emissions must have shape ({S}, d); got {means.shape}.")
+            part = _gaussians(means, np.asarray(as_float(emission[1])))
+            kind = "gaussian"
+            if symbols is not None:
+                raise ParameterError("symbols name the columns of a table of emissions; Gaussian ones have none.")
+        else:
+            table, kind = _distributions(emission, "emission", 2), "symbols"
+            if len(table) != S:
+                raise ParameterError(f"emission must have {S} rows, one for each state; got {len(table)}.")
+            symbols = tuple(range(table.shape[1])) if symbols is None else _alphabet(symbols)
+            part = Symbols(table, alphabet=symbols)
+        return cls(S, kind, symbols, chain=Chain(initial, transition, part), given=True)
+
+    @classmethod
+    def from_hmmlearn(cls, model: Any) -> "HiddenMarkovModel":
+        """From a fitted CategoricalHMM or GaussianHMM."""
+        if hasattr(model, "emissionprob_"):
+            return cls.of(model.startprob_, model.transmat_, model.emissionprob_)
+        if hasattr(model, "means_") and hasattr(model, "covars_") and hasattr(model, "transmat_"):
+            return cls.of(model.startprob_, model.transmat_, (model.means_, model.covars_))
+        raise ParameterError(
+            f"a fitted CategoricalHMM or GaussianHMM of hmmlearn was expected; got {type(model).__name__}. Give "
+            "matrices: HiddenMarkov(initial, transition, emission)."
+        )
+
+    @property
+    def needs_fit(self) -> bool:
+        return self.chain is None
+
+    def fit(self, X: Inputs) -> Self:
+        if self.given:
+            return self
+        objects = objects_of(X)
+        alphabet: tuple[Any, ...] = ()
+        if self.emission == "gaussian":
+            observations = _vectors(objects)
+        else:
+            alphabet = self.symbols or tuple(ordered(Sequences.of(objects).letters.keys)) or (None,)
+            observations = Symbols(np.ones((1, len(alphabet))), alphabet=alphabet).read(objects)
+        if not len(observations.values):
+            raise DataError("a hidden Markov model is learned from observations, and all sequences are empty.")
+        rng = np.random.default_rng(self.random_state)
+        best: tuple[float, Chain | None] = -np.inf, None
+        for _ in range(N_STARTS if self.n_states > 1 else 1):
+            emission: Any
+            if self.emission == "gaussian":
+                emission = _random_gaussians(observations, self.n_states, rng)
+            else:
+                emission = Symbols(rng.dirichlet(np.full(len(alphabet), 2.0), self.n_states) + 1e-3, alphabet=alphabet)
+            transition = rng.dirichlet(np.ones(self.n_states), self.n_states) + np.eye(self.n_states)
+            chain = Chain(np.ones(self.n_states) / self.n_states, transition / 2, emission)
+            best = max(best, _climb(evolve(self, chain=chain), observations), key=lambda found: found[0])
+        return evolve(self, chain=best[1])
+
+    def prepare(self, X: Inputs) -> Rows:
+        return HostRows(self.chain.emission.read(objects_of(X)))  # type: ignore[union-attr]
+
+    @property
+    def initial(self) -> Any:
+        """Probabilities of the first state: (S,)."""
+        p: Any = self.chain.initial  # type: ignore[union-attr]
+        return p / p.sum()
+
+    @property
+    def transition(self) -> Any:
+        """Probabilities of the next state, one row for each state: (S, S)."""
+        p: Any = self.chain.transition  # type: ignore[union-attr]
+        return p / p.sum(axis=1, keepdims=True)
+
+    def log_emissions(self, observations: Observations) -> Any:
+        """ln p(x_t | z_t = s): (N, S)."""
+        return self.chain.emission.log_emissions(observations.values)  # type: ignore[union-attr]
+
+    def expected(self, observations: Observations) -> Expected:
+        """Forward-backward recursion over each sequence: O(L S^2)."""
+        return expected_paths(self.log_emissions(observations), observations.starts, self.initial, self.transition)
+
+    def log_density(self, rows: Rows) -> Any:
+        return self.expected(rows.rows).log_density
+
+    def scores(self, rows: Rows) -> np.ndarray:
+        observations: Observations = rows.rows
+        found = self.expected(observations)
+        impossible = ~np.isfinite(found.log_density)
+        if impossible.any():
+            says = "the model gives this sequence probability zero: it has no score."
+            raise ObjectError(int(impossible.argmax()), says)
+        A, p = self.transition, self.initial
+        first = np.zeros((len(observations), self.n_states))
+        some = np.diff(observations.starts) > 0
+        first[some] = found.states[observations.starts[:-1][some]]
+        slopes = {
+            "initial": first - some[:, None] * p,
+            "transition": found.moves - found.moves.sum(axis=2, keepdims=True) * A,
+            **self.chain.emission.scores(observations, found.states),  # type: ignore[union-attr]
+        }
+        columns = [slopes[slot.field].reshape(len(observations), -1)[:, slot.moving.ravel()] for slot in slots_of(self)]
+        return np.concatenate(columns, axis=1)
+
+    def sample(self, n: int, rng: np.random.Generator, length: int | None = None) -> Inputs:
+        """n sequences of one length."""
+        if length is None:
+            raise DataError(
+                "a hidden Markov model has no distribution of lengths, so it cannot be sampled without one. Use "
+                "information='empirical' or 'diagonal'."
+            )
+        A, p = np.cumsum(self.transition, axis=1), np.cumsum(self.initial)
+        states = np.empty((n, length), dtype=int)
+        for t in range(length):
+            limits = p[None] if t == 0 else A[states[:, t - 1]]
+            states[:, t] = np.minimum((rng.random((n, 1)) > limits).sum(axis=1), self.n_states - 1)
+        out = np.empty(n, dtype=object)
+        for i, path in enumerate(states):
+            out[i] = self.chain.emission.draw(path, rng)  # type: ignore[union-attr]
+        return out
+
+    def __repr__(self) -> str:
+        parts = [f"n_states={self.n_states}"]
+        if self.emission == "gaussian":
+            parts.append("emission='gaussian'")
+        known = getattr(getattr(self.chain, "emission", None), "alphabet", None) or self.symbols
+        if known:
+            text = all(isinstance(symbol, str) and len(symbol) == 1 for symbol in known)
+            parts.append(f"symbols={''.join(known)!r}" if text else f"symbols={known!r}")
+        if not self.given:
+            parts.append(f"random_state={self.random_state}")
+        return f"HiddenMarkovModel({', '.join(parts)})"
+
+
+def expected_paths(logs: np.ndarray, starts: np.ndarray, initial: np.ndarray, transition: np.ndarray) -> Expected:
+    """Sum over the paths of each sequence, from ln of its emissions (N, S)."""
+    from mercer.kernels.densities import markov_loops as loops
+    from mercer.kernels.structured.sequence_loops import on_all_cores
+
+    e, largest = scaled(logs)
+    n, S = len(starts) - 1, len(initial)
+    states, moves, found = np.zeros((len(e), S)), np.zeros((n, S, S)), np.zeros(n)
+    on_all_cores(loops.expected, n, e, starts, initial, transition, states, moves, found)
+    return Expected(found + sums_by_row(largest, starts), states, moves)
+
+
+def scaled(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Emissions (N, S) divided by the largest at each position, and the logarithm of that: (N,)."""
+    largest = logs.max(axis=1, initial=-np.inf)
+    largest = np.where(np.isfinite(largest), largest, 0.0)
+    return np.exp(logs - largest[:, None]), largest
+
+
+def _climb(model: HiddenMarkovModel, observations: Observations) -> tuple[float, Chain]:
+    """Expectation-maximisation, with the log likelihood of its end."""
+    before = -np.inf
+    for _ in range(MAX_ITERATIONS):
+        found = model.expected(observations)
+        likelihood = found.log_density.sum() / len(observations.values)
+        if likelihood - before < TOLERANCE * max(1.0, abs(likelihood)):
+            break
+        before = likelihood
+        begun = np.diff(observations.starts) > 0
+        initial = found.states[observations.starts[:-1][begun]].sum(axis=0) + SMOOTHING
+        transition = found.moves.sum(axis=0) + SMOOTHING
+        emission: Any = model.chain.emission  # type: ignore[union-attr]
+        chain = Chain(
+            initial / initial.sum(),
+            transition / transition.sum(axis=1, keepdims=True),
+            emission.learned(observations, found.states),
+        )
+        model = evolve(model, chain=chain)
+    return float(likelihood), model.chain  # type: ignore[return-value]
+
+
+def _random_gaussians(observations: Observations, S: int, rng: np.random.Generator) -> Gaussians:
+    """Means at random observations, with the variances of all."""
+    X = observations.values
+    means = X[rng.choice(len(X), size=S, replace=len(X) < S)]
+    variances = X.var(axis=0)
+    variances = np.where(variances > 0, variances, 1.0)
+    return Gaussians(means + 1e-3 * np.sqrt(variances) * rng.standard_normal(means.shape), np.tile(variances, (S, 1)))
+
+
+def _vectors(objects: np.ndarray, d: int | None = None) -> Observations:
+    """Matrices with one observation a line; vectors are sequences of numbers."""
+    refuse_missing(objects, "a sequence of numbers")
+    parts = []
+    for i, item in enumerate(objects):
+        try:
+            part = np.asarray(item, dtype=float)
+        except (TypeError, ValueError):
+            part = np.empty((0, 0, 0))
+        if isinstance(item, str | bytes) or part.ndim not in (1, 2):
+            raise ObjectError(
+                i, f"a matrix of numbers was expected, one observation a line; got {type(item).__name__}."
+            )
+        part = part[:, None] if part.ndim == 1 else part
+        d = part.shape[1] if d is None and len(part) else d
+        if len(part) and part.shape[1] != d:
+            raise ObjectError(i, f"observations of {part.shape[1]} numbers, where {d} were expected.")
+        if not np.isfinite(part).all():
+            raise ObjectError(i, "observations that are missing (NaN) or infinite. Drop or impute them.")
+        parts.append(part if len(part) else np.empty((0, d or 1)))
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)])
+    return Observations(np.concatenate([np.empty((0, d or 1)), *parts]), starts)
+
+
+def sums_by_row(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Sum over the observations of each row: (n, ...). Exact zeros for empty rows."""
+    total = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
+    return total[starts[1:]] - total[starts[:-1]]
+
+
+def _distributions(values: Any, name: str, ndim: int) -> np.ndarray:
+    """Probabilities that sum to one along the last axis."""
+    try:
+        p = np.asarray(as_float(values))
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must be an array of probabilities; got {type(values).__name__}.") from None
+    if p.ndim != ndim or not p.size or not np.isfinite(p).all() or (p < 0).any():
+        raise ParameterError(f"{name} must be an array of probabilities with {ndim} axes; got shape {p.shape}.")
+    total = p.sum(axis=-1)
+    if np.abs(total - 1).max() > 1e-6:
+        worst = float(np.ravel(total)[np.abs(total - 1).argmax()])
+        raise ParameterError(f"probabilities in {name} must sum to one along the last axis; a sum is {worst:.6g}.")
+    return p / p.sum(axis=-1, keepdims=True)
+
+
+def _gaussians(means: np.ndarray, spread: np.ndarray) -> Gaussians | FullGaussians:
+    """Emissions with variances of shape (), (S,) or (S, d), or covariances (S, d, d)."""
+    S, d = means.shape
+    if spread.ndim == 3:
+        diagonal = np.einsum("sii->si", spread)
+        if spread.shape == (S, d, d) and np.array_equal(spread, diagonal[:, :, None] * np.eye(d)):
+            return Gaussians(means, diagonal)
+        return FullGaussians(means, cholesky_factors(spread, (S, d, d)))
+    try:
+        return Gaussians(means, np.broadcast_to(spread[:, None] if spread.shape == (S,) else spread, (S, d)))
+    except ValueError:
+        raise ParameterError(
+            f"spreads of emissions must be variances ({S}, {d}) or covariances ({S}, {d}, {d}); got {spread.shape}."
+        ) from None
+
+
+def _alphabet(symbols: Any) -> tuple[Any, ...] | None:
+    if symbols is None:
+        return None
+    try:
+        found = tuple(dict.fromkeys(ordered(symbols) if isinstance(symbols, set | frozenset) else symbols))
+    except TypeError:
+        raise ParameterError(f"symbols must be a string, or a list of hashable symbols; got {symbols!r}.") from None
+    if not found:
+        raise ParameterError("symbols must name at least one symbol.")
+    return found

@@ -1,0 +1,1 @@
+"""Kernels from generative models: densities, mixtures, latent variables, hidden Markov models and Fisher scores."""
