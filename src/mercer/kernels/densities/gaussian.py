@@ -226,7 +226,7 @@ class GaussianMixture(MixtureDensity):
         return np.asarray(self.components.means)[which] + np.einsum("nij,nj->ni", L[which], z)
 
     def __repr__(self) -> str:
-        state = "" if self.components is None or self.given else f", random_state={self.random_state}"
+        state = f", random_state={self.random_state}" if self.random_state else ""
         return f"{type(self).__name__}(n_components={self.n_components}, covariance={self.covariance!r}{state})"
 
 

@@ -374,7 +374,7 @@ class HiddenMarkovModel(ParametricDensity):
         if known:
             text = all(isinstance(symbol, str) and len(symbol) == 1 for symbol in known)
             parts.append(f"symbols={''.join(known)!r}" if text else f"symbols={known!r}")
-        if not self.given:
+        if self.random_state:
             parts.append(f"random_state={self.random_state}")
         return f"HiddenMarkovModel({', '.join(parts)})"
 

@@ -149,5 +149,5 @@ class MultinomialMixture(MixtureDensity):
         )
 
     def __repr__(self) -> str:
-        state = "" if self.components is None or self.given else f", random_state={self.random_state}"
+        state = f", random_state={self.random_state}" if self.random_state else ""
         return f"MultinomialMixture(n_components={self.n_components}{state})"

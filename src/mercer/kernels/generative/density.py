@@ -61,11 +61,12 @@ class Mixture(ComponentKernel):
     compares which components are likely and is seldom wrong to use. Cost: O(n C) for features, and C n^2 for a Gram
     matrix; with more rows than components, Gaussian processes compute with the features.
 
+    >>> from mercer.kernels import densities
     >>> two = Mixture(densities.GaussianMixture.of([0.5, 0.5], [[0.0], [4.0]], 1.0))
-    >>> two.normalize()([0.0, 0.5, 4.5]).round(2)
-    array([[1. , 1. , 0. ],
-           [1. , 1. , 0. ],
-           [0. , 0. , 1. ]])
+    >>> two.normalize()([0.0, 1.8, 4.5]).round(2)
+    array([[1.  , 0.91, 0.  ],
+           [0.91, 1.  , 0.41],
+           [0.  , 0.41, 1.  ]])
     """
 
     model: Any = None

@@ -47,6 +47,7 @@ class Fisher(GenerativeKernel):
     where "diagonal" takes n P. If P is not much smaller than the number n of training rows, the empirical F makes all
     of these nearly orthogonal to each other. F is kept as it is while parameters of the model are learned further.
 
+    >>> from mercer.kernels import densities
     >>> gaussian = densities.Gaussian.of([1.0, 0.0], [[2.0, 0.0], [0.0, 1.0]])
     >>> Fisher(gaussian, "means")([[3.0, 1.0], [1.0, 2.0]])  # (x - m)^T S^-1 (x' - m), Ex 6.14
     array([[3., 2.],

@@ -82,6 +82,7 @@ class Latent(ComponentKernel):
     scikit-learn, is taken as it is. With h(x) = sqrt(2) B^-1/2 W^T x, B = I + 2 W^T W, and x and W divided by the
     deviation of the noise, it is f(x) f(x') exp(h(x).h(x') / 2), and normalised exp(-|h(x) - h(x')|^2 / 4).
 
+    >>> from mercer.kernels import densities
     >>> def likelihood(x, z):
     ...     return jnp.exp(-0.5 * jnp.sum((x - z) ** 2)) / jnp.sqrt(2 * jnp.pi)
     >>> by_nodes = Latent(likelihood, prior=1)
