@@ -713,3 +713,19 @@ def test_a_function_of_pairs_is_called_once_for_each_pair(classes, inference):
     model = mc.GaussianProcessClassifier(1.0 * k.Custom(shared) + 0.5, inference, **settings).fit(words, labels)
     assert model.n_evaluations_ > 2
     assert len(calls) == n * (n + 1) // 2
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["words", "tokens"])
+def test_one_kernel_per_class_on_objects(tokens):
+    rng = np.random.default_rng(0)
+    X = ["".join(letters) for letters in rng.choice(list("abc"), size=(30, 5))]
+    y = [max("abc", key=word.count) for word in X]
+    if tokens:  # lists of equal length, which NumPy would make a matrix of numbers
+        X = [[ord(letter) for letter in word] for word in X]
+    several, one = (
+        mc.GaussianProcessClassifier(kernel, inference="laplace", learning=None).fit(X, y)
+        for kernel in ([k.Spectrum(2)] * 3, k.Spectrum(2))
+    )
+    assert several.X_fit_.dtype == object
+    assert several.predict_proba(X[:5]) == pytest.approx(one.predict_proba(X[:5]))
+    assert several.loo().probability == pytest.approx(one.loo().probability)
