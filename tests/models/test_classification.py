@@ -25,6 +25,7 @@ from mercer import kernels as k
 from mercer import priors
 from mercer.inference.sites import Covariance
 from mercer.learning import classification
+from mercer.solvers import base as solvers
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2))
@@ -729,3 +730,12 @@ def test_one_kernel_per_class_on_objects(tokens):
     assert several.X_fit_.dtype == object
     assert several.predict_proba(X[:5]) == pytest.approx(one.predict_proba(X[:5]))
     assert several.loo().probability == pytest.approx(one.loo().probability)
+
+
+def test_the_evidence_at_other_parameters_comes_from_the_solver_of_the_fit(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = mc.GaussianProcessClassifier(2.0 * k.Linear(), inference="laplace", solver="weights").fit(X, X[:, 0] > 0.2)
+    dense = mc.GaussianProcessClassifier(2.0 * k.Linear(), inference="laplace", solver="dense").fit(X, X[:, 0] > 0.2)
+    expected = dense.log_marginal_likelihood(model.theta_ + 0.3)
+    monkeypatch.setattr(solvers.LatentMatrix, "__init__", lambda *_: pytest.fail("a dense matrix was made"))
+    assert model.log_marginal_likelihood(model.theta_ + 0.3) == pytest.approx(expected)

@@ -312,7 +312,8 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
     # -- diagnostics -------------------------------------------------------------------------------------------------
 
     def _objective(self) -> LabelObjective:
-        return LabelObjective(self._fitted_kernels(), self.X_fit_, self.codes_, self._inference())
+        kernels, solver = self._fitted_kernels(), self._solver()
+        return LabelObjective(kernels, self.X_fit_, self.codes_, self._inference(), solver=solver)
 
     def _fitted_kernels(self):
         return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
