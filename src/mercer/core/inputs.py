@@ -5,6 +5,7 @@ inputs to one of three forms: a float64 matrix, a frame, or an array of objects 
 on vectors turns them into a matrix, so that columns can be selected by name.
 """
 
+import copy
 import reprlib
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
@@ -275,6 +276,11 @@ def take_rows(X: Inputs, which: Any) -> Inputs:
     if hasattr(X, "shape"):
         return X[which]
     return X[which] if isinstance(which, slice) else [X[int(i)] for i in which]
+
+
+def copy_rows(X: Inputs) -> Inputs:
+    """Copy of the rows, objects included, so that later changes by the caller have no effect."""
+    return copy.deepcopy(X)
 
 
 def align_columns(X: Inputs, Z: Inputs, all_needed: bool = True) -> Inputs:

@@ -237,7 +237,7 @@ class MemberObjective(RegressionObjective):
     def __init__(self, objective: RegressionObjective, chosen: Tried, drawn: Sequence[Start]) -> None:
         kernel = with_standard(objective.kernel, nu=np.float64(chosen.member.nu))
         super().__init__(
-            kernel, objective.X, objective.target, objective.noise, objective.solver, objective.unknown,
+            kernel, objective.rows, objective.target, objective.noise, objective.solver, objective.unknown,
             objective.use_priors,
         )  # fmt: skip
         self.coordinates, self.chosen, self._drawn = Coordinates(self.model), chosen, drawn

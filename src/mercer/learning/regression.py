@@ -71,8 +71,8 @@ def _center_and_scale(y: np.ndarray) -> tuple[float, float]:
 class RegressionObjective(ModelObjective):
     """Evidence of a Gaussian process regression.
 
-    ``noise`` is a `Noise`, or what makes one. ``unknown``: whether the target has an unknown mean, which is integrated
-    out. ``use_priors``: whether the priors of kernel and noise count ("map").
+    ``X`` may be prepared: a `Gram`. ``noise`` is a `Noise`, or what makes one. ``unknown``: whether the target has an
+    unknown mean, which is integrated out. ``use_priors``: whether the priors of kernel and noise count ("map").
     """
 
     screens_starts = True
@@ -87,7 +87,7 @@ class RegressionObjective(ModelObjective):
         unknown: bool = False,
         use_priors: bool = False,
     ) -> None:
-        self.X, self.target, self.solver, self.use_priors = X, target, solver, use_priors
+        self._rows, self.target, self.solver, self.use_priors = X, target, solver, use_priors
         self.noise = as_noise(noise, len(target))
         self.model = Model((kernel,), MeanFunction(unknown=unknown), self.noise)
 
@@ -105,12 +105,18 @@ class RegressionObjective(ModelObjective):
 
     def with_kernel(self, kernel: Kernel) -> "RegressionObjective":
         """Of the same data with another kernel."""
-        return RegressionObjective(kernel, self.X, self.target, self.noise, self.solver, self.unknown, self.use_priors)
+        return RegressionObjective(
+            kernel, self._rows, self.target, self.noise, self.solver, self.unknown, self.use_priors
+        )
 
     @functools.cached_property
     def rows(self) -> gram.Gram:
         """The inputs, prepared once for the kernel."""
-        return gram.Gram(self.kernel, self.X)
+        return self._rows.of(self.kernel) if isinstance(self._rows, gram.Gram) else gram.Gram(self.kernel, self._rows)
+
+    @property
+    def X(self) -> Inputs:
+        return gram.raw(self._rows)
 
     def criterion(self, rows: np.ndarray | None = None) -> Evidence:
         X, target, noise = self.rows, self.target, self.noise

@@ -1,6 +1,5 @@
 """Principal components in feature space (PRML 12.3)."""
 
-import copy
 import warnings
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
-from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_matrix, copy_rows, count_rows, holds_numbers, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
@@ -83,7 +82,7 @@ class KernelPCA(Transformer):
         self._check_settings(n)
         kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
         self.kernel_ = as_covariance(kernel, "kernel PCA", self.allow_invalid, X)
-        self.X_fit_ = copy.deepcopy(X)
+        self.X_fit_ = copy_rows(X)
         self.solver_ = self._choose_solver(n)
         self.numerics_ = {"residual": 0.0, "products": 0}
         solve = {"dense": self._dense, "iterative": self._iterative, "features": self._by_features}[self.solver_]
@@ -123,7 +122,7 @@ class KernelPCA(Transformer):
         """LAPACK on H K H: 4 n^3/3 flops for some vectors, 9 n^3 for all; three n x n matrices of memory."""
         what = f"kernel PCA of {n:,} rows by the dense solver"
         require_memory(3 * 8 * n * n, what, "Set n_components to a few and use solver='iterative'.")
-        K = gram.within(self.kernel_, self.X_fit_)
+        K = self._training_rows().matrix()
         mean = K.mean(axis=0)
         K -= mean
         K -= K.mean(axis=1)[:, None]
@@ -157,7 +156,7 @@ class KernelPCA(Transformer):
 
     def _initial_vectors(self, q, rng):
         """Approximate leading eigenvectors from a few hundred rows of K, and its diagonal."""
-        diagonal = gram.diagonal(self.kernel_, self.X_fit_)
+        diagonal = self._training_rows().diagonal()
         R, _ = random_root(
             self._training_rows().some, diagonal, max_rank=min(len(diagonal), max(MIN_PIVOTS, 4 * q)),
             tolerance=1e-12 * float(diagonal.max()), rng=rng,

@@ -6,10 +6,10 @@ import warnings
 
 import numpy as np
 
-from mercer import priors
+from mercer import gram, priors
 from mercer.core.coordinates import Layout, free_names
 from mercer.core.errors import NumericalWarning, ParameterError
-from mercer.core.inputs import as_vector, count_rows, take_rows
+from mercer.core.inputs import as_vector, copy_rows, count_rows, take_rows
 from mercer.core.parameters import nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
@@ -30,12 +30,12 @@ from mercer.learning.resolution import originals
 from mercer.models.estimator import Regressor, all_or_nothing
 from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.scores import LeaveOneOut, unbiased_factor
+from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 
 LEARNING = ("mle", "map", None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
-NORMAL_95_QUANTILE = 1.959963984540054  # two-sided
+CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
 class GaussianProcessRegressor(LearnedByEvidence, Regressor):
@@ -117,8 +117,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         y = self._check_target(y, n)
         kernel = self._kernel_for(X)
         noise = self._noise_for(kernel, n)
-        self.solver_ = solvers.resolve(self.solver, kernel, X, noise)
-        plan = self._plan(self.solver_, kernel, X, noise)
+        rows = gram.Gram(kernel, copy_rows(X))
+        self.solver_ = solvers.resolve(self.solver, kernel, rows, noise)
+        plan = self._plan(self.solver_, kernel, rows, noise)
         plan.check()
         warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=isinstance(self.noise, priors.Prior))
         learns = self.learning is not None
@@ -127,9 +128,10 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             kept, self.copy_of_ = originals(X, y)
             if len(kept) < n:
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
+                rows = rows[kept].alone()
         target, center, scale, noise = standardised(y, noise, bool(self.normalize), learns)
         objective = RegressionObjective(
-            kernel, X, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
+            kernel, rows, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
         )
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
@@ -172,8 +174,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         if objective.n < MIN_CALIBRATION_ROWS:
             return new_rows
         mean, variance = posterior.leave_one_out()
-        z = np.abs(objective.target - mean) / np.sqrt(variance)
-        return max(1.0, (_predictive_quantile(z, 0.95) / NORMAL_95_QUANTILE) ** 2) * new_rows
+        z = Normal(mean, np.sqrt(variance)).z(objective.target)
+        return widening(z, CALIBRATED_LEVEL) * new_rows
 
     def _set_fitted(self, objective, theta, center, scale, learned, calibrated: bool):
         """Set all fitted attributes from the optimum, with one factorisation."""
@@ -260,7 +262,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         X = new._check_inputs(X, reset=True)
         kernel = new._kernel_for(X)
         noise = self._noise_for(kernel, count_rows(X))
-        return self._plan(solvers.resolve(self.solver, kernel, X, noise), kernel, X, noise)
+        rows = gram.Gram(kernel, X)
+        return self._plan(solvers.resolve(self.solver, kernel, rows, noise), kernel, rows, noise)
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
@@ -357,7 +360,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     def _objective(self) -> RegressionObjective:
         X, target, noise = self.posterior_.data
         given = None if len(self.theta_) > Layout.of(self.kernel_).size else RowNoise(noise - self._jitter)
-        return RegressionObjective(self.kernel_, X, target, given, self._solver(), self.posterior_.unknown)
+        rows = gram.kept(self, self.kernel_, X)
+        return RegressionObjective(self.kernel_, rows, target, given, self._solver(), self.posterior_.unknown)
 
     def loo(self) -> LeaveOneOut:
         """Leave-one-out predictions at the learned parameters, in closed form (RW06 5.10-5.12).
@@ -427,9 +431,3 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
         ]
         return "\n".join(lines)
-
-
-def _predictive_quantile(values, probability: float) -> float:
-    """Value that a further draw exceeds with at most the complementary probability."""
-    n = len(values)
-    return float(np.sort(values)[min(n - 1, math.ceil(probability * (n + 1)) - 1)])

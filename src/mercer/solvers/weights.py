@@ -4,7 +4,6 @@ f(x) = w^T phi(x) with w ~ N(0, I) is the process with kernel phi(x)^T phi(x'): 
 from M x M matrices.
 """
 
-import copy
 import dataclasses
 import math
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from mercer.core.inputs import (
     as_matrix,
     as_vector,
     column_names,
+    copy_rows,
     count_rows,
     stack_rows,
     take_rows,
@@ -62,19 +62,22 @@ class WeightPosterior:
 
     @classmethod
     def given(cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: Any, unknown: bool = False) -> "WeightPosterior":
-        n, rows = count_rows(X), X
-        X = copy.deepcopy(gram.raw(X))  # so that later changes by the caller have no effect
+        # A copy, because the caller may modify the rows later. Prepared ones are not the caller's.
+        n, rows = count_rows(X), X if isinstance(X, gram.Gram) else gram.Gram(kernel, copy_rows(X))
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
         Phi = _features(kernel, rows, unknown)
         B, c = _statistics(Phi, y, noise, unknown)
-        return cls._from(kernel, X, y, noise, B, c, unknown)
+        return cls._from(kernel, rows, y, noise, B, c, unknown)
 
     @classmethod
     def _from(
-        cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: np.ndarray, B: np.ndarray, c: np.ndarray, unknown: bool
-    ) -> "WeightPosterior":
+        cls, kernel: Kernel, rows: gram.Gram, y: np.ndarray, noise: np.ndarray, B: np.ndarray, c: np.ndarray,
+        unknown: bool,
+    ) -> "WeightPosterior":  # fmt: skip
         L = factor(B.copy())
-        return cls(kernel, X, y, noise, B, L, L.solve(c), unknown)
+        new = cls(kernel, rows.X, y, noise, B, L, L.solve(c), unknown)
+        gram.keep(new, rows.of(kernel))
+        return new
 
     def consistent(self) -> bool:
         """Whether its parts fit together, for `mercer.load`."""
@@ -94,7 +97,7 @@ class WeightPosterior:
         c = self.B @ self.weights + more.B @ more.weights
         X = stack_rows(self.X, more.X, self.kernel.needs_all_columns)
         y, noise = np.concatenate([self.y, more.y]), np.concatenate([self.noise, more.noise])
-        return WeightPosterior._from(self.kernel, X, y, noise, B, c, self.unknown)
+        return WeightPosterior._from(self.kernel, gram.Gram(self.kernel, X), y, noise, B, c, self.unknown)
 
     # -- moments -------------------------------------------------------------------------------------------------
 
@@ -184,7 +187,7 @@ class WeightPosterior:
 
     def rescaled(self, kernel: Kernel, factor: float) -> "WeightPosterior":
         """As `GP.rescaled`; by solving again, from M x M matrices."""
-        return WeightPosterior.given(kernel, self.X, self.y, self.noise * factor, self.unknown)
+        return WeightPosterior.given(kernel, self._rows, self.y, self.noise * factor, self.unknown)
 
     def latent(self) -> "WeightPosterior":
         """Itself: white noise has no finite features."""
