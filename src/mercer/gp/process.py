@@ -442,6 +442,22 @@ class GP:
         observed = self._require_data()
         return observed.X, observed.y, observed.noise
 
+    def stored(self) -> dict[str, Any]:
+        """Fields for a file, from which `restored` makes an equal process."""
+        return {name: getattr(self, name) for name in ("kernel", "prior_mean", "allow_invalid", "observed")}
+
+    @classmethod
+    def restored(cls, kernel: Kernel, prior_mean: MeanFunction, allow_invalid: bool, observed: Observed | None) -> "GP":
+        """From `stored` fields; the kernel was checked before."""
+        new = object.__new__(cls)
+        new.kernel, new.prior_mean, new.allow_invalid, new.observed = kernel, prior_mean, allow_invalid, observed
+        return new
+
+    def consistent(self) -> bool:
+        """Whether the types of the fields are right, for `mercer.load`."""
+        observed = self.observed is None or isinstance(self.observed, Observed)
+        return isinstance(self.kernel, Kernel) and isinstance(self.prior_mean, MeanFunction) and observed
+
     def numerics(self) -> dict[str, float]:
         """Jitter and condition number of the covariance of the observations, and `residual`."""
         observed = self._require_data()

@@ -21,8 +21,6 @@ from mercer.core.machine import one_thread
 from mercer.core.random import generator
 from mercer.inference.base import Inference
 from mercer.inference.sites import Covariance, LatentCovariance
-from mercer.inference.softmax.expectation import mean_softmax
-from mercer.inference.softmax.posterior import SoftmaxApproximation, SoftmaxPosterior
 from mercer.inference.softmax.variational import COARSE, softmax_variational
 from mercer.kernels.base import Kernel
 from mercer.learning.label_evidence import MAX_LOG_CHANGE, LabelObjective, LastInference
@@ -145,8 +143,8 @@ class LabelLearner:
         found = objective.infer(Ks, objective.codes, None, gradient=False)
         if found is None:
             return -np.inf
-        assert isinstance(found, SoftmaxApproximation)
-        p = SoftmaxPosterior.of(found, kernels, objective.X).left_out(lambda: Ks, objective.codes)
+        posterior, _ = objective.infer.posterior(found, kernels, gram.raw(objective.X))
+        p = posterior.left_out(lambda: Ks, objective.codes, objective.infer.likelihood)
         return float(log_scores(p, objective.codes).mean())
 
     def _one_or_each(
@@ -245,10 +243,10 @@ class HeldOutFolds:
                                     rule=COARSE)  # fmt: skip
         if found is None:
             return -np.inf
-        posterior, self._last[i] = SoftmaxPosterior.of(found, [None] * len(inside), None), found
+        self._last[i] = found
         across = [factor * K[np.ix_(held, kept)] for K in self.whole]
-        moments = posterior.moments_across(across, np.stack([factor * np.diag(K)[held] for K in self.whole], axis=1))
-        return log_scores(mean_softmax(*moments), self.codes[held])
+        variances = np.stack([factor * np.diag(K)[held] for K in self.whole], axis=1)
+        return log_scores(found.class_probabilities(across, variances), self.codes[held])
 
 
 def surely_better(new: np.ndarray, old: np.ndarray, parameters: int = 0) -> bool:

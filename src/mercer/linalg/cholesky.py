@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +27,24 @@ class Cholesky:
     lower: np.ndarray
     jitter: float = 0.0
     form: str = "factor"  # or "half inverse", "inverse": content of ``lower``
+
+    def stored(self) -> dict[str, Any]:
+        """Fields for a file: the triangle, column by column, and the jitter."""
+        assert self.form == "factor"
+        columns = (self.lower[j:, j] for j in range(len(self.lower)))
+        return {"packed": np.concatenate([np.empty(0), *columns]), "jitter": self.jitter}
+
+    @classmethod
+    def restored(cls, packed: np.ndarray, jitter: float) -> "Cholesky":
+        """From `stored` fields."""
+        n = (math.isqrt(8 * packed.size + 1) - 1) // 2
+        if packed.shape != (n * (n + 1) // 2,):
+            raise ValueError(f"a triangular matrix cannot have {packed.size} entries.")
+        lower, start = np.zeros((n, n), order="F"), 0  # LAPACK's order
+        for j in range(n):
+            lower[j:, j] = packed[start : start + n - j]
+            start += n - j
+        return cls(lower, float(jitter))
 
     def half_solve(self, b: np.ndarray, transposed: bool = False) -> np.ndarray:
         """L^-1 b, or L^-T b. n^2 flops a column."""
