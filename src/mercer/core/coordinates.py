@@ -62,6 +62,20 @@ class Layout:
     def size(self) -> int:
         return sum(len(place.entries) for place in self.places)
 
+    def part(self, field: str, number: int | None = None) -> slice:
+        """Coordinates of one part of the tree, by its field and, where that holds several, its number: a slice of the
+        vector."""
+        owners = [place.path[0] for place in self.places for _ in place.entries]
+        own = [i for i, (name, index) in enumerate(owners) if name == field and number in (None, index)]
+        return slice(own[0], own[-1] + 1) if own else slice(0, 0)
+
+    def joined(self, **parts: np.ndarray) -> np.ndarray:
+        """Vector with these coordinates in each field of the tree."""
+        out = np.zeros(self.size, np.result_type(*parts.values()))
+        for field, values in parts.items():
+            out[self.part(field)] = values
+        return out
+
     def tree(self, theta: Array, leaves: Iterable[Any]) -> Any:
         """The tree with its moving parameters read from ``theta`` and all else from ``leaves``."""
         return self.placed(jax.tree.unflatten(self.structure, leaves), theta)

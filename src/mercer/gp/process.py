@@ -132,8 +132,9 @@ class GP:
             np.maximum(variance, 0.0, out=variance)  # rounding, relative to the prior variance
         return mean, variance
 
-    def predict(self, Z: Inputs, noise: float = 0.0) -> Normal:
-        """Distribution of measurements with this noise variance; without it, of the function itself."""
+    def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Normal:
+        """Distribution of measurements with this noise variance, one or one for each row of Z; without it, of the
+        function itself."""
         mean, variance = self.moments(Z)
         return Normal(mean, np.sqrt(np.maximum(variance + noise, 0.0)))
 

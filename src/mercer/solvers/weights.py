@@ -132,8 +132,9 @@ class WeightPosterior:
                 variances.append(np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, self._rows))
         return np.concatenate(means), np.concatenate(variances)
 
-    def predict(self, Z: Inputs, noise: float = 0.0) -> Normal:
-        """Distribution of measurements with this noise variance; without it, of the function itself."""
+    def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Normal:
+        """Distribution of measurements with this noise variance, one or one for each row of Z; without it, of the
+        function itself."""
         mean, variance = self.moments(Z)
         return Normal(mean, np.sqrt(np.maximum(variance + noise, 0.0)))
 
@@ -410,7 +411,7 @@ class WeightSpace(Evidence):
         slope = self.K.contract(theta, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])
         diagonal = (1 - np.einsum("ij,ij->j", half, half)) / noise  # of C^-1, or of P
         self._left_out = left_out(a, diagonal)
-        slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - diagonal)))
+        slope = self._slope(slope, free, 0.5 * (a**2 - diagonal))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
