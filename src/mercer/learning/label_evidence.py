@@ -188,5 +188,5 @@ class LabelObjective(ModelObjective):
         amplitude = self.amplitude() if self.default_kernel else None
         if amplitude is None:
             return None
-        # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would run off.
+        # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would diverge.
         return WeakPrior(Coordinates(self.model), self.start() + math.log(PRIOR_VARIANCE) * amplitude)

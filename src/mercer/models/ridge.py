@@ -19,7 +19,7 @@ from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_orthogonal_to
 from mercer.models.estimator import Regressor, all_or_nothing
 from mercer.scores import LeaveOneOut
 
-SOLVERS = ("auto", "dual", "primal")
+RIDGE_SOLVERS = ("auto", "dual", "primal")
 ALPHAS = np.geomspace(1e-8, 1e3, 50)  # compared, in units of the mean diagonal of the centred Gram matrix
 
 
@@ -65,7 +65,7 @@ class KernelRidge(Regressor):
     @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Solve for the coefficients. ``sample_weight`` multiplies squared errors; rows of weight zero are dropped."""
-        self._check_choice("solver", SOLVERS)
+        self._check_choice("solver", RIDGE_SOLVERS)
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
         t = self._check_target(y, n, several=True)

@@ -133,9 +133,9 @@ class Evidence(abc.ABC):
 def left_out(a: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Leave-one-out residuals and variances from a = P y and the diagonal of P (RW06 5.12); residual 0 and infinite
     variance where the other rows do not determine the prediction."""
-    told = diagonal > 0
-    diagonal = np.where(told, diagonal, 1.0)
-    return np.where(told, a / diagonal, 0.0), np.where(told, 1 / diagonal, np.inf)
+    determined = diagonal > 0
+    diagonal = np.where(determined, diagonal, 1.0)
+    return np.where(determined, a / diagonal, 0.0), np.where(determined, 1 / diagonal, np.inf)
 
 
 # -- latent functions ----------------------------------------------------------------------------------------------
