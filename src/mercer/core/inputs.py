@@ -299,8 +299,9 @@ def align_columns(X: Inputs, Z: Inputs, all_needed: bool = True) -> Inputs:
     return frame[:, [theirs.index(c) for c in order]].to_native()
 
 
-def stack_rows(A: Inputs, B: Inputs, all_needed: bool = True) -> Inputs:
-    """Rows of A followed by those of B, in a container like A. Frames keep the columns that both have."""
+def stack_rows(A: Inputs, B: Inputs, kind: Kind, all_needed: bool = True) -> Inputs:
+    """Rows of A followed by those of B, for a kernel that reads ``kind``. Frames keep the columns that both have."""
+    A, B = as_rows(A, kind), as_rows(B, kind)
     first, second = as_frame(A), as_frame(align_columns(A, B, all_needed))
     if (first is None) != (second is None):
         raise DataError("rows of a frame cannot be joined with rows of another container; give frames, or neither.")
@@ -318,13 +319,8 @@ def stack_rows(A: Inputs, B: Inputs, all_needed: bool = True) -> Inputs:
                 f"these two frames cannot be joined: {error}. Give frames of one library, with the same type in "
                 "columns of the same name."
             ) from None
-    if isinstance(A, np.ndarray) and A.dtype == object and A.ndim == 1:
-        return np.concatenate([A, as_objects(B)])
-    if not (holds_numbers(A) and holds_numbers(B)):
+    if not (isinstance(A, np.ndarray) and isinstance(B, np.ndarray)):
         return [*A, *B]
-    A, B = np.asarray(A), np.asarray(B)
-    if A.ndim != B.ndim and {A.ndim, B.ndim} == {1, 2}:  # (n,) means n scalar inputs
-        A, B = (array[:, None] if array.ndim == 1 else array for array in (A, B))
     if A.shape[1:] != B.shape[1:]:
         raise DataError(f"rows must have equal width to be joined; got shapes {A.shape} and {B.shape}.")
     return np.concatenate([A, B])

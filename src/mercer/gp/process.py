@@ -221,7 +221,7 @@ class GP:
         """
         latent, white = split_white(self.kernel)
         observed = self.observed
-        everywhere = Z if observed is None else stack_rows(Z, observed.X, self._needs_all_columns)
+        everywhere = Z if observed is None else stack_rows(Z, observed.X, self.kernel.reads, self._needs_all_columns)
         s, total = count_rows(Z), count_rows(everywhere)
         first, second, third, pivots = jax.random.split(as_key(seed), 4)
         f = np.zeros((size, total))
@@ -295,8 +295,7 @@ class GP:
         Conditioning twice equals conditioning once on both data sets: the factor is extended, not recomputed.
         """
         X, n = self._aligned(X, y, noise), count_rows(X)
-        if self.kernel.reads == "objects" and not isinstance(X, gram.Gram):
-            X = as_rows(X, "objects")
+        X = X if isinstance(X, gram.Gram) else as_rows(X, self.kernel.reads)
         y, noise = as_vector(y, n), as_variances(noise, n)
         if n == 0:
             return self
@@ -317,7 +316,9 @@ class GP:
     ) -> "GP":
         """Posterior with further observations, from the factor of all of them; ``diagonal`` as in `Observed.of`."""
         if self.observed is not None:
-            rows = gram.Gram(self.kernel, stack_rows(self.observed.X, rows.X, self._needs_all_columns))
+            rows = gram.Gram(
+                self.kernel, stack_rows(self.observed.X, rows.X, self.kernel.reads, self._needs_all_columns)
+            )
             y = np.concatenate([self.observed.y, y])
             noise = np.concatenate([self.observed.noise, noise])
         observed = Observed.of(rows.X, y.copy(), noise, L, self.prior_mean, diagonal)

@@ -90,12 +90,12 @@ class WeightPosterior:
         X = align_columns(self.X, X, self.kernel.needs_all_columns)
         if gram.grows(self._rows.rows):  # the new rows may have features of their own
             y, noise = np.concatenate([self.y, y]), np.concatenate([self.noise, noise])
-            X = stack_rows(self.X, X, self.kernel.needs_all_columns)
+            X = stack_rows(self.X, X, self.kernel.reads, self.kernel.needs_all_columns)
             return WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
         more = WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
         B = self.B + more.B - np.diag(_prior(len(self.B), self.unknown))
         c = self.B @ self.weights + more.B @ more.weights
-        X = stack_rows(self.X, more.X, self.kernel.needs_all_columns)
+        X = stack_rows(self.X, more.X, self.kernel.reads, self.kernel.needs_all_columns)
         y, noise = np.concatenate([self.y, more.y]), np.concatenate([self.noise, more.noise])
         return WeightPosterior._from(self.kernel, gram.Gram(self.kernel, X), y, noise, B, c, self.unknown)
 
