@@ -18,6 +18,7 @@ from mercer.core.precision import double
 from mercer.kernels import evaluate
 from mercer.kernels.base import Kernel
 from mercer.learning.objective import Objective, Start, logarithmic_mask
+from mercer.linalg import traced
 from mercer.solvers.base import Evaluation
 
 ROWS_MULTIPLE, COLUMNS_MULTIPLE = 256, 32  # to which sizes are rounded up, so that few programs are compiled
@@ -178,8 +179,8 @@ def _program(layout: Layout, normalized: bool) -> Callable[..., tuple[jax.Array,
         Phi = jnp.where(row < n, Phi, 0.0)
         along = F.T @ Phi
         B = Phi.T @ Phi - along.T @ along + jnp.exp(theta[-1]) * jnp.eye(Phi.shape[1])
-        L = jnp.linalg.cholesky(B)
-        u = jax.scipy.linalg.solve_triangular(L, Phi.T @ T, lower=True)
+        L = traced.factor(B)
+        u = traced.half_solve(L, Phi.T @ T)
         log_det = 2 * jnp.sum(jnp.log(jnp.diag(L))) - L.shape[0] * theta[-1]  # columns that pad add nothing
         left = total - jnp.sum(u * u, axis=0)
         return 0.5 * T.shape[1] * log_det + 0.5 * n * jnp.sum(jnp.log(left / n))

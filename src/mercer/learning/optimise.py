@@ -29,7 +29,7 @@ from mercer.learning.climb import (
 from mercer.learning.objective import Criterion, Objective, Start
 from mercer.learning.progress import Progress
 from mercer.learning.state import Journal, State, rows_name
-from mercer.linalg.cholesky import MAX_JITTER, jitters
+from mercer.linalg.jitter import LEARNING
 
 SCREENING_ITERATIONS = 6  # after which starts are compared
 SCREENED_CLIMBS, MANY_SCREENED_CLIMBS = 3, 5  # climbs continued after screening; more where they cost little
@@ -215,7 +215,7 @@ class _Search:
         """Starts that have a value, at their best amplitude, with that value. If none has, jitter grows until one
         does."""
         criterion = surface.criterion
-        for relative in (0.0, *jitters(criterion.n, last=10 * MAX_JITTER)):
+        for relative in (0.0, *LEARNING(criterion.n)):
             if relative:
                 if not np.isfinite(criterion.diagonal):
                     break
