@@ -266,6 +266,8 @@ class Solver(abc.ABC):
     name: ClassVar[str]  # of ``solver=``
     summary: ClassVar[str]  # of a plan
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
+    exact: ClassVar[bool] = True  # whether its answers are those of the dense solver, to rounding
+    bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
 
     @abc.abstractmethod
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
