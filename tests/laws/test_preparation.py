@@ -9,6 +9,8 @@ from sklearn.base import clone
 import mercer as mc
 from design import example
 from mercer import kernels as k
+from mercer.models.estimator import Estimator
+from mercer.persist import classes
 
 words = ["".join(letters) for letters in np.random.default_rng(0).choice(list("abcd"), size=(23, 5))]
 NEW = [word[::-1] for word in words[:7]]
@@ -92,6 +94,12 @@ def test_training_rows_are_prepared_once(name):
     for method, work in CALLS.items():
         if hasattr(model, method):
             assert prepared_in(lambda work=work: work(model)) == 0, method
+
+
+def test_every_estimator_that_takes_a_kernel_is_held_to_it():
+    known = {cls for cls in classes().values() if issubclass(cls, Estimator) and "kernel" in cls._parameter_names()}
+    own = {cls for cls in known if cls.__module__.startswith("mercer.")}
+    assert own - {mc.ParzenDensity} == {type(model) for model, _ in MODELS.values()}
 
 
 def test_a_process_prepares_what_it_is_conditioned_on_once():

@@ -150,7 +150,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         else:
             theta = objective.start_with_noise(0.1 if target.any() else 1e-2)
         try:
-            calibrated = learned is not None and self._calibrates()
+            calibrated = learned is not None and self._calibrates(given_noise)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
@@ -158,9 +158,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         self.plan_ = plan
         return self
 
-    def _calibrates(self) -> bool:
+    def _calibrates(self, noise: Noise) -> bool:
         if self.calibrate is None:
-            return self.kernel is None and self.noise is None and self.learning == "mle"
+            return self.kernel is None and bool(noise.size) and not noise.priors and self.learning == "mle"
         return bool(self.calibrate)
 
     def _calibration_factor(self, objective: RegressionObjective, posterior: solvers.Posterior) -> float:

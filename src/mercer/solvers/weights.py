@@ -152,7 +152,8 @@ class WeightPosterior:
         w = self.weights[:, None] + self.factor.half_solve(z[:M], transposed=True)
         draws = (self._features(Z) @ w).T
         if of_unseen.ndim:
-            R = root(of_unseen)
+            # Rounding errors of the difference are relative to the prior variance.
+            R = root(of_unseen, scale=float(gram.diagonal(self.kernel, Z).max(initial=0.0)))
             draws += (R @ z[M : M + R.shape[1]]).T
         return draws
 
