@@ -30,6 +30,8 @@ _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame
 
 def as_frame(X: Any) -> nw.DataFrame | None:
     """A narwhals frame if X is a pandas, polars or other eager frame, else None."""
+    if isinstance(X, np.ndarray | list | tuple | jax.Array):  # asking narwhals takes longer than a small prediction
+        return None
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except Exception as error:  # such as duplicate column names
