@@ -75,9 +75,14 @@ def _prepared(kernel: Kernel, X: "Inputs | Gram") -> Rows:
     return X.of(kernel).rows if isinstance(X, Gram) else kernel.prepare(X, np.arange(count_rows(X)))
 
 
-def _structure(kernel: Kernel) -> Any:
-    """The expression without parameter values: prepared rows depend on it alone."""
-    return jax.tree.structure(bare(kernel))
+def _structure(kernel: Kernel) -> tuple[Any, ...]:
+    """All that prepared rows may depend on: the expression, which of its parameters are free, and the values of the
+    others, which a kernel may use while it prepares."""
+    leaves, structure = jax.tree.flatten(bare(kernel))
+    layout = Layout.of(kernel)
+    free = set(layout.leaf_numbers)
+    constants = (np.asarray(leaf) for i, leaf in enumerate(leaves) if i not in free)
+    return structure, tuple(sorted(free)), tuple((c.shape, c.tobytes()) for c in constants)
 
 
 def _rows_of(kernel: Kernel, known: Kernel, rows: Rows) -> Rows | None:

@@ -8,7 +8,9 @@ from sklearn.base import clone
 
 import mercer as mc
 from design import example
+from mercer import gram
 from mercer import kernels as k
+from mercer.core.parameters import Positive
 from mercer.models.estimator import Estimator
 from mercer.persist import classes
 
@@ -133,3 +135,26 @@ def test_a_fitted_model_does_not_see_later_changes_to_the_rows(name):
     X[:] = 7.0
     for one, other in zip(before, answers(), strict=True):
         assert np.array_equal(one, other)
+
+
+class Tabulated(Counting):
+    """A kernel that uses a constant parameter when it prepares rows."""
+
+    shift: Positive = 1.0
+
+    def prepare(self, X, index):
+        return super().prepare(X, index) % float(self.shift)
+
+
+def test_rows_are_shared_only_by_kernels_that_prepare_them_alike():
+    one, other = (Tabulated(2.0, shift).fix("shift") for shift in (2.0, 3.0))
+    assert gram.Gram(one, words).covers(Tabulated(1.0, 2.0).fix("shift"))  # another value of a free parameter
+    assert not gram.Gram(one, words).covers(other)
+    assert not gram.Gram(one, words).covers(one.fix())
+    rows = gram.Gram(gram.together([one, other, 1.5 * one]), words)
+    for kernel in (one, other, 1.5 * one, one + other):
+        assert rows.covers(kernel)
+        assert np.array_equal(rows.of(kernel).matrix(), kernel(words))
+    model = GPC([one, other, one], "laplace", learning=None).fit(words, THREE)
+    swapped = GPC([other, one, other], "laplace", learning=None).fit(words, THREE)
+    assert np.abs(model.predict_proba(NEW) - swapped.predict_proba(NEW)).max() > 1e-3

@@ -44,7 +44,7 @@ class Layout:
         return Layout(jax.tree.structure(bare(tree)), tuple(places))
 
     @functools.cached_property
-    def _leaf_numbers(self) -> tuple[int, ...]:
+    def leaf_numbers(self) -> tuple[int, ...]:
         """Index among the tree's leaves of each place."""
         numbered = jax.tree.unflatten(self.structure, range(self.structure.num_leaves))
         return tuple(_value_at(numbered, place) for place in self.places)
@@ -52,7 +52,7 @@ class Layout:
     def leaves_at(self, theta: np.ndarray, leaves: Iterable[Any]) -> list[Any]:
         """``leaves`` with the moving parameters read from ``theta``, in NumPy."""
         leaves, start = list(leaves), 0
-        for number, place in zip(self._leaf_numbers, self.places, strict=True):
+        for number, place in zip(self.leaf_numbers, self.places, strict=True):
             stop = start + len(place.entries)
             leaves[number] = _replaced(leaves[number], place.entries, place.constraint, theta[start:stop])
             start = stop
