@@ -1,6 +1,6 @@
 """Figure 6.8: Gaussian process regression on the sinusoidal data, with the three right-most points left out.
 
-Green is the function the points were made from, red the predictive mean, shaded two standard deviations. To the right,
+Green is the function the points were made from, red the predictive mean, shaded the central 95% interval. To the right,
 where there are no data, the prediction returns to zero, its mean before data, and its uncertainty grows.
 """
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import mercer as mc
 from mercer import kernels as k
+from mercer.distributions import Normal
 
 co2 = mc.datasets.load("co2")
 level = co2.y.mean()
@@ -35,9 +36,9 @@ figure, axes = plt.subplot_mosaic(
 
 def draw(ax, mean, deviation, title, until=2002):
     shown = years < until
-    x, mean, width = years[shown], mean[shown], 2 * deviation[shown]
-    ax.fill_between(x, mean - width, mean + width, color="tab:red", alpha=0.2, lw=0, label="± 2 standard deviations")
-    ax.plot(x, mean, color="tab:red", lw=1, label="mean")
+    x, predicted = years[shown], Normal(mean[shown], deviation[shown])
+    ax.fill_between(x, *predicted.interval(0.95), color="tab:red", alpha=0.2, lw=0, label="95% interval")
+    ax.plot(x, predicted.mean, color="tab:red", lw=1, label="mean")
     ax.set(title=title, ylabel="ppm", xlim=(1958, until))
 
 

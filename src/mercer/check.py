@@ -1,6 +1,5 @@
 """Tests of a kernel on data: whether it is positive semidefinite there, and its eigenfunctions."""
 
-import copy
 import dataclasses
 import textwrap
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mercer.core.errors import DataError, InvalidKernelError, ParameterError
-from mercer.core.inputs import Inputs, as_vector, count_rows
+from mercer.core.inputs import Inputs, as_vector, copy_rows, count_rows
 from mercer.core.text import table
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
@@ -174,4 +173,4 @@ def mercer_expansion(kernel: Any, X: Inputs, n: int, weights: ArrayLike | None =
         )
     # The largest component is made positive, so that signs do not depend on the eigensolver.
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(n)])
-    return MercerExpansion(kernel, values, copy.deepcopy(X), root[:, None] * vectors / values)
+    return MercerExpansion(kernel, values, copy_rows(X), root[:, None] * vectors / values)

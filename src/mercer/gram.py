@@ -19,7 +19,7 @@ from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
-from mercer.kernels.algebra import Sum
+from mercer.kernels.algebra import Nary, Sum
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.distance import fast_distances
@@ -33,23 +33,37 @@ MAX_KEPT = 32  # number of kernels for which one data set is kept prepared
 
 
 _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # prepared data sets of posteriors and models
+# Those that `keep` was given, by the identity of their inputs, for as long as an owner keeps them.
+_BY_INPUTS: weakref.WeakValueDictionary[int, "Gram"] = weakref.WeakValueDictionary()
 
 
 def kept(owner: object, kernel: Kernel, X: Inputs) -> "Gram":
-    """Operator of ``kernel`` on X, cached for the lifetime of ``owner``; X must not be modified in place."""
-    sets = _KEPT.get(owner, ())
+    """Operator of ``kernel`` on X, cached for the lifetime of ``owner``; X must not be modified in place. The rows are
+    not prepared again if the owner, or `keep`, has them prepared for an expression that contains this kernel."""
+    sets = [found for found in _KEPT.get(owner, ()) if found.X is X]
     for found in sets:
-        if found.X is X and found.kernel is kernel:
+        if found.kernel is kernel:
             return found
-    found = Gram(kernel, X)
+    shared = _BY_INPUTS.get(id(X))
+    known = [*sets, *([] if shared is None else [shared])]
+    new = next((found for found in known if found.covers(kernel)), None)
+    new = Gram(kernel, X) if new is None else new.of(kernel)
     # One assignment of a tuple: threads that use a model at the same time may prepare twice, each for itself.
-    _KEPT[owner] = (found, *(other for other in sets if other.X is X))[:MAX_KEPT]
-    return found
+    _KEPT[owner] = (new, *sets)[:MAX_KEPT]
+    return new
 
 
-def keep(owner: object, kernel: Kernel, X: Inputs, prepared: "Gram") -> None:
-    """Let `kept` find an operator made before: X is a copy of its rows, and ``kernel`` has the same structure."""
-    _KEPT[owner] = (prepared.changed(kernel=kernel, X=X, _constants={}, _whole=None),)
+def keep(owner: object, prepared: "Gram") -> None:
+    """Let `kept` find prepared rows for as long as ``owner`` lives. Their inputs must be a copy of the caller's, since
+    prepared rows may share memory with them."""
+    own = prepared.alone()
+    _KEPT[owner], _BY_INPUTS[id(own.X)] = (own,), own
+
+
+def together(kernels: Sequence[Kernel]) -> Kernel:
+    """One expression with all of these kernels, to prepare rows for every one of them; equal structures count once."""
+    distinct = {_structure(kernel): kernel for kernel in reversed(kernels)}
+    return next(iter(distinct.values())) if len(distinct) == 1 else Sum(tuple(distinct.values()))
 
 
 def raw(X: "Inputs | Gram") -> Inputs:
@@ -58,7 +72,38 @@ def raw(X: "Inputs | Gram") -> Inputs:
 
 
 def _prepared(kernel: Kernel, X: "Inputs | Gram") -> Rows:
-    return X.rows if isinstance(X, Gram) else kernel.prepare(X, np.arange(count_rows(X)))
+    return X.of(kernel).rows if isinstance(X, Gram) else kernel.prepare(X, np.arange(count_rows(X)))
+
+
+def _structure(kernel: Kernel) -> tuple[Any, ...]:
+    """All that prepared rows may depend on: the expression, which of its parameters are free, and the values of the
+    others, which a kernel may use while it prepares."""
+    leaves, structure = jax.tree.flatten(bare(kernel))
+    layout = Layout.of(kernel)
+    free = set(layout.leaf_numbers)
+    constants = (np.asarray(leaf) for i, leaf in enumerate(leaves) if i not in free)
+    return structure, tuple(sorted(free)), tuple((c.shape, c.tobytes()) for c in constants)
+
+
+def _rows_of(kernel: Kernel, known: Kernel, rows: Rows) -> Rows | None:
+    """Rows prepared for ``kernel`` among those of an expression ``known`` that has all its parts, or None."""
+    if _structure(kernel) == _structure(known):
+        return rows
+    for part, own in _inside(known, rows):
+        found = _rows_of(kernel, part, own)
+        if found is not None:
+            return found
+    if isinstance(kernel, Nary):
+        parts = tuple(_rows_of(part, known, rows) for part in kernel.parts)
+        return None if any(part is None for part in parts) else parts
+    return _rows_of(kernel.inner, known, rows) if kernel.elementwise else None  # type: ignore[attr-defined]
+
+
+def _inside(kernel: Kernel, rows: Rows) -> list[tuple[Kernel, Rows]]:
+    """Parts of an elementwise function of kernels, with their rows; of one kernel, such as a multiple, it has its."""
+    if isinstance(kernel, Nary):
+        return list(zip(kernel.parts, rows, strict=True))
+    return [(kernel.inner, rows)] if kernel.elementwise else []  # type: ignore[attr-defined]
 
 
 def between(kernel: Kernel, X: Inputs, Z: "Inputs | Gram", out: np.ndarray | None = None) -> np.ndarray:
@@ -75,12 +120,12 @@ def pieces(s: int, n: int) -> list[slice]:
 
 def within(kernel: Kernel, X: "Inputs | Gram") -> np.ndarray:
     """k(x_i, x_j), a new matrix that may be overwritten. X may be prepared: a `Gram`."""
-    return X.of(kernel).matrix(kernel) if isinstance(X, Gram) else evaluate.gram(kernel, X)
+    return X.of(kernel).matrix() if isinstance(X, Gram) else evaluate.gram(kernel, X)
 
 
 def diagonal(kernel: Kernel, X: "Inputs | Gram") -> np.ndarray:
     """k(x_i, x_i). X may be prepared: a `Gram`."""
-    return X.of(kernel).diagonal(kernel) if isinstance(X, Gram) else evaluate.rowwise(kernel, "block_diag", X)
+    return X.of(kernel).diagonal() if isinstance(X, Gram) else evaluate.rowwise(kernel, "block_diag", X)
 
 
 def distances(kernel: Kernel, X: Inputs, Z: "Inputs | Gram") -> np.ndarray:
@@ -129,25 +174,32 @@ class Gram(evaluate.Prepared):
         return new
 
     def of(self, kernel: Kernel) -> "Gram":
-        """Operator of this kernel on the same rows, which are not prepared again if it differs in parameter values
-        only, or is a term of the sum."""
-        wanted: Any = jax.tree.structure(bare(kernel))
-        if wanted == jax.tree.structure(bare(self.kernel)):
+        """Operator of this kernel on the same rows, which are not prepared again if they are prepared for it, or for an
+        expression that has all its parts (`covers`)."""
+        if kernel is self.kernel:
             return self
-        for part, rows in zip(self.kernel.parts, self.rows, strict=True) if isinstance(self.kernel, Sum) else ():
-            if wanted == jax.tree.structure(bare(part)):
-                whole = None if self._whole is None else (self._whole[0].of(part), self._whole[1])
-                return self.changed(kernel=part, rows=rows, _whole=whole)
-        return Gram(kernel, self.X)
+        rows = _rows_of(kernel, self.kernel, self.rows)
+        if rows is None:
+            return Gram(kernel, self.X)
+        whole = None if self._whole is None else (self._whole[0].of(kernel), self._whole[1])
+        return self.changed(kernel=kernel, rows=rows, _whole=whole)
+
+    def covers(self, kernel: Kernel) -> bool:
+        """Whether these rows are prepared for this kernel."""
+        return kernel is self.kernel or _rows_of(kernel, self.kernel, self.rows) is not None
+
+    def alone(self) -> "Gram":
+        """The operator on these rows only, without the data set that they are from."""
+        return self if self._whole is None and not self._constants else self.changed(_whole=None, _constants={})
 
     @property
     def _calls_python(self) -> bool:
         """Whether some of its parts are evaluated pair by pair in Python, or were computed before."""
         return bool(self._constants) or evaluate.on_host(self.rows)
 
-    def matrix(self, kernel: Kernel | None = None) -> np.ndarray:
-        """K, a new matrix, for this kernel or one with other parameter values."""
-        kernel = self.kernel if kernel is None else kernel
+    def matrix(self) -> np.ndarray:
+        """K, a new matrix."""
+        kernel = self.kernel
         out, form = evaluate.allocate(self.n, self.n), standard_form(kernel)
         triangle: Triangle | StandardTriangle
         if form is not None:  # the numbers that learning has seen, to the last digit
@@ -162,12 +214,11 @@ class Gram(evaluate.Prepared):
         _mirror(out)
         return out
 
-    def diagonal(self, kernel: Kernel | None = None) -> np.ndarray:
-        """k(x_i, x_i), for this kernel or one with other parameter values."""
-        kernel = self.kernel if kernel is None else kernel
-        if self._calls_python and not evaluate.collected(self.rows) and self.held(kernel)[2]:
-            return np.diag(self.matrix(kernel)).copy()
-        return evaluate.rowwise(kernel, "block_diag", self)
+    def diagonal(self) -> np.ndarray:
+        """k(x_i, x_i)."""
+        if self._calls_python and not evaluate.collected(self.rows) and self.held(self.kernel)[2]:
+            return np.diag(self.matrix()).copy()
+        return evaluate.rowwise(self.kernel, "block_diag", self)
 
     def some(self, which: slice | Sequence[int] | np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Rows of K: (m, n)."""
@@ -296,7 +347,7 @@ class Triangle:
     """
 
     def __init__(self, kernel: Kernel, X: "Inputs | Gram") -> None:
-        prepared = X if isinstance(X, Gram) else Gram(kernel, X)
+        prepared = X.of(kernel) if isinstance(X, Gram) else Gram(kernel, X)
         kernel, rows, self._held = prepared.held(kernel)
         self.layout = Layout.of(kernel)
         n = self.n = prepared.n
@@ -534,12 +585,12 @@ def _feature_programs(layout: Layout, compiled: bool) -> dict[str, Callable]:
 # -- derivatives in the inputs ---------------------------------------------------------------------------------------
 
 
-def slope(kernel: Kernel, Z: np.ndarray, X: Inputs, weights: np.ndarray) -> np.ndarray:
-    """sum_j weights_ij dk(z_i, x_j)/dz_i: (s, d), for a matrix Z of numbers."""
+def slope(kernel: Kernel, Z: np.ndarray, X: "Inputs | Gram", weights: np.ndarray) -> np.ndarray:
+    """sum_j weights_ij dk(z_i, x_j)/dz_i: (s, d), for a matrix Z of numbers. X may be prepared: a `Gram`."""
     s, n = weights.shape
     if s == 0:
         return np.zeros(Z.shape)
-    columns = kernel.prepare(X, np.arange(s, s + n))
+    columns = X.rows if isinstance(X, Gram) else kernel.prepare(X, np.arange(n))
     height, width = evaluate.tile_size(s), evaluate.tile_size(n)
     out = np.zeros(Z.shape)
     with concretely():
@@ -547,7 +598,7 @@ def slope(kernel: Kernel, Z: np.ndarray, X: Inputs, weights: np.ndarray) -> np.n
         program = _slope_programs(Layout.of(kernel.fix()))
         for i in range(0, s, height):
             last_i = min(i + height, s)
-            rows, index = evaluate.take((Z, np.arange(s)), i, last_i, height)
+            rows, index = evaluate.take((Z, np.arange(-s, 0)), i, last_i, height)
             for j in range(0, n, width):
                 last_j = min(j + width, n)
                 W = np.zeros((height, width))

@@ -122,11 +122,6 @@ def classes() -> dict[str, Any]:
     return STORABLE | {f"parts.{part.__name__}": part for part in parts} | registered | CLASSES
 
 
-# Fields of a process, and their types.
-_GP_FIELDS: dict[str, Any] = {
-    "kernel": Kernel, "prior_mean": MeanFunction, "allow_invalid": object, "observed": Observed | None,
-}  # fmt: skip
-
 _DIGEST = re.compile(rb'"sha256":\s*"([0-9a-f]{64})"')
 _LIBRARIES: tuple[Any, ...] = ("pandas", "polars")
 _LIST_TYPES: dict[Any, Any] = {  # of entries of a column of lists
@@ -367,11 +362,8 @@ def _portable(dtype) -> bool:
 
 def _fields(value) -> dict[str, Any]:
     """Arguments from which `_rebuilt` creates an equal object."""
-    if isinstance(value, Cholesky):  # only the triangle, by columns
-        columns = (value.lower[j:, j] for j in range(len(value.lower)))
-        return {"packed": np.concatenate([np.empty(0), *columns]), "jitter": value.jitter}
-    if isinstance(value, GP):
-        return {name: getattr(value, name) for name in _GP_FIELDS}
+    if hasattr(value, "stored"):
+        return value.stored()
     if isinstance(value, Estimator):
         return value.get_params(deep=False)
     if isinstance(value, tuple):
@@ -458,34 +450,15 @@ def _dtype(text: str) -> np.dtype:
 
 
 def _rebuilt(cls, fields: dict[str, Any]) -> Any:
-    """Create an object by its constructor, and check what the constructor does not."""
-    if cls is Cholesky:
-        made: Any = _unpacked(**fields)
-    elif cls is GP:  # as in `GP.condition`: the constructor would check the kernel again
-        made = object.__new__(GP)
-        vars(made).update(fields)
-    else:
-        made = cls(**fields)
+    """Create an object by ``restored`` or else by its constructor, and check what that does not."""
+    made = getattr(cls, "restored", cls)(**fields)
     if not _consistent(made):
         raise FileError(f"the parts of {cls.__name__} do not fit together.")
     return made
 
 
-def _unpacked(packed, jitter) -> Cholesky:
-    n = (math.isqrt(8 * packed.size + 1) - 1) // 2
-    if packed.shape != (n * (n + 1) // 2,):
-        raise FileError(f"a triangular matrix cannot have {packed.size} entries.")
-    lower, start = np.zeros((n, n), order="F"), 0  # LAPACK's order
-    for j in range(n):
-        lower[j:, j] = packed[start : start + n - j]
-        start += n - j
-    return Cholesky(lower, float(jitter))
-
-
 def _consistent(made) -> bool:
     match made:
-        case GP():
-            return all(isinstance(getattr(made, name), kind) for name, kind in _GP_FIELDS.items())
         case MeanFunction():
             parts = (made.constant, float), (made.function, RowFunction | None), (made.unknown, bool)
             return all(isinstance(part, kind) for part, kind in parts)

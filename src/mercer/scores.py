@@ -60,6 +60,24 @@ def unbiased_factor(n: int, parameters: int) -> float:
     return n / (n - min(parameters, n // 2))
 
 
+def half_width(level: float) -> float:
+    """Half the width of the central interval of a standard normal with this probability."""
+    return float(ndtri(0.5 + level / 2))
+
+
+def coverage(z: np.ndarray, level: float) -> float:
+    """Fraction of rows inside their central intervals of this level, from `Distribution.z`."""
+    return float(np.mean(np.abs(z) <= half_width(level)))
+
+
+def widening(z: np.ndarray, level: float) -> float:
+    """Factor on variances, at least 1, that makes central intervals of this level cover it, from standardised
+    residuals: a further one exceeds the interval with at most the complementary probability."""
+    n = len(z)
+    reached = np.sort(np.abs(z))[min(n - 1, math.ceil(level * (n + 1)) - 1)]
+    return max(1.0, float(reached / half_width(level)) ** 2)
+
+
 @dataclasses.dataclass(frozen=True)
 class Calibration:
     """Coverage of central intervals at each level, and accuracy of the mean; ``z`` are the standardised residuals."""
@@ -84,11 +102,11 @@ def calibration(y: ArrayLike, predicted: Distribution) -> Calibration:
     """Compare predictions with the measurements y (n,)."""
     y = np.asarray(y, dtype=float)
     residual, z = y - predicted.mean, predicted.z(y)
-    coverage = np.array([np.mean(np.abs(z) <= ndtri(0.5 + level / 2)) for level in LEVELS])
+    covered = np.array([coverage(z, level) for level in LEVELS])
     total = float(np.sum((y - y.mean()) ** 2))
     r2 = 1 - float(residual @ residual) / total if total > 0 else float("nan")
     rmse, mae = float(np.sqrt(np.mean(residual**2))), float(np.mean(np.abs(residual)))
-    return Calibration(LEVELS, coverage, rmse, mae, r2, float(np.mean(predicted.log_density(y))), z)
+    return Calibration(LEVELS, covered, rmse, mae, r2, float(np.mean(predicted.log_density(y))), z)
 
 
 def chance_range(n: int, level: float, probability: float = 0.95) -> tuple[float, float]:

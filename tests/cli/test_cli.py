@@ -13,7 +13,7 @@ from scipy.stats import norm
 import mercer as mc
 from commands import call, refused
 from mercer.cli import classes, fit, quantities, tables
-from mercer.cli.columns import Wishes, settle
+from mercer.cli.columns import ColumnOptions, settle
 from mercer.models.classification import GaussianProcessClassifier
 from mercer.persist import load, save
 
@@ -116,7 +116,7 @@ def test_the_report_judges_held_out_rows_also_with_refit(tmp_path):
     """Other noise in the rows that seed 0 holds out: a report on a model that had seen them would not find it."""
     rng = np.random.default_rng(0)
     x, y = np.linspace(0, 1, 80), rng.normal(size=80)
-    rows = tables.Rows(pl.DataFrame({"x": x}), y, np.arange(80))
+    rows = tables.TableRows(pl.DataFrame({"x": x}), y, np.arange(80))
     there = fit.split(rows, 0.25, 0)[1].numbers
     y = 3 * x + 0.1 * y
     y[there] += 2 * rng.choice([-1, 1], 20)
@@ -304,7 +304,7 @@ def test_labels_that_are_missing(folder):
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.55, 0.9])
 def test_every_class_is_held_out_alike_and_never_whole(share):
     y = np.repeat(["a", "b", "c", "d"], [50, 30, 3, 1])
-    rows = tables.Rows(pl.DataFrame({"x": np.arange(84)}), y, np.arange(84) + 1)
+    rows = tables.TableRows(pl.DataFrame({"x": np.arange(84)}), y, np.arange(84) + 1)
     training, held = fit.split(rows, share, 0, by_class=True)
     assert sorted([*training.numbers, *held.numbers]) == rows.numbers.tolist()
     assert (np.diff(training.numbers) > 0).all()
@@ -412,7 +412,7 @@ def test_every_way_of_writing_a_table_reads_the_same(tmp_path):
     with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
         file.write((tmp_path / "t.csv").read_bytes())
     for path in tmp_path.iterdir():
-        read, _ = settle(tables.read(path), ["when"], Wishes(), print)
+        read, _ = settle(tables.read(path), ["when"], ColumnOptions(), print)
         assert_frame_equal(read.cast({"when": pl.Date}), frame)
 
 

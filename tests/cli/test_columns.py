@@ -9,16 +9,18 @@ import pytest
 import mercer as mc
 from commands import call, refused
 from mercer.cli import quantities, tables
-from mercer.cli.columns import Wishes, moment, settle
+from mercer.cli.columns import ColumnOptions, moment, settle
 from mercer.persist import load
 
 DAYS = [datetime.date(2020, 1, 2) + datetime.timedelta(days=7 * i) for i in range(48)]
 
 
-def settled(values, decimal=None, **wishes):
+def settled(values, decimal=None, **options):
     """A column of these texts, what is said of it, and how it was read."""
     said = []
-    frame, readings = settle(pl.DataFrame({"c": values}), ["c"], Wishes.of(**wishes), said.append, decimal=decimal)
+    frame, readings = settle(
+        pl.DataFrame({"c": values}), ["c"], ColumnOptions.of(**options), said.append, decimal=decimal
+    )
     return frame["c"], said, readings.get("c")
 
 
@@ -83,7 +85,7 @@ def test_compact_dates():
     assert settled(numbers, kinds=["c=number"])[0].to_list() == numbers
     for other in (numbers[:-1] + [20201301], [19580329] * 5, [20200101.5, 20200102.0], [120200101, 120200102]):
         assert settled(other)[1:] == ([], None)
-    frame, _ = settle(pl.DataFrame({"c": numbers}), ["c"], Wishes(), print, target="c")
+    frame, _ = settle(pl.DataFrame({"c": numbers}), ["c"], ColumnOptions(), print, target="c")
     assert frame["c"].to_list() == numbers
 
 
@@ -126,7 +128,7 @@ def test_a_comma_that_may_be_either_is_settled_by_the_table_or_by_an_option():
     assert settled(["1,200", "3,500"], decimal=".")[0].to_list() == [1200, 3500]  # where commas separate columns
     for other, value in ((["0,5", "12,25"], 1.2), ([0.5, 1.25], 1200.0)):
         frame = pl.DataFrame({"c": ["1,200", "3,500"], "d": other})
-        assert settle(frame, ["c", "d"], Wishes(), print)[0]["c"][0] == value
+        assert settle(frame, ["c", "d"], ColumnOptions(), print)[0]["c"][0] == value
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_months_with_a_point_are_dates_not_numbers(tmp_path):
     said = []
     for blank in ("", " "):
         frame = tables.read(written(tmp_path / "t.csv", [blank + text for text in MONTHS], "when"))
-        frame, readings = settle(frame, ["when", "d"], Wishes(), said.append)
+        frame, readings = settle(frame, ["when", "d"], ColumnOptions(), said.append)
         assert frame["when"].drop_nulls().dt.date().to_list() == [
             datetime.date(2020, 1, 1), datetime.date(2020, 10, 1), datetime.date(1999, 12, 1)
         ]  # fmt: skip
@@ -178,7 +180,7 @@ def test_months_with_a_point_are_dates_not_numbers(tmp_path):
         "--kind when=number keeps the numbers"
     )
     pl.DataFrame({"c": ["01.2020", "11.2021"]}).write_parquet(tmp_path / "t.parquet")
-    assert settle(tables.read(tmp_path / "t.parquet"), ["c"], Wishes(), print)[1] == {"c": {"format": "%m.%Y"}}
+    assert settle(tables.read(tmp_path / "t.parquet"), ["c"], ColumnOptions(), print)[1] == {"c": {"format": "%m.%Y"}}
 
 
 @pytest.mark.parametrize(
@@ -186,21 +188,23 @@ def test_months_with_a_point_are_dates_not_numbers(tmp_path):
 )
 def test_numbers_that_are_not_all_months_stay_numbers(tmp_path, texts):
     frame = tables.read(written(tmp_path / "t.csv", texts))
-    assert settle(frame, ["c", "d"], Wishes(), print)[0]["c"].to_list() == [float(text) for text in texts]
+    assert settle(frame, ["c", "d"], ColumnOptions(), print)[0]["c"].to_list() == [float(text) for text in texts]
 
 
 def test_what_was_asked_for_goes_before_months(tmp_path):
     path = written(tmp_path / "t.csv", MONTHS)
-    for settings in ({"wishes": Wishes.of(["c=number"])}, {"wishes": Wishes(), "target": "c"}):
+    for settings in ({"options": ColumnOptions.of(["c=number"])}, {"options": ColumnOptions(), "target": "c"}):
         said = []
         column = settle(tables.read(path), ["c", "d"], say=said.append, **settings)[0]["c"]
         assert column.to_list() == [1.202, None, 10.202, 12.1999]
         assert "is read as numbers" in said[0]
     # A format reads months that no leading zero shows to be such.
     written(path, ["10.2020", "12.2021"])
-    assert settle(tables.read(path, ["c"]), ["c"], Wishes.of(["c=date:%m.%Y"]), print)[0]["c"].dt.month()[1] == 12
+    assert (
+        settle(tables.read(path, ["c"]), ["c"], ColumnOptions.of(["c=date:%m.%Y"]), print)[0]["c"].dt.month()[1] == 12
+    )
     with pytest.raises(mc.DataError, match=r"type Float64, not dates.*--kind c=date:%m\.%Y"):
-        settle(tables.read(path), ["c"], Wishes.of(["c=date"]), print)
+        settle(tables.read(path), ["c"], ColumnOptions.of(["c=date"]), print)
 
 
 def test_mixed_units_and_wishes_that_cannot_be():
@@ -217,8 +221,8 @@ def test_mixed_units_and_wishes_that_cannot_be():
     assert settled([1, 2], kinds=["c=text"])[0].to_list() == ["1", "2"]
     for bad in ("c", "c=colour", "c=text:x", "c=number:;"):
         with pytest.raises(mc.ParameterError, match="--kind takes COLUMN=number"):
-            Wishes.of([bad])
-    assert Wishes.of(["a=b=text", "d=date:%d=%m"]).kinds == {"a=b": "text", "d": "date:%d=%m"}
+            ColumnOptions.of([bad])
+    assert ColumnOptions.of(["a=b=text", "d=date:%d=%m"]).kinds == {"a=b": "text", "d": "date:%d=%m"}
 
 
 # -- the whole way ----------------------------------------------------------------------------------------------------

@@ -47,4 +47,14 @@ def test_given_noise_is_shown_but_never_learned(noise):
     assert "noise" in model.parameters
     assert free_names(model) == ["lengthscale"]
     scaled = model.noise.scaled(4.0)
-    assert scaled.variances(np.zeros(0), 3) == pytest.approx(4 * noise.variances(np.zeros(0), 3))
+    assert scaled.variances(np.zeros(0), range(3)) == pytest.approx(4 * noise.variances(np.zeros(0), range(3)))
+
+
+def test_coordinates_belong_to_parts_of_the_tree():
+    layout = Layout.of(Model((k.RBF(1.0), 2.0 * k.Matern(3.0)), noise=LearnedNoise(0.1)))
+    theta = np.arange(4.0)
+    assert theta[layout.part("kernels")].tolist() == [0.0, 1.0, 2.0]
+    assert theta[layout.part("kernels", 1)].tolist() == [1.0, 2.0]
+    assert theta[layout.part("noise")].tolist() == [3.0]
+    assert not theta[layout.part("mean")].size
+    assert layout.joined(noise=np.array([5.0]), kernels=np.array(1.0)).tolist() == [1.0, 1.0, 1.0, 5.0]

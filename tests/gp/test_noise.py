@@ -7,9 +7,12 @@ import mercer as mc
 from mercer import kernels as k
 from mercer import priors
 from mercer.core.coordinates import from_free, log_prior
-from mercer.gp.noise import CommonNoise, LearnedNoise, RowNoise, as_noise
+from mercer.core.inputs import as_matrix
+from mercer.core.parameters import Positive, evolve
+from mercer.gp.noise import CommonNoise, LearnedNoise, Noise, RowNoise, as_noise
+from mercer.gram import raw
 from mercer.learning.regression import RegressionObjective
-from mercer.solvers import Dense
+from mercer.solvers import Dense, Weights
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 6, size=(40, 1))
@@ -22,7 +25,7 @@ def test_what_is_given_makes_the_noise():
     assert isinstance(as_noise(0.1, 3), CommonNoise)
     assert isinstance(as_noise([0.1, 0.2, 0.0], 3), RowNoise)
     assert not as_noise([0.1, 0.2, 0.0], 3).positive
-    assert as_noise([0.1, 0.2, 0.3], 3).take([2, 0]).variances(np.zeros(0), 2) == pytest.approx([0.3, 0.1])
+    assert as_noise([0.1, 0.2, 0.3], 3).take([2, 0]).variances(np.zeros(0), [[0], [1]]) == pytest.approx([0.3, 0.1])
     for bad in (-1.0, np.nan, "much", [1.0, 2.0], [1.0, -2.0, 3.0]):
         with pytest.raises((mc.ParameterError, mc.DataError), match="noise"):
             as_noise(bad, 3)
@@ -33,8 +36,8 @@ def test_slopes_of_learned_noise_are_differences(unit):
     noise = LearnedNoise().with_priors(noise=priors.LogNormal(-1.0, 0.7)).scaled(unit)
     weights, free, step = rng.normal(size=5), np.array([0.3]), 1e-6
     high, low = free + step, free - step
-    expected = weights @ (noise.variances(high, 5) - noise.variances(low, 5)) / (2 * step)
-    assert noise.slope(free, weights) == pytest.approx([expected], rel=1e-6)
+    expected = weights @ (noise.variances(high, X[:5]) - noise.variances(low, X[:5])) / (2 * step)
+    assert noise.slope(free, X[:5], weights) == pytest.approx([expected], rel=1e-6)
     # The prior is in units of the target as it was given.
     value = float(log_prior(from_free(noise, free)))
     assert value == pytest.approx(float(priors.LogNormal(-1.0, 0.7).log_density(np.exp(0.3) / unit)), rel=1e-6)
@@ -95,3 +98,52 @@ def test_the_default_kernel_honours_a_prior_of_the_noise_too(n):
 def test_noise_objects_are_not_for_estimators():
     with pytest.raises(mc.ParameterError, match="noise must be None, a variance"):
         mc.GaussianProcessRegressor(k.RBF(), noise=CommonNoise(0.1)).fit(X, y)
+
+
+class GrowingNoise(Noise):
+    """A noise that depends on x: noise (1 + x^2)."""
+
+    noise: Positive = 1.0
+    size = 1
+
+    def variances(self, free, rows):
+        return np.exp(free[0]) * (1 + as_matrix(raw(rows))[:, 0] ** 2)
+
+    def slope(self, free, rows, weights):
+        return np.array([weights @ self.variances(free, rows)])
+
+    def at(self, Z):
+        return self.noise * (1 + as_matrix(Z)[:, 0] ** 2)
+
+    def scaled(self, unit):
+        return evolve(self, noise=self.noise * unit)
+
+
+@pytest.mark.parametrize("solver", [Dense(), Weights()])
+def test_a_noise_may_depend_on_the_inputs(solver):
+    objective = RegressionObjective(2.0 * k.Linear(), X, y / 50, GrowingNoise(), solver)
+    theta = np.array([0.2, -0.4])
+    with objective.criterion() as evidence:
+        slope = evidence(theta).gradient
+        for i, step in enumerate(1e-6 * np.eye(2)):
+            ends = [evidence(theta + sign * step, gradient=False).value for sign in (1, -1)]
+            assert slope[i] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5)
+    found = objective.at(theta)
+    posterior = solver.posterior(found.kernel, X, y / 50, objective.variances(theta))
+    new = np.array([[0.0], [3.0]])
+    predicted = posterior.predict(new, found.noise.at(new))
+    assert predicted.deviation**2 - posterior.moments(new)[1] == pytest.approx(np.exp(-0.4) * np.array([1.0, 10.0]))
+
+
+def test_noise_of_further_rows():
+    rows = [[0.0], [1.0]]
+    noise, new = CommonNoise(0.3).extended(None, rows)
+    assert noise == CommonNoise(0.3)
+    assert new == pytest.approx([0.3, 0.3])
+    noise, new = RowNoise(np.array([0.1])).extended([0.2, 0.4], rows)
+    assert noise.noise == pytest.approx([0.1, 0.2, 0.4])
+    assert noise.at(rows) == pytest.approx(0.7 / 3)
+    with pytest.raises(mc.ParameterError, match="leave noise out"):
+        LearnedNoise().extended(0.1, rows)
+    with pytest.raises(mc.ParameterError, match="give noise for the new rows"):
+        noise.extended(None, rows)

@@ -275,3 +275,12 @@ def test_an_unknown_mean_is_integrated_out_one_after_the_other():
         dvariance[:, 0], (whole.variance(x + 0.3 + step) - whole.variance(x + 0.3 - step)) / 2e-6, atol=1e-6
     )
     np.testing.assert_allclose(dmean[:, 0], (whole.mean(x + 0.3 + step) - whole.mean(x + 0.3 - step)) / 2e-6, atol=1e-6)
+
+
+def test_stored_fields_make_an_equal_process():
+    g = mc.GP(1.5 * k.RBF(0.8), mean=0.3).condition(X, y, noise=NOISE)
+    again = mc.GP.restored(**g.stored())
+    np.testing.assert_array_equal(again.mean(Z), g.mean(Z))
+    assert again.consistent()
+    assert not mc.GP.restored(**{**g.stored(), "kernel": None}).consistent()
+    assert not mc.GP.restored(**{**g.stored(), "observed": 1.0}).consistent()

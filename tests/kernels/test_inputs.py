@@ -9,6 +9,7 @@ import scipy.sparse
 
 import mercer as mc
 from mercer import kernels as k
+from mercer.core.inputs import stack_rows
 
 rng = np.random.default_rng(0)
 VALUES = {"a": rng.normal(size=5), "b": rng.normal(size=5), "n": np.arange(5), "flag": [True, False, True, True, False]}
@@ -473,3 +474,19 @@ def test_sequences_that_are_numbers_still_are():
                   [np.arange(2), jnp.arange(2, 4)], [pd.Series([0, 1]), pd.Series([2, 3])],
                   ([Decimal(0), Decimal(1)], [2, np.float32(3)])):  # fmt: skip
         np.testing.assert_array_equal(k.RBF()(given), expected)
+
+
+def test_rows_are_stacked_as_the_kernel_reads_them():
+    tokens = stack_rows([[1, 2], [3, 4]], [[5, 6]], "objects")
+    assert tokens.shape == (3,)
+    assert tokens.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert stack_rows([[1, 2], [3, 4]], [[5, 6]], "vectors").tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    assert stack_rows([1.0, 2.0], [[3.0]], "vectors").shape == (3, 1)
+    assert stack_rows(["a", "bc"], ["d"], "anything").tolist() == ["a", "bc", "d"]
+    with pytest.raises(mc.DataError, match="equal width"):
+        stack_rows([[1.0, 2.0]], [[3.0]], "vectors")
+
+
+def test_a_process_keeps_rows_in_the_form_that_its_kernel_reads():
+    assert mc.GP(k.RBF()).condition([0, 1], [1.0, 2.0], 0.1).data[0].tolist() == [[0.0], [1.0]]
+    assert mc.GP(k.Spectrum(2)).condition([[1, 2, 3], [2, 3, 4]], [1.0, 2.0], 0.1).data[0].dtype == object

@@ -1,6 +1,6 @@
 """The exercises of PRML chapter 6: what each asks to show, by running the library beside a naive computation.
 
-Not yet, for want of the kernels: 6.12 (subsets), 6.13 and 6.14 (Fisher kernel). The several targets of 6.23 are rows of
+Not yet, for want of the kernel: 6.13 and 6.14 (Fisher kernel). The several targets of 6.23 are rows of
 one process, each with the number of its target as an input.
 """
 
@@ -271,6 +271,19 @@ def test_exercise_6_11_the_gaussian_kernel_has_infinitely_many_features():
     assert (np.linalg.matrix_rank(short(X)), np.linalg.matrix_rank(K)) == (4, 13)
     with pytest.raises(mc.InfiniteFeaturesError):
         GAUSSIAN.features(X)
+
+
+def test_exercise_6_12_shared_subsets_are_an_inner_product_of_indicators():
+    """2^|A1 n A2| = phi(A1)^T phi(A2), where phi_U(A) is one if U is a subset of A: 2^|D| features (PRML 6.95)."""
+    D = range(5)
+    subsets = [frozenset(U) for size in range(len(D) + 1) for U in itertools.combinations(D, size)]
+    assert len(subsets) == 2 ** len(D)
+    phi = np.array([[U <= A for U in subsets] for A in subsets], dtype=float)
+    assert np.array_equal(k.Subsets()(subsets), phi @ phi.T)
+    assert np.array_equal(k.Subsets()(subsets), [[2.0 ** len(A & B) for B in subsets] for A in subsets])
+    # The matrix of all subsets is a Kronecker power of [[1, 1], [1, 2]]: positive definite, with determinant one.
+    assert k.Subsets().validity.valid
+    assert np.linalg.slogdet(k.Subsets()(subsets))[1] == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(

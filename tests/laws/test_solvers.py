@@ -1,4 +1,4 @@
-"""What every registered solver promises, on a kernel and rows that all of them take."""
+"""What every registered solver promises, on the kernels and rows that it takes."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,23 @@ NOISE = rng.uniform(0.02, 0.1, size=N)
 KERNEL = 0.7 * k.Linear() + 0.4 * k.Polynomial(2, offset=0.5)
 DENSE = SOLVERS["dense"]()
 
-solvers = pytest.mark.parametrize("solver", [cls() for cls in SOLVERS.values()], ids=SOLVERS)
+EXAMPLES = {  # kernel and rows
+    "few features": (KERNEL, X),
+    "smooth": (1.5 * k.RBF(1.2) + 0.2 * k.Linear(), X),
+    "series": (1.3 * k.Matern(0.8, nu=1.5), np.linspace(0, 5, N)[:, None]),
+    "words": (0.5 * k.Spectrum(1), ["".join(letters) for letters in rng.choice(list("abc"), size=(N, 6))]),
+}
+
+
+def takes(solver, example):
+    """Whether the solver applies to an example, by its own answer."""
+    return solver.refusal(*EXAMPLES[example], RowNoise(NOISE)) is None
+
+
+ALL = [cls() for cls in SOLVERS.values()]
+THERE = [solver for solver in ALL if takes(solver, "few features")]
+solvers = pytest.mark.parametrize("solver", THERE, ids=lambda solver: solver.name)
+exact_solvers = pytest.mark.parametrize("solver", [s for s in THERE if s.exact], ids=lambda solver: solver.name)
 means = pytest.mark.parametrize("unknown", [False, True])
 
 
@@ -29,18 +45,36 @@ def posterior(solver, unknown=False, rows=slice(None), kernel=KERNEL):
     return solver.posterior(kernel, X[rows], y[rows], NOISE[rows], unknown)
 
 
-@solvers
+@pytest.mark.parametrize("solver", ALL, ids=lambda solver: solver.name)
 def test_it_is_registered_under_its_name_and_says_what_it_does(solver):
     assert SOLVERS[solver.name] is type(solver)
     assert solver.summary
-    assert solver.refusal(KERNEL, X, RowNoise(NOISE)) is None
-    cost = solver.cost(KERNEL, X)
-    assert min(cost.memory, cost.flops, *cost.matrix) > 0
-    assert cost.why
+    taken = [example for name, example in EXAMPLES.items() if takes(solver, name)]
+    assert taken, "it refuses every example: add one that it takes"
+    for kernel, rows in taken:
+        cost = solver.cost(kernel, rows)
+        assert min(cost.memory, cost.flops, *cost.matrix) > 0
+        assert cost.why
 
 
 @means
-@solvers
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("solver", ALL, ids=lambda solver: solver.name)
+def test_its_evidence_and_moments_are_those_of_the_dense_solver_or_bound_them(solver, example, unknown):
+    if not takes(solver, example):
+        pytest.skip("the solver does not apply")
+    kernel, rows = EXAMPLES[example]
+    own, dense = (each.posterior(kernel, rows, y, NOISE, unknown) for each in (solver, DENSE))
+    if solver.exact:
+        assert own.log_evidence() == pytest.approx(dense.log_evidence(), rel=1e-7)
+        for one, other in zip(own.moments(rows[:5]), dense.moments(rows[:5]), strict=True):
+            assert one == pytest.approx(other, rel=1e-6, abs=1e-8)
+    elif solver.bound:
+        assert own.log_evidence() <= dense.log_evidence() + 1e-8 * abs(dense.log_evidence())
+
+
+@means
+@exact_solvers
 def test_it_answers_as_the_dense_solver_does(solver, unknown):
     own, dense = posterior(solver, unknown), posterior(DENSE, unknown)
     assert own.log_evidence() == pytest.approx(dense.log_evidence(), rel=1e-9)
@@ -78,7 +112,7 @@ def test_the_evidence_learned_from_is_that_of_the_posterior(solver, unknown):
 
 
 @means
-@solvers
+@exact_solvers
 def test_leaving_one_out_is_fitting_without_it(solver, unknown):
     mean, variance = posterior(solver, unknown).leave_one_out()
     for i in (0, 5, N - 1):
@@ -88,7 +122,7 @@ def test_leaving_one_out_is_fitting_without_it(solver, unknown):
 
 
 @means
-@solvers
+@exact_solvers
 def test_conditioning_twice_is_conditioning_once(solver, unknown):
     whole, first = posterior(solver, unknown), posterior(solver, unknown, slice(0, 15))
     twice = first.condition(X[15:], y[15:], NOISE[15:])
@@ -116,7 +150,7 @@ def test_larger_variances_are_those_of_a_larger_covariance(solver, unknown):
 
 
 @means
-@solvers
+@exact_solvers
 def test_terms_add_up_to_the_mean(solver, unknown):
     own = posterior(solver, unknown)
     terms, dense = own.terms(Z), posterior(DENSE, unknown).terms(Z)
@@ -231,7 +265,7 @@ def test_a_solver_that_is_not_registered_may_be_used_and_printed():
 
 @pytest.mark.parametrize("name", [name for name, cls in INFERENCES.items() if not cls.samples])
 @pytest.mark.parametrize("classes", [2, 3])
-@solvers
+@exact_solvers
 def test_every_inference_runs_on_it(solver, classes, name):
     inference = named(name, classes=classes)
     if inference.refusal() is not None:
@@ -261,7 +295,7 @@ def test_every_inference_runs_on_it(solver, classes, name):
         assert own[1][0] == pytest.approx(rise, rel=1e-3, abs=1e-4)
 
 
-@solvers
+@exact_solvers
 def test_gaussian_sites_are_measurements(solver):
     S, nu = rng.uniform(0.2, 3.0, size=N), rng.normal(size=N)
     S[3] = nu[3] = 0.0  # a row that says nothing

@@ -1,11 +1,17 @@
 """What an objective must say, and what it may: learning with one written here."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from mercer import kernels as k
+from mercer.inference.methods import Laplace
+from mercer.learning.classification import LabelLearner
 from mercer.learning.objective import Objective, Start, product_of_priors
 from mercer.learning.optimise import Settings, learn
 from mercer.solvers.base import Evaluation
+from mercer.solvers.dense import Dense
 
 
 class Bowl:
@@ -118,3 +124,33 @@ def test_nothing_is_found_where_there_is_no_value():
             return [Start("nowhere", np.full(2, 5.0))]
 
     assert learn(Nowhere(), Settings()).optima == []
+
+
+class Wrapped(SimpleNamespace):
+    """An approximation of another class."""
+
+
+class WrappedLaplace(Laplace):
+    """A method of one's own, whose approximations only keep the protocol."""
+
+    def __call__(self, covariances, codes, start=None, gradient=True):
+        found = super().__call__(covariances, codes, getattr(start, "inner", None), gradient)
+        return found and Wrapped(
+            inner=found, log_evidence=found.log_evidence, a=found.a, iterations=found.iterations,
+            converged=found.converged, slope=found.slope,
+        )  # fmt: skip
+
+    def posterior(self, found, kernels, X, draws=None):
+        return super().posterior(found.inner, kernels, X, draws)
+
+
+def test_limits_on_variances_are_chosen_through_the_protocol_of_inference():
+    X = np.random.default_rng(0).normal(size=(30, 1))
+    codes = np.digitize(X[:, 0], [-0.5, 0.5])
+    learned = [
+        LabelLearner(method(3), Settings(), 0, default_kernel=False, use_priors=False)(
+            [1.0 * k.RBF()], X, codes, Dense()
+        )
+        for method in (Laplace, WrappedLaplace)
+    ]
+    assert learned[0].theta == pytest.approx(learned[1].theta)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import mercer as mc
-from mercer.linalg.cholesky import MAX_JITTER, attempt, factor, jitters, root
+from mercer.linalg.cholesky import attempt, factor, root
+from mercer.linalg.jitter import FACTOR, MAX_JITTER, REFINED, Ladder
 
 rng = np.random.default_rng(0)
 
@@ -117,10 +118,12 @@ def test_half_solves_go_both_ways():
 
 
 def test_one_ladder_of_jitter():
-    steps = list(jitters(1000))
+    steps = list(FACTOR(1000))
     assert steps[0] == pytest.approx(1000 * np.finfo(float).eps)
     assert np.diff(np.log10(steps))[:-1] == pytest.approx(2.0)
     assert steps[-1] == MAX_JITTER
-    assert list(jitters(5, first=1e-10, step=10.0, last=1e-8)) == pytest.approx([1e-10, 1e-9, 1e-8])
+    assert list(Ladder(first=1e-10, step=10.0, last=1e-8)(5)) == pytest.approx([1e-10, 1e-9, 1e-8])
+    eps = np.finfo(float).eps
+    assert list(REFINED(1000)) == pytest.approx([10 * eps, 100 * eps, 1e3 * eps, 1e4 * eps, 1e5 * eps])
     assert attempt(np.asfortranarray(np.diag([1.0, -1.0]))) is None
     assert attempt(np.asfortranarray([[np.nan]])) is None

@@ -25,6 +25,7 @@ from mercer import kernels as k
 from mercer import priors
 from mercer.inference.sites import Covariance
 from mercer.learning import classification
+from mercer.solvers import base as solvers
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2))
@@ -725,3 +726,28 @@ def test_leave_one_out_of_several_classes_on_more_rows_than_a_tile_has(kernel):
     for i in (0, 131, 299):
         refitted = fitted(np.delete(np.arange(300), i)).predict_proba(X[i : i + 1])[0]
         assert found[i] == pytest.approx(refitted, abs=0.01)
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["words", "tokens"])
+def test_one_kernel_per_class_on_objects(tokens):
+    rng = np.random.default_rng(0)
+    X = ["".join(letters) for letters in rng.choice(list("abc"), size=(30, 5))]
+    y = [max("abc", key=word.count) for word in X]
+    if tokens:  # lists of equal length, which NumPy would make a matrix of numbers
+        X = [[ord(letter) for letter in word] for word in X]
+    several, one = (
+        mc.GaussianProcessClassifier(kernel, inference="laplace", learning=None).fit(X, y)
+        for kernel in ([k.Spectrum(2)] * 3, k.Spectrum(2))
+    )
+    assert several.X_fit_.dtype == object
+    assert several.predict_proba(X[:5]) == pytest.approx(one.predict_proba(X[:5]))
+    assert several.loo().probability == pytest.approx(one.loo().probability)
+
+
+def test_the_evidence_at_other_parameters_comes_from_the_solver_of_the_fit(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = mc.GaussianProcessClassifier(2.0 * k.Linear(), inference="laplace", solver="weights").fit(X, X[:, 0] > 0.2)
+    dense = mc.GaussianProcessClassifier(2.0 * k.Linear(), inference="laplace", solver="dense").fit(X, X[:, 0] > 0.2)
+    expected = dense.log_marginal_likelihood(model.theta_ + 0.3)
+    monkeypatch.setattr(solvers.LatentMatrix, "__init__", lambda *_: pytest.fail("a dense matrix was made"))
+    assert model.log_marginal_likelihood(model.theta_ + 0.3) == pytest.approx(expected)

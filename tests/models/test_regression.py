@@ -348,14 +348,16 @@ def test_predictions_in_pieces_are_the_same(learned, monkeypatch):
 
 
 def test_predicting_does_not_factorise_again(learned, monkeypatch):
-    from mercer.linalg import cholesky
+    from mercer.linalg import backend
 
     def refuse(*_, **__):
         raise AssertionError("factorised again")
 
-    monkeypatch.setattr(cholesky.lapack, "dpotrf", refuse)
+    monkeypatch.setattr(backend, "factor", refuse)
     learned.predict(Z, return_std=True)
     learned.loo()
+    with pytest.raises(AssertionError, match="factorised again"):  # the verb that all factorisations call
+        learned.log_marginal_likelihood(learned.theta_, eval_gradient=True)
 
 
 def test_samples_have_the_moments_of_the_prediction(learned):

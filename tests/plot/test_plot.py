@@ -38,8 +38,8 @@ def test_posterior_shows_mean_band_and_data():
     np.testing.assert_allclose(mean.get_ydata(), g.mean(x))
     np.testing.assert_allclose(data.get_xydata(), [[0.9, 1.0], [0.2, -1.0]])
     band = ax.collections[0].get_paths()[0].vertices
-    assert band[:, 1].max() == pytest.approx((g.mean(x) + 2 * np.sqrt(g.variance(x))).max())
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["± 2 standard deviations", "mean", "data"]
+    assert band[:, 1].max() == pytest.approx(g.predict(x).interval(0.95)[1].max())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["95% interval", "mean", "data"]
 
 
 def test_frames_with_a_named_column():

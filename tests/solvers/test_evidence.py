@@ -161,3 +161,13 @@ def test_layout_places_what_the_optimiser_moves():
     theta = np.asarray(to_free(kernel))
     assert theta.size == 5  # theta2 is switched off
     assert from_free(kernel, theta + 1.0).theta2 == 0.0
+
+
+def test_samples_at_rows_whose_features_are_all_known():
+    words = ["".join(letters) for letters in np.random.default_rng(0).choice(list("abc"), size=(40, 6))]
+    y = np.array([float(word.count("a")) for word in words])
+    model = mc.GaussianProcessRegressor(1.0 * k.Spectrum(2), solver="weights", progress=False).fit(words, y)
+    draws = model.sample_y(words[:7], 2000, include_noise=False)
+    mean, deviation = model.predict(words[:7], return_std=True, include_noise=False)
+    assert np.abs(draws.mean(axis=1) - mean).max() < 5 * deviation.max() / np.sqrt(2000)
+    assert draws.std(axis=1) == pytest.approx(deviation, rel=0.1)

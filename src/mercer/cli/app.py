@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from polars.exceptions import PolarsError
 
-from mercer.cli.columns import Wishes
+from mercer.cli.columns import ColumnOptions
 from mercer.cli.demo import run_demo
 from mercer.cli.fit import run_fit
 from mercer.cli.predict import run_predict
@@ -103,7 +103,7 @@ def fit_command(
     with readable_errors():
         run_fit(
             data, target, output, task=task and task.value, drop=drop or (), drop_missing=drop_missing,
-            wishes=Wishes.of(kind or (), day_first),
+            options=ColumnOptions.of(kind or (), day_first),
             test_share=test_share, seed=seed, restarts=restarts, refit=refit, quiet=quiet, say=_remark(quiet),
             show=_silent if quiet else typer.echo,
         )  # fmt: skip

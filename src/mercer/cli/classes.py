@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from mercer.cli.pictures import Pictures
-from mercer.cli.tables import Rows, Say, labels
+from mercer.cli.tables import Say, TableRows, labels
 from mercer.core.errors import DataError
 from mercer.core.inputs import holds_numbers
 from mercer.inference.methods import automatic
@@ -23,13 +23,13 @@ target_of = labels
 class HeldOut:
     """Held-out rows and their predictions."""
 
-    rows: Rows
+    rows: TableRows
     classes: np.ndarray
     codes: np.ndarray
     probability: np.ndarray
 
     @classmethod
-    def of(cls, model, rows: Rows) -> "HeldOut":
+    def of(cls, model, rows: TableRows) -> "HeldOut":
         return cls(rows, model.classes_, np.searchsorted(model.classes_, rows.y), model.predict_proba(rows.X))
 
     def table(self) -> pl.DataFrame:
@@ -53,7 +53,7 @@ def new_model(**settings) -> GaussianProcessClassifier:
     return GaussianProcessClassifier(**settings)
 
 
-def prepare(model, rows: Rows, say: Say):
+def prepare(model, rows: TableRows, say: Say):
     """Announce that there are too many rows for another method than Laplace's."""
     if automatic(len(rows), len(np.unique(rows.y))) == "laplace":
         say(
@@ -62,7 +62,7 @@ def prepare(model, rows: Rows, say: Say):
         )
 
 
-def add(model, held: Rows, rows: Rows):
+def add(model, held: TableRows, rows: TableRows):
     """The model fitted to all ``rows``, at the same parameters."""
     kernel = model.kernels_ if hasattr(model, "kernels_") else model.kernel_
     settings = model.get_params(deep=False) | {"kernel": kernel, "learning": None}

@@ -37,14 +37,14 @@ TIME = re.compile(r"(?:T|\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?\s*
 
 
 @dataclasses.dataclass(frozen=True)
-class Wishes:
+class ColumnOptions:
     """Options of the command line: the kind of each named column, and the order of day and month."""
 
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     day_first: bool | None = None
 
     @classmethod
-    def of(cls, kinds=(), day_first: bool | None = None) -> "Wishes":
+    def of(cls, kinds=(), day_first: bool | None = None) -> "ColumnOptions":
         """Parse options such as ``when=date:%d/%m/%Y``."""
         found = {}
         for given in kinds:
@@ -66,11 +66,11 @@ class Wishes:
             raise ParameterError(f"--kind names columns that the table lacks: {', '.join(map(repr, unknown))}.")
 
 
-NO_WISHES = Wishes()
+DEFAULT_COLUMN_OPTIONS = ColumnOptions()
 
 
 def settle(
-    frame: pl.DataFrame, names, wishes: Wishes, say, target: str | None = None, decimal: str | None = None
+    frame: pl.DataFrame, names, options: ColumnOptions, say, target: str | None = None, decimal: str | None = None
 ) -> tuple[pl.DataFrame, dict[str, Reading]]:
     """Convert columns of text that hold only numbers or only dates; also return the format of each.
 
@@ -82,13 +82,13 @@ def settle(
     readings: dict[str, Reading] = {}
     for name in names:
         column = frame[name]
-        word, _, more = wishes.kinds.get(name, "").partition(":")
+        word, _, more = options.kinds.get(name, "").partition(":")
         if word == "text":
             frame = frame.with_columns(column.cast(pl.String))
         if column.null_count() == len(column) or word == "text":
             continue
         if column.dtype == pl.String:
-            reading = _text_reading(column, word, more, wishes.day_first, comma, say, may_be_months=name != target)
+            reading = _text_reading(column, word, more, options.day_first, comma, say, may_be_months=name != target)
         elif column.dtype.is_integer() and (word == "date" or (not word and name != target)):
             reading = _integer_reading(column, more, asked=word == "date", say=say)
         else:

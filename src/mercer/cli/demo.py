@@ -8,7 +8,7 @@ from mercer import datasets
 from mercer import kernels as k
 from mercer.cli.fit import split
 from mercer.cli.quantities import HeldOut
-from mercer.cli.tables import Rows
+from mercer.cli.tables import TableRows
 from mercer.core.text import table
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.scores import calibration
@@ -58,7 +58,7 @@ def patients(seed: int):
     """A model of the diabetes data with default settings, and the held-out rows."""
     data = datasets.load("diabetes")
     frame = data.frame()
-    rows = Rows(frame.select(data.feature_names), data.y, np.arange(len(data.y)) + 1)
+    rows = TableRows(frame.select(data.feature_names), data.y, np.arange(len(data.y)) + 1)
     training, held = split(rows, 0.2, seed)
     model = GaussianProcessRegressor(random_state=seed).fit(training.X, training.y)
     return model, HeldOut.of(model, held)

@@ -8,8 +8,8 @@ from types import ModuleType
 import numpy as np
 
 from mercer.cli import classes, quantities, tables
-from mercer.cli.columns import NO_WISHES, Wishes, settle
-from mercer.cli.tables import Rows
+from mercer.cli.columns import DEFAULT_COLUMN_OPTIONS, ColumnOptions, settle
+from mercer.cli.tables import TableRows
 from mercer.core.errors import DataError, InterruptedFitWarning, NumericalWarning, ParameterError
 from mercer.core.text import listed
 from mercer.report.page import HELD_OUT, Report
@@ -20,7 +20,7 @@ TASKS: dict[str, ModuleType] = {"regression": quantities, "classification": clas
 
 def run_fit(
     data: Path, target: str, output: Path | None = None, *, task: str | None = None, drop=(), drop_missing=False,
-    test_share=0.2, seed=0, restarts=0, refit=False, quiet=False, wishes: Wishes = NO_WISHES,
+    test_share=0.2, seed=0, restarts=0, refit=False, quiet=False, options: ColumnOptions = DEFAULT_COLUMN_OPTIONS,
     say: tables.Say = print, show: tables.Say = print,
 ) -> Path:  # fmt: skip
     """Run ``mercer fit``. ``say`` receives remarks, ``show`` the result. Returns the folder written to."""
@@ -32,17 +32,17 @@ def run_fit(
 
     if task is not None and task not in TASKS:
         raise ParameterError(f"task must be {' or '.join(TASKS)}; got {task!r}.")
-    frame = tables.read(data, [name for name, kind in wishes.kinds.items() if kind.startswith(("text", "date:"))])
+    frame = tables.read(data, [name for name, kind in options.kinds.items() if kind.startswith(("text", "date:"))])
     tables.check_names(frame, target, drop)
-    wishes.check(frame.columns)
+    options.check(frame.columns)
     used = [name for name in frame.columns if name not in drop]
-    frame, readings = settle(frame, used, wishes, remark, target, tables.decimal_mark(data))
+    frame, readings = settle(frame, used, options, remark, target, tables.decimal_mark(data))
     names = tables.choose(frame, target, drop, remark)
     task = tables.task_of(frame[target], task, remark)
     kind = TASKS[task]
     frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark)
     inputs = tables.describe(frame, names, remark, readings)
-    rows = Rows(tables.typed(frame, inputs), kind.target_of(frame[target]), numbers)
+    rows = TableRows(tables.typed(frame, inputs), kind.target_of(frame[target]), numbers)
     training, held = split(rows, test_share, seed, by_class=task == "classification")
 
     model = kind.new_model(n_restarts=restarts, random_state=seed, progress=not quiet)
@@ -72,7 +72,7 @@ def run_fit(
     return output
 
 
-def split(rows: Rows, share: float, seed: int, by_class: bool = False) -> tuple[Rows, Rows]:
+def split(rows: TableRows, share: float, seed: int, by_class: bool = False) -> tuple[TableRows, TableRows]:
     """Split rows at random into training and held-out rows, each in the order of the file.
 
     ``by_class`` holds out the same share of every class, and keeps at least one training row of each.
@@ -102,7 +102,7 @@ def _evenly(labels, order, held: int) -> list[int]:
     return chosen
 
 
-def fit(model, rows: Rows, say: tables.Say) -> list[str]:
+def fit(model, rows: TableRows, say: tables.Say) -> list[str]:
     """Fit the model; pass its warnings to ``say``, and return them."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

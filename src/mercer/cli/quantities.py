@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from mercer.cli.pictures import Pictures
-from mercer.cli.tables import Rows, Say, quantities
+from mercer.cli.tables import Say, TableRows, quantities
 from mercer.core.inputs import holds_numbers
 from mercer.distributions import Distribution
 from mercer.models.regression import GaussianProcessRegressor
@@ -26,12 +26,12 @@ target_of = quantities
 class HeldOut:
     """Held-out rows and their predictions."""
 
-    rows: Rows
+    rows: TableRows
     predicted: Distribution
     calibration: Calibration
 
     @classmethod
-    def of(cls, model, rows: Rows) -> "HeldOut":
+    def of(cls, model, rows: TableRows) -> "HeldOut":
         predicted = model.predict_distribution(rows.X)
         return cls(rows, predicted, calibration(rows.y, predicted))
 
@@ -57,7 +57,7 @@ def new_model(**settings) -> GaussianProcessRegressor:
     return GaussianProcessRegressor(**settings)
 
 
-def prepare(model, rows: Rows, say: Say):
+def prepare(model, rows: TableRows, say: Say):
     """Refuse a fit that does not fit in memory; announce a long one."""
     plan = model.plan(rows.X)
     plan.check()
@@ -65,7 +65,7 @@ def prepare(model, rows: Rows, say: Say):
         say(f"a fit to {len(rows):,} rows takes about {plan.duration()} here; Ctrl-C keeps the best model found so far")
 
 
-def add(model, held: Rows, rows: Rows):
+def add(model, held: TableRows, rows: TableRows):
     """The model conditioned on the held-out rows too, at the same parameters."""
     return model.update(held.X, held.y)
 

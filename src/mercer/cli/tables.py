@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rows:
+class TableRows:
     """Rows of a table, ready for a model: inputs, target, and row numbers in the file."""
 
     X: pl.DataFrame
@@ -46,8 +46,8 @@ class Rows:
     def __len__(self):
         return len(self.y)
 
-    def __getitem__(self, which) -> "Rows":
-        return Rows(self.X[which], self.y[which], self.numbers[which])
+    def __getitem__(self, which) -> "TableRows":
+        return TableRows(self.X[which], self.y[which], self.numbers[which])
 
 
 # -- files ---------------------------------------------------------------------------------------------------------

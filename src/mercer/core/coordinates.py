@@ -44,7 +44,7 @@ class Layout:
         return Layout(jax.tree.structure(bare(tree)), tuple(places))
 
     @functools.cached_property
-    def _leaf_numbers(self) -> tuple[int, ...]:
+    def leaf_numbers(self) -> tuple[int, ...]:
         """Index among the tree's leaves of each place."""
         numbered = jax.tree.unflatten(self.structure, range(self.structure.num_leaves))
         return tuple(_value_at(numbered, place) for place in self.places)
@@ -52,7 +52,7 @@ class Layout:
     def leaves_at(self, theta: np.ndarray, leaves: Iterable[Any]) -> list[Any]:
         """``leaves`` with the moving parameters read from ``theta``, in NumPy."""
         leaves, start = list(leaves), 0
-        for number, place in zip(self._leaf_numbers, self.places, strict=True):
+        for number, place in zip(self.leaf_numbers, self.places, strict=True):
             stop = start + len(place.entries)
             leaves[number] = _replaced(leaves[number], place.entries, place.constraint, theta[start:stop])
             start = stop
@@ -61,6 +61,20 @@ class Layout:
     @property
     def size(self) -> int:
         return sum(len(place.entries) for place in self.places)
+
+    def part(self, field: str, number: int | None = None) -> slice:
+        """Coordinates of one part of the tree, by its field and, where that holds several, its number: a slice of the
+        vector."""
+        owners = [place.path[0] for place in self.places for _ in place.entries]
+        own = [i for i, (name, index) in enumerate(owners) if name == field and number in (None, index)]
+        return slice(own[0], own[-1] + 1) if own else slice(0, 0)
+
+    def joined(self, **parts: np.ndarray) -> np.ndarray:
+        """Vector with these coordinates in each field of the tree."""
+        out = np.zeros(self.size, np.result_type(*parts.values()))
+        for field, values in parts.items():
+            out[self.part(field)] = values
+        return out
 
     def tree(self, theta: Array, leaves: Iterable[Any]) -> Any:
         """The tree with its moving parameters read from ``theta`` and all else from ``leaves``."""

@@ -5,6 +5,7 @@ inputs to one of three forms: a float64 matrix, a frame, or an array of objects 
 on vectors turns them into a matrix, so that columns can be selected by name.
 """
 
+import copy
 import reprlib
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
@@ -31,6 +32,8 @@ _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame
 
 def as_frame(X: Any) -> nw.DataFrame | None:
     """A narwhals frame if X is a pandas, polars or other eager frame, else None."""
+    if isinstance(X, np.ndarray | list | tuple | jax.Array):  # asking narwhals takes longer than a small prediction
+        return None
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except Exception as error:  # such as duplicate column names
@@ -297,6 +300,11 @@ def take_rows(X: Inputs, which: Any) -> Inputs:
     return X[which] if isinstance(which, slice) else [X[int(i)] for i in which]
 
 
+def copy_rows(X: Inputs) -> Inputs:
+    """Copy of the rows, objects included, so that later changes by the caller have no effect."""
+    return copy.deepcopy(X)
+
+
 def align_columns(X: Inputs, Z: Inputs, all_needed: bool = True) -> Inputs:
     """Z with its columns in the order of X's, if both are frames.
 
@@ -313,8 +321,9 @@ def align_columns(X: Inputs, Z: Inputs, all_needed: bool = True) -> Inputs:
     return frame[:, [theirs.index(c) for c in order]].to_native()
 
 
-def stack_rows(A: Inputs, B: Inputs, all_needed: bool = True) -> Inputs:
-    """Rows of A followed by those of B, in a container like A. Frames keep the columns that both have."""
+def stack_rows(A: Inputs, B: Inputs, kind: Kind, all_needed: bool = True) -> Inputs:
+    """Rows of A followed by those of B, for a kernel that reads ``kind``. Frames keep the columns that both have."""
+    A, B = as_rows(A, kind), as_rows(B, kind)
     first, second = as_frame(A), as_frame(align_columns(A, B, all_needed))
     if (first is None) != (second is None):
         raise DataError("rows of a frame cannot be joined with rows of another container; give frames, or neither.")
@@ -332,15 +341,10 @@ def stack_rows(A: Inputs, B: Inputs, all_needed: bool = True) -> Inputs:
                 f"these two frames cannot be joined: {error}. Give frames of one library, with the same type in "
                 "columns of the same name."
             ) from None
-    if isinstance(A, np.ndarray) and A.dtype == object and A.ndim == 1:
-        return np.concatenate([A, as_objects(B)])
-    if hasattr(A, "toarray"):
-        return sparse.vstack([A, as_counts(B)], format="csr")
-    if not (holds_numbers(A) and holds_numbers(B)):
+    if any(hasattr(side, "toarray") for side in (A, B)):
+        return sparse.vstack([sparse.csr_matrix(side) for side in (A, B)], format="csr")
+    if not (isinstance(A, np.ndarray) and isinstance(B, np.ndarray)):
         return [*A, *B]
-    A, B = np.asarray(A), np.asarray(B)
-    if A.ndim != B.ndim and {A.ndim, B.ndim} == {1, 2}:  # (n,) means n scalar inputs
-        A, B = (array[:, None] if array.ndim == 1 else array for array in (A, B))
     if A.shape[1:] != B.shape[1:]:
         raise DataError(f"rows must have equal width to be joined; got shapes {A.shape} and {B.shape}.")
     return np.concatenate([A, B])

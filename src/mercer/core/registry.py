@@ -1,4 +1,4 @@
-"""Registry of classes that saved models may contain, beside mercer's own: `mercer.load` makes objects of no others."""
+"""Registry of classes that saved models may contain in addition to mercer's own; `mercer.load` refuses others."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar

@@ -15,14 +15,22 @@ import jax
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_vector
+from mercer.core.inputs import Inputs, as_vector, count_rows
 from mercer.core.parameters import NonNegative, NonNegativeList, Parametrized, Positive, evolve
 from mercer.core.precision import Array
+from mercer.core.registry import storable
 from mercer.priors import Prior
+
+register = storable("noise")  # class decorator: fitted models may hold it
 
 
 class Noise(Parametrized):
-    """Noise variances of the rows as a function of the learned parameters, a part of `Model`."""
+    """Noise variances of the rows as a function of the learned parameters, a part of `Model`.
+
+    ``rows`` are inputs, also prepared ones, which a noise that depends on them reads.
+    """
+
+    noise: eqx.AbstractVar[Any]  # its variance, or variances
 
     @property
     def size(self) -> int:
@@ -30,12 +38,23 @@ class Noise(Parametrized):
         return 0
 
     @abc.abstractmethod
-    def variances(self, free: np.ndarray, n: int) -> np.ndarray:
+    def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
         """Noise variance of each row: (n,)."""
 
-    def slope(self, free: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def slope(self, free: np.ndarray, rows: Inputs, weights: np.ndarray) -> np.ndarray:
         """sum_n weights_n d variance_n / d free: (size,)."""
         return np.zeros(0)
+
+    @abc.abstractmethod
+    def at(self, Z: Inputs) -> float | np.ndarray:
+        """Noise variance of new measurements at the parameters as they are: one, or (s,)."""
+
+    def extended(self, noise: Any, Z: Inputs) -> "tuple[Noise, np.ndarray]":
+        """Noise of the rows so far and of new ones at Z, and the variances (s,) of these; ``noise`` is what was given
+        for them."""
+        if noise is not None:
+            raise ParameterError("this model has one noise variance for all rows, new ones included; leave noise out.")
+        return self, as_variances(self.at(Z), count_rows(Z))
 
     def start(self, variance: float) -> np.ndarray:
         """``free`` to start learning from."""
@@ -86,6 +105,7 @@ class Rescaled(Prior):
         return self.prior.log_density(x * self.unit)
 
 
+@register
 class LearnedNoise(Noise):
     """One learned variance for all rows, at least ``min_variance``."""
 
@@ -96,11 +116,14 @@ class LearnedNoise(Noise):
     def size(self) -> int:
         return 1
 
-    def variances(self, free: np.ndarray, n: int) -> np.ndarray:
+    def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
         with np.errstate(over="ignore"):
-            return np.full(n, np.exp(free[0]))
+            return np.full(count_rows(rows), np.exp(free[0]))
 
-    def slope(self, free: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def at(self, Z: Inputs) -> float:
+        return float(self.noise)
+
+    def slope(self, free: np.ndarray, rows: Inputs, weights: np.ndarray) -> np.ndarray:
         return np.array([np.sum(weights) * np.exp(free[0])])
 
     def start(self, variance: float) -> np.ndarray:
@@ -123,14 +146,18 @@ class LearnedNoise(Noise):
         return evolve(self, min_variance=min_variance)
 
 
+@register
 class CommonNoise(Noise):
     """One given variance for all rows."""
 
     noise: NonNegative
     fixed: frozenset[str] = eqx.field(default=frozenset(("noise",)), static=True, kw_only=True, repr=False)
 
-    def variances(self, free: np.ndarray, n: int) -> np.ndarray:
-        return np.full(n, self.noise)
+    def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
+        return np.full(count_rows(rows), self.noise)
+
+    def at(self, Z: Inputs) -> float:
+        return float(self.noise)
 
     def amplitude(self) -> np.ndarray | None:
         return None if self.noise else np.zeros(0, bool)
@@ -143,14 +170,25 @@ class CommonNoise(Noise):
         return bool(self.noise > 0)
 
 
+@register
 class RowNoise(Noise):
     """One given variance per row."""
 
     noise: NonNegativeList
     fixed: frozenset[str] = eqx.field(default=frozenset(("noise",)), static=True, kw_only=True, repr=False)
 
-    def variances(self, free: np.ndarray, n: int) -> np.ndarray:
+    def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
         return self.noise
+
+    def at(self, Z: Inputs) -> float:
+        """The mean over the rows, since nothing is known of new ones."""
+        return float(np.mean(self.noise))
+
+    def extended(self, noise: Any, Z: Inputs) -> "tuple[Noise, np.ndarray]":
+        if noise is None:
+            raise ParameterError("this model was fitted with one noise variance per row; give noise for the new rows.")
+        new = as_variances(noise, count_rows(Z))
+        return RowNoise(np.concatenate([self.noise, new])), new
 
     def amplitude(self) -> np.ndarray | None:
         return None if self.noise.any() else np.zeros(0, bool)

@@ -20,6 +20,7 @@ from mercer.core.inputs import (
     as_rows,
     as_vector,
     column_names,
+    copy_rows,
     count_rows,
     stack_rows,
 )
@@ -131,8 +132,9 @@ class GP:
             np.maximum(variance, 0.0, out=variance)  # rounding, relative to the prior variance
         return mean, variance
 
-    def predict(self, Z: Inputs, noise: float = 0.0) -> Normal:
-        """Distribution of measurements with this noise variance; without it, of the function itself."""
+    def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Normal:
+        """Distribution of measurements with this noise variance, one or one for each row of Z; without it, of the
+        function itself."""
         mean, variance = self.moments(Z)
         return Normal(mean, np.sqrt(np.maximum(variance + noise, 0.0)))
 
@@ -159,7 +161,7 @@ class GP:
         """Yield, for each block of rows of Z, L^-1 k(X, Z) and the contribution of the uncertain constant
         (`Trend.uncertainty_root`), and add k(Z, X) a to ``mean``. Blocks share memory. ``H``: design matrix at Z."""
         many = len(mean) > len(observed.y)
-        for part, K in (self._prepared() if kernel is self.kernel else gram.Gram(kernel, observed.X)).blocks(Z):
+        for part, K in self._prepared().of(kernel).blocks(Z):
             mean[part] += K @ observed.a
             S = np.zeros((0, len(K))) if observed.trend is None else observed.trend.uncertainty_root(H[part], K)
             yield part, observed.factor.half_solve_in_place(K.T, many), S
@@ -219,7 +221,7 @@ class GP:
         """
         latent, white = split_white(self.kernel)
         observed = self.observed
-        everywhere = Z if observed is None else stack_rows(Z, observed.X, self._needs_all_columns)
+        everywhere = Z if observed is None else stack_rows(Z, observed.X, self.kernel.reads, self._needs_all_columns)
         s, total = count_rows(Z), count_rows(everywhere)
         first, second, third, pivots = jax.random.split(as_key(seed), 4)
         f = np.zeros((size, total))
@@ -260,7 +262,8 @@ class GP:
         if n == 0:
             return 0.0
         if self.prior_mean.unknown:
-            both = self._with(X, y, noise, self._extend(X, n, noise))
+            rows = gram.Gram(self.kernel, X)
+            both = self._with(rows, y, noise, self._extend(rows, n, noise))
             if self.observed is None:
                 return both.log_evidence()
             # The contrasts of all rows, and of those observed before, are each along directions of unit length.
@@ -292,8 +295,7 @@ class GP:
         Conditioning twice equals conditioning once on both data sets: the factor is extended, not recomputed.
         """
         X, n = self._aligned(X, y, noise), count_rows(X)
-        if self.kernel.reads == "objects" and not isinstance(X, gram.Gram):
-            X = as_rows(X, "objects")
+        X = X if isinstance(X, gram.Gram) else as_rows(X, self.kernel.reads)
         y, noise = as_vector(y, n), as_variances(noise, n)
         if n == 0:
             return self
@@ -301,25 +303,27 @@ class GP:
             fitted = copy.copy(self)
             fitted.kernel = self.kernel.fit(gram.raw(X))
             return fitted.condition(X, y, noise)
+        # A copy, because the caller may modify the rows later. Prepared ones are not the caller's.
+        rows = (X if isinstance(X, gram.Gram) else gram.Gram(self.kernel, copy_rows(X))).of(self.kernel)
         if self.observed is not None:
-            return self._with(gram.raw(X), y, noise, self._extend(X, n, noise))
-        C = gram.covariance(self.kernel, X, noise)
+            return self._with(rows, y, noise, self._extend(rows, n, noise))
+        C = gram.covariance(self.kernel, rows, noise)
         diagonal = np.diag(C).copy()
-        new = self._with(gram.raw(X), y, noise, self._warned(factor(C, clear=False), n), diagonal)
-        if isinstance(X, gram.Gram) and new.observed is not None:
-            gram.keep(new.observed, self.kernel, new.observed.X, X)
-        return new
+        return self._with(rows, y, noise, self._warned(factor(C, clear=False), n), diagonal)
 
     def _with(
-        self, X: Inputs, y: np.ndarray, noise: np.ndarray, L: Cholesky, diagonal: np.ndarray | None = None
+        self, rows: gram.Gram, y: np.ndarray, noise: np.ndarray, L: Cholesky, diagonal: np.ndarray | None = None
     ) -> "GP":
         """Posterior with further observations, from the factor of all of them; ``diagonal`` as in `Observed.of`."""
         if self.observed is not None:
-            X = stack_rows(self.observed.X, X, self._needs_all_columns)
+            rows = gram.Gram(
+                self.kernel, stack_rows(self.observed.X, rows.X, self.kernel.reads, self._needs_all_columns)
+            )
             y = np.concatenate([self.observed.y, y])
             noise = np.concatenate([self.observed.noise, noise])
-        # Copies, because the caller may modify the arrays later.
-        return self._replace(observed=Observed.of(copy.deepcopy(X), y.copy(), noise, L, self.prior_mean, diagonal))
+        observed = Observed.of(rows.X, y.copy(), noise, L, self.prior_mean, diagonal)
+        gram.keep(observed, rows)
+        return self._replace(observed=observed)
 
     def _replace(self, **changes: Any) -> "GP":
         """Copy with some attributes replaced."""
@@ -332,9 +336,8 @@ class GP:
         if self.observed is None:
             L = gram.factored(self.kernel, X, noise)
         else:
-            L = self.observed.factor.extended(
-                gram.between(self.kernel, X, self._prepared()).T, gram.covariance(self.kernel, X, noise)
-            )
+            across = gram.between(self.kernel, gram.raw(X), self._prepared()).T
+            L = self.observed.factor.extended(across, gram.covariance(self.kernel, X, noise))
         return self._warned(L, n)
 
     def _warned(self, L: Cholesky, n: int) -> Cholesky:
@@ -376,14 +379,14 @@ class GP:
         """Derivatives of `mean` and `variance` with respect to the inputs: (s, d), (s, d)."""
         if self.prior_mean.function is not None:
             raise ParameterError("a process with a mean function has no gradients; give a constant mean.")
-        Z = self._aligned(Z)
-        names = column_names(Z)
+        named = self._aligned(Z)
+        names = column_names(named)
         kernel = self.kernel if names is None else by_position(self.kernel, names)
-        Z = as_matrix(Z)
+        Z = as_matrix(named)
         dmean, dvariance = np.zeros(Z.shape), gram.diagonal_slope(kernel, Z)
         if self.observed is not None:
-            X, a = as_matrix(self.observed.X), self.observed.a
-            for part, K in gram.Gram(kernel, X).blocks(Z):
+            X, a = self._prepared(), self.observed.a
+            for part, K in X.blocks(named):
                 dmean[part] = gram.slope(kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
                 weights = self.observed.factor.solve(K.T).T
                 if self.observed.trend is not None:
@@ -417,6 +420,7 @@ class GP:
             observed.a / factor, None if trend is None else Trend(trend.H, trend.half / root, trend.root / root),
             observed.residual,
         )  # fmt: skip
+        gram.keep(rescaled, self._prepared())
         return self._replace(kernel=kernel, observed=rescaled)
 
     def latent(self) -> "GP":
@@ -425,6 +429,7 @@ class GP:
         if latent is None or not white or self.observed is None:
             return self
         observed = dataclasses.replace(self.observed, noise=self.observed.noise + white)
+        gram.keep(observed, self._prepared())
         return self._replace(kernel=latent, observed=observed)
 
     def _require_data(self) -> Observed:
@@ -438,6 +443,22 @@ class GP:
         """Observed inputs, targets and noise variances."""
         observed = self._require_data()
         return observed.X, observed.y, observed.noise
+
+    def stored(self) -> dict[str, Any]:
+        """Fields for a file, from which `restored` makes an equal process."""
+        return {name: getattr(self, name) for name in ("kernel", "prior_mean", "allow_invalid", "observed")}
+
+    @classmethod
+    def restored(cls, kernel: Kernel, prior_mean: MeanFunction, allow_invalid: bool, observed: Observed | None) -> "GP":
+        """From `stored` fields; the kernel was checked before."""
+        new = object.__new__(cls)
+        new.kernel, new.prior_mean, new.allow_invalid, new.observed = kernel, prior_mean, allow_invalid, observed
+        return new
+
+    def consistent(self) -> bool:
+        """Whether the types of the fields are right, for `mercer.load`."""
+        observed = self.observed is None or isinstance(self.observed, Observed)
+        return isinstance(self.kernel, Kernel) and isinstance(self.prior_mean, MeanFunction) and observed
 
     def numerics(self) -> dict[str, float]:
         """Jitter and condition number of the covariance of the observations, and `residual`."""

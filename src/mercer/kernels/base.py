@@ -5,7 +5,7 @@ turns inputs into arrays once, with no parameters involved; `block`, `block_diag
 differentiable functions of parameters and prepared rows.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -44,11 +44,7 @@ class Kernel(Parametrized):
     @property
     def reads(self) -> Kind:
         """Kind of rows it reads: that of its parts, or vectors."""
-        kinds = {child.reads for child in self._kernels()}
-        for kind in ("columns", "objects", "vectors", "counts", "anything"):
-            if kind in kinds:
-                return kind
-        return "vectors"
+        return common_kind(self._kernels())
 
     @property
     def needs_fit(self) -> bool:
@@ -96,7 +92,7 @@ class Kernel(Parametrized):
 
     def explain(self, rows: Rows) -> None:
         """Raise an error that says why values are not finite for these rows, prepared for the whole expression, if a
-        part of it can tell. Learning does not ask: it rejects a step to such values."""
+        part of it can tell. Not called in learning, which rejects the step."""
         for child in self._kernels():
             child.explain(rows)
 
@@ -223,6 +219,13 @@ class Kernel(Parametrized):
     def normalize(self) -> "Kernel":
         """k1(x, x') / sqrt(k1(x,x) k1(x',x')): unit diagonal (PRML 6.14 with f = k1(x,x)^-1/2)."""
         return substitution().Normalize(self)
+
+
+def common_kind(kernels: Iterable[Kernel]) -> Kind:
+    """Kind of rows that several kernels read together; vectors if there are none."""
+    kinds = {kernel.reads for kernel in kernels}
+    order: tuple[Kind, ...] = ("columns", "objects", "vectors", "counts", "anything")
+    return next((kind for kind in order if kind in kinds), "vectors")
 
 
 # Modules that import this one, so they are imported when an expression is first written.

@@ -82,7 +82,7 @@ def gram(
 ) -> Any:
     """Matrix of k(x_i, z_j), in NumPy and double precision; traced where the caller traces.
 
-    ``Z`` may be `Prepared`. ``same``: Z, if given, has the very rows of X; else they are other rows, even if equal.
+    ``Z`` may be `Prepared`. ``same``: Z, if given, is the same rows as X; else they are other rows, even if equal.
     ``out`` is a matrix to write into: new memory has to be paged in, which may take as long as the arithmetic.
     """
     same = same or Z is None

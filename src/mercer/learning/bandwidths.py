@@ -10,6 +10,7 @@ import numpy as np
 from mercer.core.coordinates import Layout, free_names, from_free, to_free
 from mercer.core.inputs import Inputs, take_rows
 from mercer.core.machine import available_memory
+from mercer.gram import raw
 from mercer.kernels.base import Kernel
 from mercer.learning.leave_one_out import (
     ConditionalLikelihood,
@@ -109,7 +110,9 @@ class RegressionWidths(WidthObjective):
 
     def for_more_rows(self, theta: np.ndarray, ratio: float) -> np.ndarray:
         """Optimal widths shrink with n^(-1 / (4 + d)), d the dimensions smoothed over."""
-        d = (self.X.shape[1] if np.ndim(self.X) == 2 else 1) + (self.measure == "likelihood") * self.t.shape[1]
+        d = (raw(self.X).shape[1] if np.ndim(raw(self.X)) == 2 else 1) + (self.measure == "likelihood") * self.t.shape[
+            1
+        ]
         kinds = [np.full(len(p.entries), WIDTH_EXPONENTS.get(p.field, 0.0)) for p in self.layout.places]
         exponents = np.concatenate([*kinds, np.full(len(theta) - self.layout.size, -1.0)])
         return theta + exponents * math.log(ratio) / (4 + d)

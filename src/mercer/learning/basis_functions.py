@@ -18,14 +18,15 @@ from mercer.core.precision import double
 from mercer.kernels import evaluate
 from mercer.kernels.base import Kernel
 from mercer.learning.objective import Objective, Start, logarithmic_mask
+from mercer.linalg import traced
 from mercer.solvers.base import Evaluation
 
 ROWS_MULTIPLE, COLUMNS_MULTIPLE = 256, 32  # to which sizes are rounded up, so that few programs are compiled
 MAX_LOG_FALL, MAX_LOG_RISE = 4.0, 6.0  # of a parameter
-WIDER_LOG = 1.5  # added to the logarithms of lengthscales in the second start
+LOG_WIDENING = 1.5  # added to the logarithms of lengthscales in the second start
 PENALTIES = 10.0 ** np.arange(-8, 3, 2)  # where the penalty starts; it stays between the first and the last
 VALUE_TOLERANCE = 1e-8  # relative, at which L-BFGS stops
-NO_VALUE = 1e300  # what L-BFGS is told where the evidence has no value
+FAILED_OBJECTIVE = 1e300  # objective given to L-BFGS where the evidence cannot be computed
 
 
 class BasisEvidence:
@@ -88,7 +89,7 @@ class BasisObjective(Objective):
 
     def starts(self) -> list[Start]:
         wide = np.array([place.field == "lengthscale" for place in self.layout.places for _ in place.entries])
-        found = [("as given", self._theta), ("wider", self._theta + WIDER_LOG * wide)][: 2 if wide.any() else 1]
+        found = [("as given", self._theta), ("wider", self._theta + LOG_WIDENING * wide)][: 2 if wide.any() else 1]
         return [
             Start(f"{name}, penalty {penalty:g}", np.append(theta, math.log(penalty)))
             for name, theta in found
@@ -107,8 +108,8 @@ class BasisObjective(Objective):
 def learn_basis(objective: BasisObjective, max_iterations: int = 60) -> Kernel:
     """The kernel with its free parameters where the evidence is largest; the penalty is learned along and left behind.
 
-    Evaluations cost little here and maxima are broad, so that SciPy's bounded L-BFGS does: from the best penalty beside
-    each kernel to start from.
+    Evaluations cost little here and maxima are broad, so SciPy's bounded L-BFGS is enough, started from each kernel
+    with its best penalty.
     """
     from scipy.optimize import minimize  # takes a while to import
 
@@ -119,7 +120,7 @@ def learn_basis(objective: BasisObjective, max_iterations: int = 60) -> Kernel:
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
         found = evidence(theta)
         if found is None or found.gradient is None:
-            return NO_VALUE, np.zeros(len(theta))
+            return FAILED_OBJECTIVE, np.zeros(len(theta))
         return -found.value, -found.gradient
 
     bounds = list(zip(objective.floor(), objective.ceiling(), strict=True))
@@ -178,8 +179,8 @@ def _program(layout: Layout, normalized: bool) -> Callable[..., tuple[jax.Array,
         Phi = jnp.where(row < n, Phi, 0.0)
         along = F.T @ Phi
         B = Phi.T @ Phi - along.T @ along + jnp.exp(theta[-1]) * jnp.eye(Phi.shape[1])
-        L = jnp.linalg.cholesky(B)
-        u = jax.scipy.linalg.solve_triangular(L, Phi.T @ T, lower=True)
+        L = traced.factor(B)
+        u = traced.half_solve(L, Phi.T @ T)
         log_det = 2 * jnp.sum(jnp.log(jnp.diag(L))) - L.shape[0] * theta[-1]  # columns that pad add nothing
         left = total - jnp.sum(u * u, axis=0)
         return 0.5 * T.shape[1] * log_det + 0.5 * n * jnp.sum(jnp.log(left / n))

@@ -146,7 +146,7 @@ class Quantities(Problem):
         y = self.y[self.rows]
         self.target, _, self.scale, self.noise = standardised(y, as_noise(None, len(y)), normalize=True, learns=True)
         if not self.target.any():
-            raise DataError("y is the same in all rows, so that kernels cannot be told apart.")
+            raise DataError("y is the same in all rows, so kernels cannot be compared.")
 
     def penalised(self, left_out: float, share: float) -> float:
         return left_out * (1 + share)

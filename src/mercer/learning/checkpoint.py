@@ -46,14 +46,14 @@ def resumed(path: str | os.PathLike[str] | None, belongs_to: Mapping[str, Any]) 
     others = [name for name, value in digests.items() if found.get(name) != value]
     if others:
         raise ParameterError(
-            f"checkpoint {str(path)!r} belongs to a fit with other {' and '.join(others)}, so this one cannot go on "
-            "from it. Name another file, or delete it to start afresh."
+            f"checkpoint {str(path)!r} belongs to a fit with other {' and '.join(others)}, so this one cannot "
+            "resume from it. Name another file, or delete it to start afresh."
         )
     return Journal(state, lambda state: _write(file, state, digests))
 
 
 def check_path(path: object) -> None:
-    """Refuse what is no path."""
+    """Raise if the checkpoint is not a path."""
     if not (path is None or isinstance(path, str | os.PathLike)):
         raise ParameterError(f"checkpoint is the path of a file, or None; got {path!r}.")
 
@@ -134,7 +134,7 @@ def _feed(found: "hashlib._Hash", value: Any) -> None:
             found.update(pickle.dumps(value))  # never read back
         except Exception as error:
             raise ParameterError(
-                f"a checkpoint must tell data and kernels from others, and {type(value).__name__} is of a kind that "
+                f"a checkpoint must identify data and kernel, and {type(value).__name__} is of a kind that "
                 f"cannot be compared ({error}). Leave checkpoint out."
             ) from error
     found.update(b")")

@@ -1,4 +1,4 @@
-"""Learning the parameters of a classifier: by which evidence, on which rows, and with how large variances.
+"""Learning the parameters of a classifier: choice of evidence, rows and variance limits.
 
 The evidence of two classes can be maximised as it is. With more classes, Laplace's evidence and variational bounds tell
 shapes of kernels apart, but favour variances that are too small: so these are chosen by held-out labels. Laplace's own
@@ -21,9 +21,7 @@ from mercer.core.machine import one_thread
 from mercer.core.random import generator
 from mercer.inference.base import Inference
 from mercer.inference.sites import Covariance, LatentCovariance
-from mercer.inference.softmax.expectation import mean_softmax
-from mercer.inference.softmax.posterior import SoftmaxApproximation, SoftmaxPosterior
-from mercer.inference.softmax.variational import COARSE, softmax_variational
+from mercer.inference.softmax.variational import COARSE_RULE, softmax_variational
 from mercer.kernels.base import Kernel
 from mercer.learning.label_evidence import MAX_LOG_CHANGE, LabelObjective, LastInference
 from mercer.learning.objective import Start
@@ -100,7 +98,7 @@ class LabelLearner:
                 theta, scores = self._rescaled(few, learned)
                 if few is not one:
                     other, others = self._rescaled(one, first, scores)
-                    if not surely_better(scores, others, few.size - one.size):
+                    if not significantly_better(scores, others, few.size - one.size):
                         first = dataclasses.replace(first, evaluations=learned.evaluations)
                         few, learned, theta = one, first, other
         except KeyboardInterrupt:  # before anything new was found
@@ -145,8 +143,8 @@ class LabelLearner:
         found = objective.infer(Ks, objective.codes, None, gradient=False)
         if found is None:
             return -np.inf
-        assert isinstance(found, SoftmaxApproximation)
-        p = SoftmaxPosterior.of(found, kernels, objective.X).left_out(lambda: Ks, objective.codes)
+        posterior, _ = objective.infer.posterior(found, kernels, gram.raw(objective.X))
+        p = posterior.left_out(lambda: Ks, objective.codes, objective.infer.likelihood)
         return float(log_scores(p, objective.codes).mean())
 
     def _one_or_each(
@@ -173,8 +171,8 @@ class LabelLearner:
         """theta with all variances times a power of `VARIANCE_STEP`, the one that predicts held-out labels best; and
         ln p of each of these (with the prior's share).
 
-        Up, or else down, from where the evidence is highest, as long as it surely pays; not where the scores of a
-        ``rival`` are better to begin with.
+        Up, or else down, from where the evidence is highest, as long as scores rise significantly; not where the scores
+        of a ``rival`` are better to begin with.
         """
         theta, mask = learned.theta, objective.amplitude()
         prior = objective.prior() if self.use_priors else None
@@ -190,9 +188,9 @@ class LabelLearner:
             return folds.scores(VARIANCE_STEP**power) + log_density / objective.n
 
         best, power, most = scores(0), 0, MAX_LOG_CHANGE / np.log(VARIANCE_STEP)
-        beaten = rival is not None and surely_better(rival, best)
+        beaten = rival is not None and significantly_better(rival, best)
         for way in () if beaten or mask is None else (1, -1):
-            while abs(power + way) <= most and surely_better(new := scores(power + way), best, 1):
+            while abs(power + way) <= most and significantly_better(new := scores(power + way), best, 1):
                 best, power = new, power + way
             if power:
                 break
@@ -242,16 +240,16 @@ class HeldOutFolds:
         kept = np.setdiff1d(np.arange(len(self.codes)), held)
         inside = [Covariance(factor * K[np.ix_(kept, kept)]) for K in self.whole]
         found = softmax_variational(inside, self.codes[kept], self._last[i], gradient=False, classes=self.classes,
-                                    rule=COARSE)  # fmt: skip
+                                    rule=COARSE_RULE)  # fmt: skip
         if found is None:
             return -np.inf
-        posterior, self._last[i] = SoftmaxPosterior.of(found, [None] * len(inside), None), found
+        self._last[i] = found
         across = [factor * K[np.ix_(held, kept)] for K in self.whole]
-        moments = posterior.moments_across(across, np.stack([factor * np.diag(K)[held] for K in self.whole], axis=1))
-        return log_scores(mean_softmax(*moments), self.codes[held])
+        variances = np.stack([factor * np.diag(K)[held] for K in self.whole], axis=1)
+        return log_scores(found.class_probabilities(across, variances), self.codes[held])
 
 
-def surely_better(new: np.ndarray, old: np.ndarray, parameters: int = 0) -> bool:
+def significantly_better(new: np.ndarray, old: np.ndarray, parameters: int = 0) -> bool:
     """Whether scores of the same rows have risen by more than the standard error of the sum of their changes.
 
     If ``parameters`` more were learned with these rows among others, scores are too good by about one each (Akaike).

@@ -20,7 +20,7 @@ CURVATURE_STEP = 0.03  # in theta, of the differences that measure second deriva
 MAX_PARAMETERS_FOR_CURVATURE = 64  # up to which second derivatives are measured on a subset of the rows
 MAX_PARAMETERS_FOR_DECREMENT = 1000  # up to which the inverse curvature is kept as a matrix
 CONVERGED_GAIN = 0.01  # nats: a climb has converged when Newton's step would gain less
-RELEASE_STEP = 4.0  # in theta: how far parameters that are running off are moved at the end
+RELEASE_STEP = 4.0  # in theta: how far parameters that diverge are moved at the end
 MAX_REMEMBERED_POINTS, MAX_REMEMBERED_VALUES = 64, 8
 
 
@@ -32,7 +32,7 @@ class Step(NamedTuple):
     rows: int
 
 
-class Candidate(NamedTuple):
+class ClimbStart(NamedTuple):
     """Where to climb from: theta, the start it goes back to, the number of climbs that led here, the steps made so far,
     and a square root of the inverse curvature, if known."""
 
@@ -208,7 +208,7 @@ class InverseHessian:
 
 def climb(
     surface: Surface,
-    candidate: Candidate,
+    candidate: ClimbStart,
     directions: np.ndarray,
     max_iterations: int,
     min_gain: float,
@@ -273,7 +273,7 @@ def climb(
 
 
 def release(surface: Surface, optimum: Optimum, directions: np.ndarray) -> Optimum:
-    """Move parameters that were still running off when the climb ended, as the lengthscale of an irrelevant input does,
+    """Move parameters that were still diverging when the climb ended, as the lengthscale of an irrelevant input does,
     a long way further, if that raises the value."""
     found = surface.at(optimum.theta)
     if found is None or found.gradient is None or not optimum.path or not np.isfinite(surface.box[0]).all():

@@ -53,7 +53,7 @@ class Column(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a column cannot be used, and what to do about it beside dropping it."""
+    """Why a column cannot be used, and what to do about it apart from dropping it."""
 
     name: str
     reason: str

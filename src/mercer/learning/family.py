@@ -24,7 +24,7 @@ from mercer.kernels.algebra import Product
 from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
 from mercer.learning.choice import Choice, Tried, best_first
-from mercer.learning.climb import Candidate, Optimum, Surface, climb
+from mercer.learning.climb import ClimbStart, Optimum, Surface, climb
 from mercer.learning.objective import MAX_LOG_CHANGE, LogDensity, Start, product_of_priors
 from mercer.learning.optimise import SCREENING_ITERATIONS, Learned, Settings
 from mercer.learning.plan import search_stages
@@ -45,7 +45,7 @@ OFF_LOG_RATIO = -35.0  # ln theta3 / theta0 of a linear term that is switched of
 PLATEAU_FACTOR = 5.0  # lengthscales beyond this multiple of the scaled ones may be on a plateau
 MIN_PLATEAU_MOVE = 0.5  # in theta: less than this is not worth another start
 MIN_ROWS_PER_LENGTHSCALE = 9  # with fewer rows for each input, all inputs share one lengthscale
-MIN_ROWS_FOR_LINEAR = 8  # two or three rows would make a line that goes anywhere
+MIN_ROWS_FOR_LINEAR = 8  # two or three rows would make an arbitrary line
 MAX_PRIOR_ROWS, UNIT_PRIOR_ROWS = 100, 20.0  # rows from which there is no weak prior, and at which its weight is one
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the weak prior
 MAX_ITERATIONS, MIN_GAIN = 100, 0.05  # of a climb that compares members, and nats that it may leave
@@ -237,7 +237,7 @@ class MemberObjective(RegressionObjective):
     def __init__(self, objective: RegressionObjective, chosen: Tried, drawn: Sequence[Start]) -> None:
         kernel = with_standard(objective.kernel, nu=np.float64(chosen.member.nu))
         super().__init__(
-            kernel, objective.X, objective.target, objective.noise, objective.solver, objective.unknown,
+            kernel, objective.rows, objective.target, objective.noise, objective.solver, objective.unknown,
             objective.use_priors,
         )  # fmt: skip
         self.coordinates, self.chosen, self._drawn = Coordinates(self.model), chosen, drawn
@@ -411,13 +411,13 @@ class Comparison:
         began = self.course.begin()
         (evidence, surface), directions = self._evidence_and_surface(member.nu), self.coordinates.directions(member)
         thetas = [self.coordinates.of(member, theta) for theta in thetas]
-        candidates = [Candidate("", theta) for theta in thetas if surface.at(theta) is not None]
+        candidates = [ClimbStart("", theta) for theta in thetas if surface.at(theta) is not None]
         if not candidates:
             return None
         if len(candidates) > keep:
             screened = [climb(surface, each, directions, SCREENING_ITERATIONS, MIN_GAIN) for each in candidates]
             screened.sort(key=lambda optimum: -optimum.value)
-            candidates = [Candidate("", optimum.theta) for optimum in screened[:keep]]
+            candidates = [ClimbStart("", optimum.theta) for optimum in screened[:keep]]
         climbs = [climb(surface, each, directions, MAX_ITERATIONS, min_gain) for each in candidates]
         best = max(climbs, key=lambda optimum: optimum.value)
         score = evidence.score(np.clip(best.theta, *surface.box))

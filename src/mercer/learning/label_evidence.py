@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from mercer.core.coordinates import to_free
+from mercer.core.coordinates import Layout, to_free
 from mercer.core.inputs import Inputs, take_rows
 from mercer.gp.model import Model
 from mercer.inference.base import Inference
@@ -45,8 +45,8 @@ class LabelEvidence:
         self.approximation: Any = None  # the last one
         self.iterations = 0  # of inference, at all theta together
         self.spaces = [solver.latent(kernel, X) for kernel in kernels]
-        self.sizes = [space.size for space in self.spaces]
-        self.size = sum(self.sizes)
+        layout = Layout.of(Model(tuple(kernels)))
+        self.size, self.parts = layout.size, [layout.part("kernels", c) for c in range(len(kernels))]
         self.jitter, self.diagonal = 0.0, 1.0
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class LabelEvidence:
 
     def split(self, theta: np.ndarray) -> list[np.ndarray]:
         """Each kernel's part of theta."""
-        return np.split(np.asarray(theta, dtype=float), np.cumsum(self.sizes)[:-1])
+        return [np.asarray(theta, dtype=float)[part] for part in self.parts]
 
     def covariances(self, theta: np.ndarray, accurate: bool = False) -> list[LatentCovariance]:
         pairs = zip(self.spaces, self.split(theta), strict=True)
@@ -188,5 +188,5 @@ class LabelObjective(ModelObjective):
         amplitude = self.amplitude() if self.default_kernel else None
         if amplitude is None:
             return None
-        # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would run off.
+        # Where few rows tell all classes apart, the evidence is nearly flat in the variances: they would diverge.
         return WeakPrior(Coordinates(self.model), self.start() + math.log(PRIOR_VARIANCE) * amplitude)

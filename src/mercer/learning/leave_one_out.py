@@ -24,7 +24,7 @@ MIN_TOTAL_WEIGHT = 1e-12  # of k(x, x), for all rows together: a row far from al
 MIN_TOTAL_DENSITY = 1e-100  # the same where densities of isolated rows matter
 BLOCK_BYTES = 1 << 20  # of rows worked on at a time, to stay in a core's cache
 MIN_BLOCK_ROWS = 8
-MIN_LOG_RATIO = -600.0  # of densities, below which a target counts as no farther
+MIN_LOG_RATIO = -600.0  # of densities, which is clipped to this ratio
 MIN_LIKELIHOOD = 1e-250  # of a target beyond `MIN_LOG_RATIO` of all others, which tells nothing about its width
 
 R = TypeVar("R")

@@ -152,7 +152,7 @@ class Objective(abc.ABC):
         return None
 
     def outcome(self, criterion: Criterion) -> object:
-        """What to keep of the last stage's criterion beside its optima."""
+        """What to keep of the last stage's criterion in addition to its optima."""
         return None
 
 

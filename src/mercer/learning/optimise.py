@@ -18,7 +18,7 @@ from mercer.core.random import generator
 from mercer.learning.climb import (
     CONVERGED_GAIN,
     METHODS,
-    Candidate,
+    ClimbStart,
     Optimum,
     Step,
     Surface,
@@ -29,7 +29,7 @@ from mercer.learning.climb import (
 from mercer.learning.objective import Criterion, Objective, Start
 from mercer.learning.progress import Progress
 from mercer.learning.state import Journal, State, rows_name
-from mercer.linalg.cholesky import MAX_JITTER, jitters
+from mercer.linalg.jitter import LEARNING
 
 SCREENING_ITERATIONS = 6  # after which starts are compared
 SCREENED_CLIMBS, MANY_SCREENED_CLIMBS = 3, 5  # climbs continued after screening; more where they cost little
@@ -45,7 +45,7 @@ LAG_GAIN_RATIO = 10.0  # times the gain of its last two steps: a climb further b
 TIE_NATS = 0.5  # values this close do not tell two optima apart
 TIE_SCORE_MARGIN = 0.01  # share of a tie score: a smaller difference does not either
 SAME_VALUE_NATS = 0.02  # optima this close in value are counted as one
-SAME_THETA = 0.02  # parameters this close are one place
+MAX_SAME_OPTIMUM_DISTANCE = 0.02  # parameters this close are one place
 MAX_DEPTH_RATIO = 4.0  # of the fall a quadratic predicts to the true one: beyond it a point belongs to another optimum
 
 
@@ -141,7 +141,7 @@ class _Search:
 
     def _all_stages(self) -> None:
         starts = self.objective.starts()
-        candidates = [Candidate(*start) for start in starts]
+        candidates = [ClimbStart(*start) for start in starts]
         for stage, size in enumerate(self.stages):
             rows = None if size == self.objective.n else np.sort(self.order[:size])
             with self.objective.criterion(rows) as criterion:
@@ -180,7 +180,7 @@ class _Search:
         criterion.jitter = self.jitter
         reach = np.where(self.logarithmic, self.objective.max_log_change, np.inf)
         lowest, highest = np.min(thetas, axis=0) - reach, np.minimum(np.max(thetas, axis=0) + reach, self.ceiling)
-        if self.profiled is None:  # a common amplitude moves after the bounds: the floor is seen to at the end
+        if self.profiled is None:  # a common amplitude moves after the bounds: the floor is applied at the end
             lowest = np.maximum(lowest, self.floor)
         log = self.journal.log(f"{criterion.size} parameters, {rows_name(criterion.n, rows)}")
         surface = Surface(criterion, (lowest, highest), self.profiled, self.prior, self._watch, log)
@@ -196,7 +196,7 @@ class _Search:
 
     # -- the first stage -----------------------------------------------------------------------------------------------
 
-    def _first(self, surface: Surface, starts: Sequence[Start]) -> list[Candidate]:
+    def _first(self, surface: Surface, starts: Sequence[Start]) -> list[ClimbStart]:
         """The starts that have a value, or the best of them, restarts around that, and what is started from anyway."""
         screens, n_restarts = self.objective.screens_starts, self.settings.n_restarts
         valued = self._valued(surface, starts, gradient=screens or len(starts) == 1)
@@ -209,13 +209,13 @@ class _Search:
             away = np.where(self.logarithmic, self.rng.normal(0, RESTART_DEVIATION, self.objective.size), 0.0)
             along = self.directions @ (np.linalg.pinv(self.directions) @ away)
             chosen.append(Start(f"restart {i + 1}", leader.theta + along))
-        return [Candidate(*start) for start in (*chosen, *self.objective.more_starts())]
+        return [ClimbStart(*start) for start in (*chosen, *self.objective.more_starts())]
 
     def _valued(self, surface: Surface, starts: Sequence[Start], gradient: bool) -> list[tuple[float, Start]]:
         """Starts that have a value, at their best amplitude, with that value. If none has, jitter grows until one
         does."""
         criterion = surface.criterion
-        for relative in (0.0, *jitters(criterion.n, last=10 * MAX_JITTER)):
+        for relative in (0.0, *LEARNING(criterion.n)):
             if relative:
                 if not np.isfinite(criterion.diagonal):
                     break
@@ -229,7 +229,7 @@ class _Search:
 
     # -- every stage ---------------------------------------------------------------------------------------------------
 
-    def _climbs(self, surface: Surface, candidates: list[Candidate], stage: int) -> list[Optimum]:
+    def _climbs(self, surface: Surface, candidates: list[ClimbStart], stage: int) -> list[Optimum]:
         """Optima reached from the candidates, in their order."""
         screens, n_restarts, min_gain = self.objective.screens_starts, self.settings.n_restarts, self._min_gain(stage)
         candidates = [candidate for candidate in candidates if surface.at(candidate.theta) is not None]
@@ -244,10 +244,10 @@ class _Search:
                 goal = _on_the_way_to(here, found, self.directions)
                 if goal is not None:
                     found[goal] = found[goal].found_again(here.times_found)
-                if goal is not None or _hopeless(here, found):
+                if goal is not None or _too_far_behind(here, found):
                     continue
                 candidate = _candidate(here)
-            # Behind the first, climbs are coarse; who asks for restarts wants to see every optimum.
+            # Behind the first, climbs are coarse; with n_restarts, every optimum is climbed to its end.
             coarse = max(min_gain, COARSE_GAIN * self.objective.tolerance)
             until = coarse if found and not n_restarts else min_gain
             optimum = self._climb(surface, candidate, until)
@@ -257,7 +257,7 @@ class _Search:
     def _climb(
         self,
         surface: Surface,
-        candidate: Candidate,
+        candidate: ClimbStart,
         min_gain: float,
         max_iterations: int | None = None,
         min_points: int = 2,
@@ -267,21 +267,25 @@ class _Search:
         return climb(surface, candidate, self.directions, max_iterations, min_gain, method, min_points)
 
     def _screened(
-        self, surface: Surface, candidates: Iterable[Candidate], min_gain: float, keep: int
-    ) -> list[Candidate]:
+        self, surface: Surface, candidates: Iterable[ClimbStart], min_gain: float, keep: int
+    ) -> list[ClimbStart]:
         """The best candidates after a few iterations, at most ``keep`` of them and none twice."""
         tried = [self._climb(surface, candidate, min_gain, SCREENING_ITERATIONS) for candidate in candidates]
         chosen: list[Optimum] = []
         for here in sorted(tried, key=lambda optimum: -optimum.value):
-            same = [i for i, other in enumerate(chosen) if np.abs(other.theta - here.theta).max() < SAME_THETA]
+            same = [
+                i
+                for i, other in enumerate(chosen)
+                if np.abs(other.theta - here.theta).max() < MAX_SAME_OPTIMUM_DISTANCE
+            ]
             if same:
                 chosen[same[0]] = chosen[same[0]].found_again(here.times_found)
             else:
                 chosen.append(here)
-        # So few steps tell too little of the curvature to take long ones by it: these lead onto plateaus.
+        # A few steps estimate the curvature too poorly for long steps, which lead onto plateaus.
         return [_candidate(optimum)._replace(metric=None) for optimum in chosen[:keep]]
 
-    def _next(self, surface: Surface, rows: int) -> list[Candidate]:
+    def _next(self, surface: Surface, rows: int) -> list[ClimbStart]:
         """Candidates of the next stage, from the optima of this one."""
         ratio = rows / surface.criterion.n
         metric = newton_metric(surface, self.best[0].theta, self.directions, ratio)
@@ -300,8 +304,8 @@ class _Search:
         freed = self.objective.off_plateau(candidates[0].theta)
         late = self.objective.late_start(rows)
         if freed is not None:
-            candidates.append(Candidate(f"{candidates[0].start}, off its plateau", freed))
-        return candidates if late is None else [*candidates, Candidate(*late)]
+            candidates.append(ClimbStart(f"{candidates[0].start}, off its plateau", freed))
+        return candidates if late is None else [*candidates, ClimbStart(*late)]
 
     # -- the last stage ------------------------------------------------------------------------------------------------
 
@@ -342,12 +346,12 @@ class _Search:
         return found
 
 
-def _candidate(optimum: Optimum) -> Candidate:
+def _candidate(optimum: Optimum) -> ClimbStart:
     """To climb on from an optimum."""
-    return Candidate(optimum.start, optimum.theta, optimum.times_found, optimum.path, optimum.metric)
+    return ClimbStart(optimum.start, optimum.theta, optimum.times_found, optimum.path, optimum.metric)
 
 
-def _hopeless(here: Optimum, found: list[Optimum]) -> bool:
+def _too_far_behind(here: Optimum, found: list[Optimum]) -> bool:
     """Whether a climb is behind the best by more than it is likely to gain."""
     lag = max(optimum.value for optimum in found) - here.value
     gained = here.value - here.two_steps_before().value if here.path else 0.0
@@ -360,10 +364,12 @@ def _ties_ordered(found: list[Optimum], score: Callable[[np.ndarray], float | No
     if len(tied) < 2:
         return found
     scores = [score(optimum.theta) for optimum in tied]
-    told = [value for value in scores if value is not None]
-    if len(told) < len(tied) or not max(told) - told[0] > TIE_SCORE_MARGIN * abs(told[0]):
+    known_scores = [value for value in scores if value is not None]
+    if len(known_scores) < len(tied) or not max(known_scores) - known_scores[0] > TIE_SCORE_MARGIN * abs(
+        known_scores[0]
+    ):
         return found
-    order = sorted(range(len(tied)), key=lambda i: -told[i])
+    order = sorted(range(len(tied)), key=lambda i: -known_scores[i])
     return [tied[i] for i in order] + found[len(tied) :]
 
 

@@ -71,8 +71,8 @@ def _center_and_scale(y: np.ndarray) -> tuple[float, float]:
 class RegressionObjective(ModelObjective):
     """Evidence of a Gaussian process regression.
 
-    ``noise`` is a `Noise`, or what makes one. ``unknown``: whether the target has an unknown mean, which is integrated
-    out. ``use_priors``: whether the priors of kernel and noise count ("map").
+    ``X`` may be prepared: a `Gram`. ``noise`` is a `Noise`, or what makes one. ``unknown``: whether the target has an
+    unknown mean, which is integrated out. ``use_priors``: whether the priors of kernel and noise count ("map").
     """
 
     screens_starts = True
@@ -87,7 +87,7 @@ class RegressionObjective(ModelObjective):
         unknown: bool = False,
         use_priors: bool = False,
     ) -> None:
-        self.X, self.target, self.solver, self.use_priors = X, target, solver, use_priors
+        self._rows, self.target, self.solver, self.use_priors = X, target, solver, use_priors
         self.noise = as_noise(noise, len(target))
         self.model = Model((kernel,), MeanFunction(unknown=unknown), self.noise)
 
@@ -105,12 +105,18 @@ class RegressionObjective(ModelObjective):
 
     def with_kernel(self, kernel: Kernel) -> "RegressionObjective":
         """Of the same data with another kernel."""
-        return RegressionObjective(kernel, self.X, self.target, self.noise, self.solver, self.unknown, self.use_priors)
+        return RegressionObjective(
+            kernel, self._rows, self.target, self.noise, self.solver, self.unknown, self.use_priors
+        )
 
     @functools.cached_property
     def rows(self) -> gram.Gram:
         """The inputs, prepared once for the kernel."""
-        return gram.Gram(self.kernel, self.X)
+        return self._rows.of(self.kernel) if isinstance(self._rows, gram.Gram) else gram.Gram(self.kernel, self._rows)
+
+    @property
+    def X(self) -> Inputs:
+        return gram.raw(self._rows)
 
     def criterion(self, rows: np.ndarray | None = None) -> Evidence:
         X, target, noise = self.rows, self.target, self.noise
@@ -126,7 +132,7 @@ class RegressionObjective(ModelObjective):
 
     def start_with_noise(self, variance: float) -> np.ndarray:
         """The kernel as it is, and this noise variance where it is learned."""
-        return np.concatenate([self._split(self.start())[0], self.noise.start(variance)])
+        return self.layout.joined(kernels=self.start()[self.layout.part("kernels")], noise=self.noise.start(variance))
 
     def starts(self) -> list[Start]:
         variance = self.variance()
@@ -136,7 +142,7 @@ class RegressionObjective(ModelObjective):
         return [
             Start(
                 f"{name}, noise {share:g}" if self.noise.size else name,
-                np.concatenate([np.asarray(to_free(kernel), dtype=float), self.noise.start(share * variance)]),
+                self.layout.joined(kernels=to_free(kernel), noise=self.noise.start(share * variance)),
             )
             for name, kernel in zip(names, kernels, strict=True)
             for share in shares
@@ -144,12 +150,12 @@ class RegressionObjective(ModelObjective):
 
     def floor(self) -> np.ndarray:
         """Noise is not below the resolution of the target."""
-        return np.concatenate([np.full(self.size - self.noise.size, -np.inf), self.noise.floor()])
+        return self.layout.joined(kernels=np.array(-np.inf), noise=self.noise.floor())
 
     def amplitude(self) -> np.ndarray | None:
         """Mask of the coordinates that, shifted together, multiply C; None if they do not reach all of it."""
         mask, own = heuristics.amplitude_mask(self.kernel), self.noise.amplitude()
-        return None if mask is None or own is None else np.concatenate([mask, own])
+        return None if mask is None or own is None else self.layout.joined(kernels=mask, noise=own)
 
     def profiled(self) -> np.ndarray | None:
         """None also where there is a prior, or a floor of the noise that may be reached: these do not scale."""
@@ -161,9 +167,8 @@ class RegressionObjective(ModelObjective):
 
     def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
         """Noise that few rows could not tell from none is raised."""
-        own, free = self._split(theta)
-        raised = self.noise.raised_to(MIN_FREE_NOISE * self.variance(), free)
-        return None if raised is None else np.concatenate([own, raised])
+        raised = self.noise.raised_to(MIN_FREE_NOISE * self.variance(), theta[self.layout.part("noise")])
+        return None if raised is None else self.layout.joined(kernels=theta[self.layout.part("kernels")], noise=raised)
 
     def tie_score(self, theta: np.ndarray) -> float | None:
         """Minus the mean CRPS of rows left out; not for "map", whose priors it leaves out."""
@@ -183,15 +188,11 @@ class RegressionObjective(ModelObjective):
 
     def units(self, scale: float) -> np.ndarray:
         """What to add to theta for a target ``scale`` times this one, of which noise is a variance."""
-        return np.repeat([0.0, 2 * math.log(scale)], [self.size - self.noise.size, self.noise.size])
+        return self.layout.joined(noise=np.array(2 * math.log(scale)))
 
     def variances(self, theta: np.ndarray) -> np.ndarray:
         """Noise variance of each row: (n,)."""
-        return self.noise.variances(self._split(theta)[1], self.n)
-
-    def _split(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The kernel's part of theta, and the noise's."""
-        return theta[: self.size - self.noise.size], theta[self.size - self.noise.size :]
+        return self.noise.variances(theta[self.layout.part("noise")], self.rows)
 
 
 def learn_regression(

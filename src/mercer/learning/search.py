@@ -192,7 +192,7 @@ def _until(max_seconds: Any) -> float:
 
 
 def _kernels(candidates: Any) -> list[tuple[Any, Any]]:
-    """Candidates by name: themselves. What is no kernel fails later, by itself."""
+    """Candidates keyed by themselves; anything that is not a kernel fails when evaluated."""
     alone = isinstance(candidates, str) or as_kernel(candidates, or_none=True) is not None
     try:
         found = [candidates] if alone else list(candidates)

@@ -21,7 +21,7 @@ import numpy as np
 from mercer.solvers.base import Evaluation
 
 SAVE_INTERVAL_SECONDS = 5.0
-SAME_THETA = 1e-9
+THETA_TOLERANCE = 1e-9  # within which an evaluation of the journal is the one asked for
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Log:
         if found is None:
             return None
         alike = i < len(found.values) and found.profiled[i] == profiled and found.jitters[i] == jitter
-        if alike and np.abs(theta - found.thetas[i]).max(initial=0.0) < SAME_THETA:
+        if alike and np.abs(theta - found.thetas[i]).max(initial=0.0) < THETA_TOLERANCE:
             self._replayed += 1
             return self._at(found, i, gradient)
         place = self._places.get((theta.tobytes(), profiled, jitter))

@@ -69,6 +69,36 @@ def half_solve(L: np.ndarray, b: np.ndarray, transposed: bool = False, in_place:
     return blas.dtrsm(1.0, L, b, lower=1, trans_a=transposed, overwrite_b=in_place)
 
 
+def pivoted_factor(A: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """Cholesky factor with pivoting, up to a remainder whose diagonal is below ``tolerance``: the factor, in A's lower
+    triangle, the order of the rows, and the rank. n r^2 flops. May overwrite a Fortran-ordered A."""
+    factored, pivots, rank, _ = lapack.dpstrf(A, tol=tolerance, lower=1, overwrite_a=1)
+    return factored, pivots - 1, rank
+
+
+def factor_indefinite(A: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Overwrite a symmetric A with its factors L D L^T; returns the pivots, and whether D has an inverse. n^3/3
+    flops."""
+    _, pivots, singular = lapack.dsytrf(A, lower=1, lwork=64 * len(A), overwrite_a=1)
+    return pivots, singular == 0
+
+
+def solve_indefinite(A: np.ndarray, pivots: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(L D L^T)^-1 b, from `factor_indefinite`. Overwrites a Fortran-ordered b."""
+    return lapack.dsytrs(A, pivots, b, lower=1, overwrite_b=1)[0]
+
+
+def reflectors(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Householder reflectors of P = Q R (n, p), packed below the diagonal of R, and their factors (p,)."""
+    packed, factors, _, _ = lapack.dgeqrf(np.asfortranarray(P, dtype=float))
+    return packed, factors
+
+
+def upper_solve(R: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """R^-1 b for an upper triangular R."""
+    return lapack.dtrtrs(R, b)[0]
+
+
 def invert(L: np.ndarray) -> None:
     """Overwrite L with (L L^T)^-1. 2/3 n^3 flops."""
     _potri(L)

@@ -1,17 +1,18 @@
-"""Cholesky factor of a dense covariance matrix, and the jitter policy."""
+"""Cholesky factor of a dense covariance matrix."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.linalg import backend
-from mercer.linalg.backend import lapack
+from mercer.linalg.jitter import FACTOR, MAX_JITTER
 
 PIVOT_BLOCK = 128  # pivots drawn at a time
-MAX_JITTER = 1e-5  # relative to the mean of the diagonal; a matrix that needs more is indefinite
 
 
 @dataclasses.dataclass(eq=False)
@@ -25,6 +26,24 @@ class Cholesky:
     lower: np.ndarray
     jitter: float = 0.0
     form: str = "factor"  # or "half inverse", "inverse": content of ``lower``
+
+    def stored(self) -> dict[str, Any]:
+        """Fields for a file: the triangle, column by column, and the jitter."""
+        assert self.form == "factor"
+        columns = (self.lower[j:, j] for j in range(len(self.lower)))
+        return {"packed": np.concatenate([np.empty(0), *columns]), "jitter": self.jitter}
+
+    @classmethod
+    def restored(cls, packed: np.ndarray, jitter: float) -> "Cholesky":
+        """From `stored` fields."""
+        n = (math.isqrt(8 * packed.size + 1) - 1) // 2
+        if packed.shape != (n * (n + 1) // 2,):
+            raise ValueError(f"a triangular matrix cannot have {packed.size} entries.")
+        lower, start = np.zeros((n, n), order="F"), 0  # LAPACK's order
+        for j in range(n):
+            lower[j:, j] = packed[start : start + n - j]
+            start += n - j
+        return cls(lower, float(jitter))
 
     def half_solve(self, b: np.ndarray, transposed: bool = False) -> np.ndarray:
         """L^-1 b, or L^-T b. n^2 flops a column."""
@@ -135,7 +154,7 @@ def factor(C: np.ndarray, scale: float | None = None, clear: bool = True) -> Cho
     work, diagonal = _checked(C)
     n = len(diagonal)
     scale = float(diagonal.sum()) / max(n, 1) if scale is None else scale
-    for relative in [0.0, *jitters(n)]:
+    for relative in [0.0, *FACTOR(n)]:
         if _attempt(work, diagonal + relative * scale):
             if clear:
                 clear_upper(work)
@@ -157,9 +176,9 @@ def root(K: np.ndarray, scale: float | None = None) -> np.ndarray:
         return work
     restore(work, diagonal)
     tolerance = n * np.finfo(float).eps * scale
-    factored, pivots, rank, _ = lapack.dpstrf(work, tol=tolerance, lower=1, overwrite_a=1)
+    factored, pivots, rank = backend.pivoted_factor(work, tolerance)
     R = np.empty((n, rank))
-    R[pivots - 1] = np.tril(factored)[:, :rank]
+    R[pivots] = np.tril(factored)[:, :rank]
     # pstrf stops where the diagonal of the remainder is rounding; if K is semidefinite, so is all of the remainder.
     remainder = np.triu(work, 1) - np.triu(R @ R.T, 1)
     np.fill_diagonal(remainder, diagonal - np.einsum("ij,ij->i", R, R))
@@ -188,8 +207,8 @@ def random_root(
         G = rows(pivots) - R[pivots] @ R.T  # (count, s)
         core = G[:, pivots]
         np.fill_diagonal(core, left[pivots])
-        factored, order, rank, _ = lapack.dpstrf(np.asfortranarray(core), tol=tolerance, lower=1)
-        chosen = order[:rank] - 1
+        factored, order, rank = backend.pivoted_factor(np.asfortranarray(core), tolerance)
+        chosen = order[:rank]
         L = np.asfortranarray(np.tril(factored[:rank, :rank]))
         F = backend.half_solve(L, G[chosen]).T
         R = np.concatenate([R, F], axis=1)
@@ -207,16 +226,6 @@ def _checked(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not np.isfinite(work.sum()) and not np.isfinite(work).all():
         raise NotPositiveDefiniteError("the covariance matrix has entries that are not finite; check the kernel.")
     return work, diagonal
-
-
-def jitters(n: int, first: float | None = None, step: float = 100.0, last: float = MAX_JITTER) -> Iterator[float]:
-    """Jitters to try for a matrix (n, n) that should be positive definite, relative to the mean of its diagonal: n eps
-    unless ``first`` is given, then ``step`` times more each, up to ``last``. All factorisations use this rule."""
-    relative = max(n, 10) * np.finfo(float).eps if first is None else first
-    while relative < 0.99 * last:
-        yield relative
-        relative *= step
-    yield last
 
 
 def _attempt(work: np.ndarray, diagonal: np.ndarray) -> bool:

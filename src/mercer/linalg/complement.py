@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from mercer.linalg.backend import lapack
+from mercer.linalg import backend
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Complement:
         n, p = P.shape
         if p == 0:
             return Complement(np.zeros((n, 0)), np.zeros((0, 0)), np.zeros((0, 0)))
-        packed, factors, _, _ = lapack.dgeqrf(np.asfortranarray(P, dtype=float))
+        packed, factors = backend.reflectors(P)
         U, R, T = np.tril(packed, -1), np.triu(packed[:p]), np.zeros((p, p))
         U[range(p), range(p)] = 1.0
         for j in range(p):

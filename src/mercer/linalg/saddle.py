@@ -5,14 +5,13 @@ import dataclasses
 import numpy as np
 
 from mercer.linalg import backend
-from mercer.linalg.backend import lapack
-from mercer.linalg.cholesky import jitters, restore
+from mercer.linalg.cholesky import restore
 from mercer.linalg.complement import Complement
+from mercer.linalg.jitter import REFINED
 
 # Residuals, relative to the range of the right-hand side: refinement stops at the first; above the second another
 # factorisation is tried.
 TARGET_RESIDUAL, MAX_RESIDUAL = 1e-11, 1e-8
-MIN_JITTER, MAX_JITTER = 0.01, 100.0  # in units of n eps; refinement corrects for it, so a small one is tried first
 MAX_STEPS = 60
 MAX_STALLED_STEPS = 8  # without reducing the residual by 30%
 MAX_VECTOR_PRODUCTS = 8  # number of columns up to which products are done column by column
@@ -58,8 +57,7 @@ class Saddle:
     def solve(self, Y: np.ndarray) -> Solution:
         """Solve for right-hand sides Y (n, q) by the first factorisation with small residuals, or else the best."""
         best: Solution | None = None
-        unit = max(self.n, 10) * np.finfo(float).eps
-        for jitter in (0.0, *jitters(self.n, MIN_JITTER * unit, 10.0, MAX_JITTER * unit)):
+        for jitter in (0.0, *REFINED(self.n)):
             if self._factor_definite(jitter):
                 found = self._refined(Y)
                 if best is not None and found.share >= best.share:
@@ -90,9 +88,9 @@ class Saddle:
 
     def _factor_indefinite(self) -> bool:
         self._project()
-        _, self._pivots, singular = lapack.dsytrf(self.work, lower=1, lwork=64 * self.n, overwrite_a=1)
+        self._pivots, regular = backend.factor_indefinite(self.work)
         self.method, self.jitter = "L D L^T", 0.0
-        return singular == 0
+        return regular
 
     def _project(self) -> float:
         """Write Q^T K Q into the lower triangle, below p rows of the unit matrix; returns the mean |diagonal|."""
@@ -141,7 +139,7 @@ class Saddle:
     def _solution(self, w: np.ndarray, Y: np.ndarray, steps: int) -> Solution:
         left = Y - self._times(w)
         c = (
-            lapack.dtrtrs(self.complement.R, self.complement.rotated(left)[: self.p])[0]
+            backend.upper_solve(self.complement.R, self.complement.rotated(left)[: self.p])
             if self.p
             else np.zeros((0, Y.shape[1]))
         )
@@ -172,7 +170,7 @@ class Saddle:
         padded = np.zeros((self.n, V.shape[1]), order="F")
         padded[self.p :] = V
         if self._pivots is not None:
-            return lapack.dsytrs(self.work, self._pivots, padded, lower=1, overwrite_b=1)[0][self.p :]
+            return backend.solve_indefinite(self.work, self._pivots, padded)[self.p :]
         return backend.solve(self.work, padded)[self.p :]
 
     def _times(self, W: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Gaussian process classification of two or more classes, with interchangeable inference methods."""
 
-import copy
 import math
 import warnings
 
@@ -9,7 +8,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import InterruptedFitWarning, NotPositiveDefiniteError, NumericalWarning, ParameterError
-from mercer.core.inputs import count_rows, take_rows
+from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator, seed_of
 from mercer.core.text import number, rounded, table
@@ -129,8 +128,9 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         inference = self._inference()
         kernels = self._kernels_for(X)
         warn_of_model(self, kernels, X, unknown_mean=False)
-        self.solver_ = self._solver_for(kernels, X, inference)
-        size = math.prod(self.solver_.cost(kernels[0], X).matrix)
+        rows = gram.Gram(gram.together(kernels), copy_rows(X))
+        self.solver_ = self._solver_for(kernels, rows, inference)
+        size = math.prod(self.solver_.cost(kernels[0], rows).matrix)
         require_memory(
             8 * size * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
             "Use a random subset of the rows, or a machine with more memory.",
@@ -143,9 +143,6 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 NumericalWarning,
                 stacklevel=3,
             )
-        # Prepared once, unless there are several kernels; vectors need no preparation for the standard kernel.
-        prepared = len(kernels) == 1 and (self.kernel is not None or self._mixed())
-        rows = gram.Gram(kernels[0], X) if prepared else X
         objective, found = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None
         if self.learning in ("mle", "map") and objective.size:
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
@@ -167,13 +164,14 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         """Set all fitted attributes from the optimum, or from samples."""
         learned = learning and learning.learned
         last = learning and learning.last
-        self.X_fit_, self.codes_ = copy.deepcopy(gram.raw(objective.X)), objective.codes
+        self.X_fit_, self.codes_ = objective.X.X, objective.codes
+        gram.keep(self, objective.X)
         self._jitter = 0.0 if learned is None else learned.jitter
         theta, kernels = objective.start(), objective.kernels  # exactly as given, without rounding by logarithms
         if learning is not None:
             theta = learning.theta
             kernels = list(objective.at(theta).kernels)
-        draws = self._draws(inference, kernels) if inference.samples else None
+        draws = self._draws(inference, kernels, objective.X) if inference.samples else None
         if draws is not None and draws.theta is not None:
             theta = draws.theta.mean(axis=0)
             kernels = list(objective.at(theta).kernels)
@@ -211,11 +209,11 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         settings = {"classes": len(self.classes_), "link": self.link, "bound": bound, "n_samples": self.n_samples}
         return named(name or self.inference_, **settings)
 
-    def _draws(self, inference: Inference, kernels) -> Draws:
+    def _draws(self, inference: Inference, kernels, X) -> Draws:
         """Samples of the latent functions, and of the parameters if ``learning`` is "sample"."""
         progress, rng = Progress(shown=bool(self.progress)), generator(self.random_state)
         try:
-            draws = inference.sample(kernels, self.X_fit_, self.codes_, self.learning == "sample", rng, progress)
+            draws = inference.sample(kernels, X, self.codes_, self.learning == "sample", rng, progress)
         finally:
             progress.close()
         if draws is None:
@@ -312,7 +310,12 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
     # -- diagnostics -------------------------------------------------------------------------------------------------
 
     def _objective(self) -> LabelObjective:
-        return LabelObjective(self._fitted_kernels(), self.X_fit_, self.codes_, self._inference())
+        kernels, solver = self._fitted_kernels(), self._solver()
+        return LabelObjective(kernels, self._rows(), self.codes_, self._inference(), solver=solver)
+
+    def _rows(self) -> gram.Gram:
+        """The training rows, prepared once for all kernels."""
+        return gram.kept(self, gram.together(self._fitted_kernels()), self.X_fit_)
 
     def _fitted_kernels(self):
         return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
@@ -324,7 +327,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         other sites are kept, which changes little. Samples of "mcmc" are reweighted.
         """
         self._check_fitted()
-        covariances = lambda: self._covariances(self._fitted_kernels(), self.X_fit_)
+        covariances = lambda: self._covariances(self._fitted_kernels(), self._rows())
         p = self.posterior_.left_out(covariances, self.codes_, self._inference().likelihood)
         return LeaveOneOut(probability=p, log_score=log_scores(p, self.codes_))
 

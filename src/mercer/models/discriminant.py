@@ -1,6 +1,5 @@
 """Fisher's linear discriminant in feature space (PRML 4.1.4-4.1.6; Mika et al. 1999; Baudat and Anouar 2000)."""
 
-import copy
 import reprlib
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import count_rows
+from mercer.core.inputs import copy_rows, count_rows
 from mercer.core.machine import require_memory
 from mercer.core.text import number, rounded
 from mercer.kernels.convert import as_covariance
@@ -77,7 +76,7 @@ class KernelFisherDiscriminant(Classifier, Transformer):
         counts = np.bincount(codes)
         self.priors_ = counts / n if self.priors is None else self._check_priors(C)
         Y = np.eye(C)[codes]
-        self.X_fit_ = copy.deepcopy(X)
+        self.X_fit_ = copy_rows(X)
         self.kernel_, found = self._kernel_for(X, Y)
         found = found or _spectrum(self.kernel_, self._training_rows(), Y)
         alpha = self.alpha_ = float(self.alpha) if self.alpha != "loo" else _best_alpha(found.spectrum)[0]

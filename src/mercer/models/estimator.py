@@ -39,7 +39,7 @@ from mercer.core.inputs import (
     take_rows,
 )
 from mercer.core.registry import storable
-from mercer.kernels.base import Kernel
+from mercer.kernels.base import Kernel, common_kind
 
 
 class NotFittedError(MercerError, SklearnNotFittedError):
@@ -170,9 +170,13 @@ class Estimator(BaseEstimator):
         return X
 
     def _reads(self, reset: bool) -> Kind:
-        """Kind of rows read by the fitted kernel, or if ``reset`` by the one given."""
-        kernel = getattr(self, "kernel" if reset else "kernel_", self)  # not every estimator has a kernel
-        return kernel.reads if isinstance(kernel, Kernel) else "anything" if kernel is self else "vectors"
+        """Kind of rows read by the fitted kernels, or if ``reset`` by those given."""
+        names = [name for name in (("kernel",) if reset else ("kernel_", "kernels_")) if hasattr(self, name)]
+        if not names:
+            return "anything"  # not every estimator has a kernel
+        given = getattr(self, names[0])
+        kernels = given if isinstance(given, list | tuple) else [given]
+        return common_kind(kernel for kernel in kernels if isinstance(kernel, Kernel))
 
     def _in_order_of_fit(self, X, frame):
         """Columns in the order of the fit. A frame with other columns is returned unchanged."""

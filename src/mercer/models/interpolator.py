@@ -1,6 +1,5 @@
 """Exact interpolation by splines and radial basis functions, one per point (PRML 6.3)."""
 
-import copy
 import dataclasses
 import functools
 import itertools
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from mercer import gram
 from mercer.basis import monomials
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import (
@@ -19,6 +17,7 @@ from mercer.core.inputs import (
     as_matrix,
     as_objects,
     as_vector,
+    copy_rows,
     count_rows,
     holds_numbers,
     select_columns,
@@ -91,7 +90,7 @@ class RBFInterpolator(Regressor):
             X = self._check_vectors(X)
         scaled = self._needs_scaling(X) if self.scale_inputs is None else self.scale_inputs
         self.scale_ = centre_and_spread(X)[1] if scaled else None
-        X = copy.deepcopy(X) if self.scale_ is None else X / self.scale_
+        X = copy_rows(X) if self.scale_ is None else X / self.scale_
         smoothing = smoothing + white
         self._several, Y = t.ndim == 2, t.reshape(n, -1)
         self.kernel_, self.y_fit_ = latent, t
@@ -141,7 +140,7 @@ class RBFInterpolator(Regressor):
         remedy = "Use fewer points, or RBFNetwork, which has fewer basis functions than points."
         require_memory(8 * m * m, f"interpolating {m:,} points", remedy)
         P = self._polynomials().checked(self.X_fit_)
-        K = gram.within(self.kernel_, self.X_fit_)
+        K = self._training_rows().matrix()
         K[np.diag_indices_from(K)] += self.smoothing_
         return Saddle(K, P)
 
@@ -150,7 +149,7 @@ class RBFInterpolator(Regressor):
 
     def _explain_residual(self, Y, kept):
         """Raise if the kernel cannot distinguish two rows of different values; warn otherwise."""
-        pair = _indistinguishable(gram.within(self.kernel_, self.X_fit_), Y[kept], self.smoothing_)
+        pair = _indistinguishable(self._training_rows().matrix(), Y[kept], self.smoothing_)
         if pair is not None:
             i, j = (int(kept[row]) for row in pair)
             raise DataError(

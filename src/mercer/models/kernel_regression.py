@@ -8,7 +8,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import InvalidKernelError, NumericalWarning, ParameterError
-from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_matrix, copy_rows, count_rows, holds_numbers, take_rows
 from mercer.core.parameters import evolve_at
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
@@ -91,9 +91,10 @@ class NadarayaWatson(DensityRegressor):
         n = count_rows(X)
         Y = self._check_target(y, n, several=True)
         kept, self.rows_, c = merged(X, Y, self._check_weights(sample_weight, n))
-        X, self.y_train_, self.weights_ = take_rows(X, kept), Y[kept], c
+        X, self.y_train_, self.weights_ = copy_rows(take_rows(X, kept)), Y[kept], c
         self.X_train_, Y = X, Y[kept].reshape(len(c), -1)
-        self.kernel_, starts = self._starts(X, c)
+        self.kernel_, rows, starts = self._starts(X, c)
+        gram.keep(self, rows)
         self.history_, self.optima_, self.n_evaluations_ = [], [], 0
         given = self._given_width(Y.shape[1])
         center, spread = heuristics.centre_and_spread(Y, c)
@@ -105,13 +106,13 @@ class NadarayaWatson(DensityRegressor):
             t = ((Y - center) / spread)[:, varies]
             c = c / c.mean()
             known = None if given is None else (given / spread)[varies]
-            objective, found = RegressionWidths(starts, X, t, c, known, self.criterion), None
+            objective, found = RegressionWidths(starts, rows, t, c, known, self.criterion), None
             if self.learning is not None and objective.layout.size:
                 kernel, found, *_ = self._learn(objective, spread[varies])
                 self.kernel_ = self.kernel_.replace(**kernel.parameters)
             if given is None:
                 if found is None:  # by likelihood, at the current kernel
-                    objective = RegressionWidths([self.kernel_.fix()], X, t, c, None, "likelihood")
+                    objective = RegressionWidths([self.kernel_.fix()], rows, t, c, None, "likelihood")
                     found = self._learn(objective, spread[varies]).width
                 width[varies] = found * spread[varies]
         self.target_width_ = float(width[0]) if self.y_train_.ndim == 1 else width
@@ -145,15 +146,21 @@ class NadarayaWatson(DensityRegressor):
             self._check_integer(name, minimum)
 
     def _starts(self, X, c):
-        """The kernel given, and starting kernels, with one amplitude fixed because it cancels."""
+        """The kernel given, the rows prepared for it, and starting kernels, with one amplitude fixed because it
+        cancels."""
         if self.kernel is not None:
             kernel = as_kernel(self.kernel).fitted(X)
-            return kernel, heuristics.starting_kernels(_without_amplitude(kernel), X)
-        X = self._check_vectors(X)
+            rows = gram.Gram(kernel, X)
+            return kernel, rows, heuristics.starting_kernels(_without_amplitude(kernel), rows)
+        rows, X = X, self._check_vectors(X)
         kernel = heuristics.radial_kernel(X, weights=c)
         middle = heuristics.middle_spread(X, heuristics.centre_and_spread(X, c)[1]) * math.sqrt(X.shape[1])
         scales = [kernel.lengthscale, *([middle] if (middle < kernel.lengthscale).any() else [])]
-        return kernel, [RBF(factor * scale) for scale in scales for factor in heuristics.LENGTH_FACTORS]
+        return (
+            kernel,
+            gram.Gram(kernel, rows),
+            [RBF(factor * scale) for scale in scales for factor in heuristics.LENGTH_FACTORS],
+        )
 
     def _given_width(self, q) -> np.ndarray | None:
         if self.target_width is None:
@@ -174,19 +181,21 @@ class NadarayaWatson(DensityRegressor):
     def _targets(self):
         return int(np.size(self.target_width_)), self.y_train_.ndim == 1
 
-    def _mixtures(self, X, left_out=None):
-        """Mixtures for blocks of rows. ``left_out`` gives, for each row of X, a training row to exclude."""
+    def _mixtures(self, X, left_out=False):
+        """Mixtures for blocks of rows. ``left_out``: X are the training rows, each left out of its own."""
         n = len(self.weights_)
         means, variances = self.y_train_.reshape(n, -1), np.atleast_1d(self.target_width_) ** 2
-        floor = MIN_TOTAL_WEIGHT * float(np.mean(gram.diagonal(self.kernel_, self.X_train_)))
+        rows = gram.kept(self, self.kernel_, self.X_train_)
+        floor = MIN_TOTAL_WEIGHT * float(np.mean(rows.diagonal()))
         s, far = count_rows(X), 0
-        for part, W in gram.kept(self, self.kernel_, self.X_train_).blocks(X):
+        blocks = ((part, rows.some(part)) for part in gram.pieces(n, n)) if left_out else rows.blocks(X)
+        for part, W in blocks:
             _refuse_negative(self.kernel_, W)
             np.maximum(W, 0.0, out=W)
             W += floor / self.weights_.sum()
             W = W * self.weights_  # a copy, since the block's memory is reused
-            if left_out is not None:
-                W[np.arange(len(W)), left_out[part]] = 0.0
+            if left_out:
+                W[np.arange(len(W)), np.arange(part.start, part.stop)] = 0.0
             total = W.sum(axis=1, keepdims=True)
             far += int((total <= 2 * floor).sum())
             W[total[:, 0] == 0] = self.weights_ / self.weights_.sum()
@@ -209,7 +218,7 @@ class NadarayaWatson(DensityRegressor):
         t, parts, start = self.y_train_.reshape(n, 1, -1), [], 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
-            for m in self._mixtures(self.X_train_, left_out=np.arange(n)):
+            for m in self._mixtures(self.X_train_, left_out=True):
                 own = t[start : start + m.n_rows]
                 parts.append((m.mean(), m.variance(), m.log_density(own)[:, 0]))
                 start += m.n_rows

@@ -1,13 +1,12 @@
 """Nearest neighbours by distance in feature space (PRML 2.5.2, Ex 6.3)."""
 
-import copy
 from typing import NamedTuple
 
 import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import align_columns, as_matrix, count_rows, take_rows
+from mercer.core.inputs import align_columns, as_matrix, copy_rows, count_rows, take_rows
 from mercer.kernels import Linear
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import centre_and_spread
@@ -62,10 +61,10 @@ class KernelNeighborsClassifier(Classifier):
             self.scale_: np.ndarray | None = centre_and_spread(X)[1]
             self.X_fit_ = X / self.scale_
         else:
-            self.scale_, self.X_fit_ = None, copy.deepcopy(X)
+            self.scale_, self.X_fit_ = None, copy_rows(X)
         kernel = Linear() if self.kernel is None else self.kernel
         self.kernel_ = as_covariance(kernel, "distance in feature space", X=X)
-        lengths = gram.diagonal(self.kernel_, self.X_fit_)
+        lengths = self._training_rows().diagonal()
         equal = np.ptp(lengths) <= 1e-14 * np.abs(lengths).max()
         self.length_ = float(lengths.mean()) if equal else None
         return self
@@ -89,7 +88,7 @@ class KernelNeighborsClassifier(Classifier):
         n = len(self.codes_)
         for part in gram.pieces(count_rows(X), 4 * n):
             Z = take_rows(X, part)
-            D = gram.distances(self.kernel_, Z, self.X_fit_)
+            D = gram.distances(self.kernel_, Z, self._training_rows())
             yield D, self._order(Z, D, k)
 
     def _order(self, Z, D, k):
@@ -105,7 +104,7 @@ class KernelNeighborsClassifier(Classifier):
         if not len(far):
             return D
         order, m = D.copy(), middle[far, None]
-        C = gram.between(self.kernel_, take_rows(Z, far), self.X_fit_)
+        C = gram.between(self.kernel_, take_rows(Z, far), self._training_rows())
         with np.errstate(divide="ignore", invalid="ignore"):
             beyond = np.where(C > 0, m * (1 + np.log(m) - np.log(2 * C)), ZERO_KERNEL_RANK * m + D[far])
         order[far] = np.where(D[far] > m, beyond, D[far])

@@ -1,13 +1,12 @@
 """Radial basis function networks, with fewer centres than points (PRML 6.3)."""
 
-import copy
 import reprlib
 
 import numpy as np
 
 from mercer import gram
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import align_columns, count_rows, take_rows
+from mercer.core.inputs import align_columns, copy_rows, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import number, rounded
@@ -106,7 +105,7 @@ class RBFNetwork(Regressor):
             kernel = min(kernel, learned, key=lambda candidate: place(candidate, subset, None).error)
         self.kernel_ = kernel
         found = place(kernel, data.subset(MAX_CENTER_ROWS, rng), None)
-        self.centers_ = copy.deepcopy(found.centers)
+        self.centers_ = copy_rows(found.centers)
         self.center_indices_ = found.indices
         self.path_ = found.path and found.path._replace(
             training_error=found.path.training_error * data.unit, loo_error=found.path.loo_error * data.unit

@@ -1,6 +1,5 @@
 """Principal components in feature space (PRML 12.3)."""
 
-import copy
 import warnings
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
-from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_matrix, copy_rows, count_rows, holds_numbers, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
@@ -23,7 +22,7 @@ from mercer.linalg.eigen import largest, signs_to_fix
 from mercer.models.estimator import Transformer, all_or_nothing, is_integer, is_number
 from mercer.models.ridge import KernelRidge
 
-SOLVERS = ("auto", "dense", "iterative", "features")
+PCA_SOLVERS = ("auto", "dense", "iterative", "features")
 MAX_DENSE_ROWS = 1000  # up to which "auto" stays with the dense solver
 MAX_FEATURES = 3000  # beyond it, matrices between features are no cheaper than those between rows
 MIN_PIVOTS = 256  # rows of the initial low-rank approximation
@@ -83,7 +82,7 @@ class KernelPCA(Transformer):
         self._check_settings(n)
         kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
         self.kernel_ = as_covariance(kernel, "kernel PCA", self.allow_invalid, X)
-        self.X_fit_ = copy.deepcopy(X)
+        self.X_fit_ = copy_rows(X)
         self.solver_ = self._choose_solver(n)
         self.numerics_ = {"residual": 0.0, "products": 0}
         solve = {"dense": self._dense, "iterative": self._iterative, "features": self._by_features}[self.solver_]
@@ -93,7 +92,7 @@ class KernelPCA(Transformer):
     # -- settings -----------------------------------------------------------------------------------------------------
 
     def _check_settings(self, n):
-        self._check_choice("solver", SOLVERS)
+        self._check_choice("solver", PCA_SOLVERS)
         q = self.n_components
         if q is not None and not (is_integer(q) and 1 <= q <= n):
             raise ParameterError(f"n_components must be None or an integer from 1 to the {n} rows; got {q!r}.")
@@ -119,20 +118,20 @@ class KernelPCA(Transformer):
 
     # -- solvers ------------------------------------------------------------------------------------------------------
 
-    def _dense(self, n) -> "_Found":
+    def _dense(self, n) -> "_Eigenpairs":
         """LAPACK on H K H: 4 n^3/3 flops for some vectors, 9 n^3 for all; three n x n matrices of memory."""
         what = f"kernel PCA of {n:,} rows by the dense solver"
         require_memory(3 * 8 * n * n, what, "Set n_components to a few and use solver='iterative'.")
-        K = gram.within(self.kernel_, self.X_fit_)
+        K = self._training_rows().matrix()
         mean = K.mean(axis=0)
         K -= mean
         K -= K.mean(axis=1)[:, None]
         total = float(np.trace(K))
         q = n if self.n_components is None else int(self.n_components)
         values, V = backend.eigenpairs(K, last=q, in_place=True)
-        return _Found(values[::-1], V[:, ::-1], total, mean)
+        return _Eigenpairs(values[::-1], V[:, ::-1], total, mean)
 
-    def _iterative(self, n) -> "_Found":
+    def _iterative(self, n) -> "_Eigenpairs":
         """Block Lanczos on H K H, started from the eigenvectors of a low-rank root of K (randomly pivoted Cholesky)."""
         q, rng = int(self.n_components), generator(self.random_state)
         start, diagonal = self._initial_vectors(q, rng)
@@ -153,11 +152,11 @@ class KernelPCA(Transformer):
                 NumericalWarning,
                 stacklevel=4,
             )
-        return _Found(found.values, found.vectors, float(diagonal.sum() - mean.sum()), mean)
+        return _Eigenpairs(found.values, found.vectors, float(diagonal.sum() - mean.sum()), mean)
 
     def _initial_vectors(self, q, rng):
         """Approximate leading eigenvectors from a few hundred rows of K, and its diagonal."""
-        diagonal = gram.diagonal(self.kernel_, self.X_fit_)
+        diagonal = self._training_rows().diagonal()
         R, _ = random_root(
             self._training_rows().some, diagonal, max_rank=min(len(diagonal), max(MIN_PIVOTS, 4 * q)),
             tolerance=1e-12 * float(diagonal.max()), rng=rng,
@@ -167,7 +166,7 @@ class KernelPCA(Transformer):
         kept = min(3 * q + 20, int((values > 1e-12 * values.max(initial=0.0)).sum()))
         return R @ E[:, ::-1][:, :kept], diagonal
 
-    def _by_features(self, n) -> "_Found":
+    def _by_features(self, n) -> "_Eigenpairs":
         """Eigenvectors of the covariance of centred features: n M^2 + 9 M^3 flops, memory for M^2 + n q numbers."""
         rows = self._training_rows()
         parts = gram.pieces(n, gram.count_features(self.kernel_, rows) or 1)
@@ -184,7 +183,7 @@ class KernelPCA(Transformer):
         values, W = np.pad(values, (0, excess)), np.pad(W, ((0, 0), (0, excess)))
         V = np.concatenate([(phi(part) - mean) @ W for part in parts])
         V /= np.maximum(np.linalg.norm(V, axis=0), np.finfo(float).tiny)
-        return _Found(values, V, float(np.trace(S)), mean, W)
+        return _Eigenpairs(values, V, float(np.trace(S)), mean, W)
 
     def _set_fitted(self, found):
         values, V = found.values, found.vectors
@@ -258,7 +257,7 @@ class KernelPCA(Transformer):
         return "\n".join([*lines, *(["..."] if len(shares) > len(shown) else [])])
 
 
-class _Found(NamedTuple):
+class _Eigenpairs(NamedTuple):
     """Eigenvalues (q,), vectors (n, q), the sum of all eigenvalues; the mean of K's rows (n,), or else of the features
     (M,), with the directions in feature space (M, q)."""
 

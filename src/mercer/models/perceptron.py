@@ -1,12 +1,11 @@
 """The kernel perceptron, in dual coefficients (PRML 4.1.7, Ex 6.2)."""
 
-import copy
 import warnings
 
 import numpy as np
 
 from mercer import gram
-from mercer.core.inputs import count_rows
+from mercer.core.inputs import copy_rows, count_rows
 from mercer.core.machine import available_memory
 from mercer.core.random import generator
 from mercer.kernels.convert import as_covariance
@@ -69,7 +68,7 @@ class KernelPerceptron(Classifier):
         codes = self._check_labels(y, n)
         kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
         self.kernel_ = as_covariance(kernel, "a perceptron", self.allow_invalid, X)
-        self.X_fit_ = copy.deepcopy(X)
+        self.X_fit_ = copy_rows(X)
         operator = self._training_rows()
         constant = (float(np.abs(operator.diagonal()).max()) or 1.0) if self.fit_intercept else 0.0
         rows = _GramRows(operator, constant)

@@ -75,8 +75,8 @@ class LearnedByEvidence(Estimator):
     def _about_columns(self) -> list[str]:
         """Lines that tell what the columns are, where they are not all numbers."""
         columns = self.columns_
-        told = isinstance(columns, Columns) and not columns.all_numbers
-        return [f"{column.name}: {column}" for column in columns or ()] if told else []
+        shown = isinstance(columns, Columns) and not columns.all_numbers
+        return [f"{column.name}: {column}" for column in columns or ()] if shown else []
 
     def _check_learning(self, choices: dict[str, tuple], minima: dict[str, int]):
         if not isinstance(self.solver, str) or self.solver != "auto":

@@ -6,16 +6,16 @@ import warnings
 
 import numpy as np
 
-from mercer import priors
-from mercer.core.coordinates import Layout, free_names
+from mercer import gram, priors
+from mercer.core.coordinates import free_names
 from mercer.core.errors import NumericalWarning, ParameterError
-from mercer.core.inputs import as_vector, count_rows, take_rows
+from mercer.core.inputs import as_vector, copy_rows, count_rows, take_rows
 from mercer.core.parameters import nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
 from mercer.core.text import number, rounded, table
 from mercer.distributions import Distribution, Normal
-from mercer.gp.noise import CommonNoise, Noise, RowNoise, as_noise, as_variances
+from mercer.gp.noise import CommonNoise, LearnedNoise, Noise, as_noise
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family
@@ -30,12 +30,12 @@ from mercer.learning.resolution import originals
 from mercer.models.estimator import Regressor, all_or_nothing
 from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.scores import LeaveOneOut, unbiased_factor
+from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 
 LEARNING = ("mle", "map", None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
-NORMAL_95_QUANTILE = 1.959963984540054  # two-sided
+CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
 class GaussianProcessRegressor(LearnedByEvidence, Regressor):
@@ -117,8 +117,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         y = self._check_target(y, n)
         kernel = self._kernel_for(X)
         noise = self._noise_for(kernel, n)
-        self.solver_ = solvers.resolve(self.solver, kernel, X, noise)
-        plan = self._plan(self.solver_, kernel, X, noise)
+        rows = gram.Gram(kernel, copy_rows(X))
+        self.solver_ = solvers.resolve(self.solver, kernel, rows, noise)
+        plan = self._plan(self.solver_, kernel, rows, noise)
         plan.check()
         warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=isinstance(self.noise, priors.Prior))
         learns = self.learning is not None
@@ -127,9 +128,11 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             kept, self.copy_of_ = originals(X, y)
             if len(kept) < n:
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
+                rows = rows[kept].alone()
+        given_noise = noise
         target, center, scale, noise = standardised(y, noise, bool(self.normalize), learns)
         objective = RegressionObjective(
-            kernel, X, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
+            kernel, rows, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
         )
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
@@ -147,16 +150,17 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         else:
             theta = objective.start_with_noise(0.1 if target.any() else 1e-2)
         try:
-            self._set_fitted(objective, theta, center, scale, learned, learned is not None and self._calibrates())
+            calibrated = learned is not None and self._calibrates(given_noise)
+            self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
-            self._set_fitted(objective, theta, center, scale, learned, calibrated=False)
+            self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_ = plan
         return self
 
-    def _calibrates(self) -> bool:
+    def _calibrates(self, noise: Noise) -> bool:
         if self.calibrate is None:
-            return self.kernel is None and self.noise is None and self.learning == "mle"
+            return self.kernel is None and bool(noise.size) and not noise.priors and self.learning == "mle"
         return bool(self.calibrate)
 
     def _calibration_factor(self, objective: RegressionObjective, posterior: solvers.Posterior) -> float:
@@ -172,11 +176,11 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         if objective.n < MIN_CALIBRATION_ROWS:
             return new_rows
         mean, variance = posterior.leave_one_out()
-        z = np.abs(objective.target - mean) / np.sqrt(variance)
-        return max(1.0, (_predictive_quantile(z, 0.95) / NORMAL_95_QUANTILE) ** 2) * new_rows
+        z = Normal(mean, np.sqrt(variance)).z(objective.target)
+        return widening(z, CALIBRATED_LEVEL) * new_rows
 
-    def _set_fitted(self, objective, theta, center, scale, learned, calibrated: bool):
-        """Set all fitted attributes from the optimum, with one factorisation."""
+    def _set_fitted(self, objective, given: Noise, theta, center, scale, learned, calibrated: bool):
+        """Set all fitted attributes from the optimum, with one factorisation. ``given``: noise in units of y^2."""
         # If nothing was learned, exactly as given, without rounding by logarithms.
         kernel = objective.kernel if learned is None else objective.at(theta).kernel
         noise = objective.variances(theta)
@@ -190,16 +194,25 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             self._jitter *= self.calibration_
         self.center_, self.scale_ = center, scale
         self.kernel_ = kernel
-        if self._learns_noise():
-            self.noise_ = as_float(noise[0] * scale**2)
-        else:  # exactly as given, without rounding by a division
-            self.noise_ = as_float(self.noise if np.ndim(self.noise) == 0 else np.ravel(self.noise))
+        # Noise that is given is exactly so, without rounding by a division.
+        self._set_noise(LearnedNoise(noise[0] * scale**2) if given.size else given)
         self._units = objective.units(scale)
         self.theta_ = theta + self._units
         self.parameter_names_ = objective.names()
         self._set_posterior(posterior)
         self.history_, self.optima_ = recorded(learned, lambda theta: objective.parameters(theta + self._units))
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
+
+    def _set_noise(self, noise: Noise):
+        self._noise, self.noise_ = noise, as_float(noise.noise)
+
+    def _fitted_noise(self) -> Noise:
+        """Noise in units of y squared; models stored before it was kept have its variances."""
+        if "_noise" in vars(self):
+            return self._noise
+        return (
+            LearnedNoise(self.noise_) if "noise" in self.parameter_names_ else as_noise(self.noise_, len(self.y_train_))
+        )
 
     def _posterior(self, kernel, X, target, noise) -> solvers.Posterior:
         return self._solver().posterior(kernel, X, target, noise, bool(self.normalize), bool(self.allow_invalid))
@@ -260,7 +273,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         X = new._check_inputs(X, reset=True)
         kernel = new._kernel_for(X)
         noise = self._noise_for(kernel, count_rows(X))
-        return self._plan(solvers.resolve(self.solver, kernel, X, noise), kernel, X, noise)
+        rows = gram.Gram(kernel, X)
+        return self._plan(solvers.resolve(self.solver, kernel, rows, noise), kernel, rows, noise)
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
@@ -295,14 +309,14 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     def _predicted(self, X, include_noise) -> Distribution:
         # The posterior's variance includes white noise in the kernel.
-        noise = float(np.mean(self.noise_)) / self.scale_**2 if include_noise else -split_white(self.kernel_)[1]
+        noise = self._fitted_noise().at(X) / self.scale_**2 if include_noise else -split_white(self.kernel_)[1]
         return self.posterior_.predict(X, noise).scaled(self.scale_, self.center_)
 
     def _covariance(self, X, include_noise):
         K = self.posterior_.covariance(X)
         K[np.diag_indices_from(K)] -= 0.0 if include_noise else split_white(self.kernel_)[1]
         K *= self.scale_**2
-        K[np.diag_indices_from(K)] += np.mean(self.noise_) if include_noise else 0.0
+        K[np.diag_indices_from(K)] += self._fitted_noise().at(X) if include_noise else 0.0
         return K
 
     def predict_gradient(self, X):
@@ -328,7 +342,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         draws = posterior.sample(X, size=n_samples, seed=int(seeds[0])) * self.scale_ + self.center_
         if include_noise:
             rng = np.random.default_rng(seeds[1])
-            draws = draws + rng.normal(size=draws.shape) * math.sqrt(float(np.mean(self.noise_)))
+            draws = draws + rng.normal(size=draws.shape) * np.sqrt(self._fitted_noise().at(X))
         return draws.T
 
     def log_predictive_density(self, X, y) -> np.ndarray:
@@ -355,9 +369,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     # -- diagnostics -------------------------------------------------------------------------------------------------
 
     def _objective(self) -> RegressionObjective:
-        X, target, noise = self.posterior_.data
-        given = None if len(self.theta_) > Layout.of(self.kernel_).size else RowNoise(noise - self._jitter)
-        return RegressionObjective(self.kernel_, X, target, given, self._solver(), self.posterior_.unknown)
+        X, target, _ = self.posterior_.data
+        rows, noise = gram.kept(self, self.kernel_, X), self._fitted_noise().scaled(self.scale_**-2)
+        return RegressionObjective(self.kernel_, rows, target, noise, self._solver(), self.posterior_.unknown)
 
     def loo(self) -> LeaveOneOut:
         """Leave-one-out predictions at the learned parameters, in closed form (RW06 5.10-5.12).
@@ -397,19 +411,12 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         X = self._check_inputs(X, reset=False)
         m = count_rows(X)
         y = self._check_target(y, m)
-        if (noise is None) == (np.ndim(self.noise_) > 0):
-            raise ParameterError(
-                "this model was fitted with one noise variance per row; give noise for the new rows."
-                if noise is None
-                else "this model has one noise variance for all rows, new ones included; leave noise out."
-            )
-        noise = as_variances(self.noise_ if noise is None else noise, m)
+        extended, noise = self._fitted_noise().extended(noise, X)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
             target = (y - self.center_) / self.scale_
             posterior = self.posterior_.condition(X, target, noise / self.scale_**2 + self._jitter)
-        if np.ndim(self.noise_) > 0:
-            self.noise_ = as_float(np.concatenate([self.noise_, noise]))
+        self._set_noise(extended)
         self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
         self.y_train_ = np.concatenate([self.y_train_, y])
         self._set_posterior(posterior)
@@ -427,9 +434,3 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
         ]
         return "\n".join(lines)
-
-
-def _predictive_quantile(values, probability: float) -> float:
-    """Value that a further draw exceeds with at most the complementary probability."""
-    n = len(values)
-    return float(np.sort(values)[min(n - 1, math.ceil(probability * (n + 1)) - 1)])

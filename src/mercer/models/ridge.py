@@ -1,6 +1,5 @@
 """Kernel ridge regression, in its dual or its primal form (PRML 6.1)."""
 
-import copy
 import reprlib
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import count_rows, take_rows
+from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.text import number
 from mercer.kernels.convert import as_covariance
@@ -20,7 +19,7 @@ from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_orthogonal_to
 from mercer.models.estimator import Regressor, all_or_nothing
 from mercer.scores import LeaveOneOut
 
-SOLVERS = ("auto", "dual", "primal")
+RIDGE_SOLVERS = ("auto", "dual", "primal")
 ALPHAS = np.geomspace(1e-8, 1e3, 50)  # compared, in units of the mean diagonal of the centred Gram matrix
 
 
@@ -66,7 +65,7 @@ class KernelRidge(Regressor):
     @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Solve for the coefficients. ``sample_weight`` multiplies squared errors; rows of weight zero are dropped."""
-        self._check_choice("solver", SOLVERS)
+        self._check_choice("solver", RIDGE_SOLVERS)
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
         t = self._check_target(y, n, several=True)
@@ -79,7 +78,7 @@ class KernelRidge(Regressor):
         else:
             self.kernel_ = as_covariance(self.kernel, "ridge regression", self.allow_invalid, X)
         self._several = t.ndim == 2
-        self.X_fit_, self.y_fit_, self.weights_ = copy.deepcopy(X), t.reshape(len(t), -1), w
+        self.X_fit_, self.y_fit_, self.weights_ = copy_rows(X), t.reshape(len(t), -1), w
         alpha = self._check_alpha(self.y_fit_.shape[1])
         if alpha is None:
             path = self._choose_alpha()

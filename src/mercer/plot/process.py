@@ -20,11 +20,10 @@ def samples(process, X, size: int = 5, seed=0, ax=None, **style):
     return ax
 
 
-def posterior(process, X, ax=None, color="tab:red", include_noise: bool = False, level: float | None = None):
-    """Mean and two standard deviations on either side, of the function or of new measurements.
+def posterior(process, X, ax=None, color="tab:red", include_noise: bool = False, level: float = 0.95):
+    """Mean and central interval of probability ``level``, of the function or of new measurements.
 
     ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` gives the band of new measurements.
-    ``level``, as in 0.95, draws the central interval of that coverage instead.
     """
     ax = new_axes(ax)
     x, inputs = along(X)
@@ -37,12 +36,7 @@ def posterior(process, X, ax=None, color="tab:red", include_noise: bool = False,
         inputs_seen, y, noises = (None, None, 0.0) if process.observed is None else process.data
         noise = np.mean(noises) if include_noise else 0.0
         predicted = process.predict(inputs, noise)
-    if level is None:
-        label, width = "± 2 standard deviations", 2 * predicted.deviation
-        low, high = predicted.mean - width, predicted.mean + width
-    else:
-        label, (low, high) = f"{level:.0%} interval", predicted.interval(level)
-    ax.fill_between(x, low, high, color=color, alpha=0.15, lw=0, label=label)
+    ax.fill_between(x, *predicted.interval(level), color=color, alpha=0.15, lw=0, label=f"{level:.0%} interval")
     ax.plot(x, predicted.mean, color=color, label="mean")
     if y is not None:
         size = float(np.clip(40 / np.sqrt(len(y)), 2, 5))

@@ -8,7 +8,9 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy.special import betainc, fdtrc, log_ndtr, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import betainc, fdtrc, log_ndtr, ndtr, stdtr, stdtrit
+
+from mercer.scores import coverage
 
 ALPHA = 0.005  # significance level of each check: its rate of false alarms
 LEVELS, MARGINS = (0.5, 0.8, 0.95), (0.05, 0.04, 0.015)  # central intervals, and errors of coverage too small to matter
@@ -79,12 +81,12 @@ def calibration(
     """
     off = {}
     for level, margin in zip(LEVELS, MARGINS, strict=True):
-        held = _coverage(z, level)
+        held = coverage(z, level)
         for factor, sign in ((1.0, -1), (math.sqrt(widened), 1)):
-            excess = _coverage(factor * z, level) - level
+            excess = coverage(factor * z, level) - level
             chance = _binomial((level + excess) * len(z), len(z), level)
             if independent is not None:  # the coverage of correlated residuals varies more by chance
-                chance = max(chance, _binomial(_coverage(factor * independent, level) * len(z), len(z), level))
+                chance = max(chance, _binomial(coverage(factor * independent, level) * len(z), len(z), level))
             if chance < ALPHA / len(LEVELS) and sign * excess > margin:
                 off[level] = held - level
     if not off:
@@ -98,15 +100,10 @@ def calibration(
     else:
         text = "residuals have heavier tails than a Gaussian"
         remedy = "transform y, or give a variance for each row (noise=...)"
-        off.setdefault(0.95, _coverage(z, 0.95) - 0.95)
-    coverage = ", ".join(f"{level:.0%} intervals cover {level + more:.0%}" for level, more in sorted(off.items()))
+        off.setdefault(0.95, coverage(z, 0.95) - 0.95)
+    covered = ", ".join(f"{level:.0%} intervals cover {level + more:.0%}" for level, more in sorted(off.items()))
     remedy = "probably a consequence of the above" if explained else remedy
-    return [Finding("calibration", "warning", f"{text} ({coverage} of the rows {of})", remedy)]
-
-
-def _coverage(z, level: float) -> float:
-    """Fraction of rows inside central intervals of this level."""
-    return float(np.mean(np.abs(z) <= ndtri(0.5 + level / 2)))
+    return [Finding("calibration", "warning", f"{text} ({covered} of the rows {of})", remedy)]
 
 
 def _binomial(k: float, n: int, p: float) -> float:

@@ -12,10 +12,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from mercer import gram
+from mercer.core.coordinates import Layout
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
 from mercer.core.registry import check_free
 from mercer.distributions import Distribution, Normal
+from mercer.gp.model import Model
 from mercer.gp.noise import Noise, as_noise
 from mercer.inference.sites import Covariance, LatentCovariance
 from mercer.kernels.base import Kernel
@@ -56,8 +58,13 @@ class Evidence(abc.ABC):
         self.contrasts = self.n - self.H.shape[1]
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
+        self.rows = X
+        self.layout = Layout.of(Model((kernel,), noise=self.noise))
         self.K: Any = self._representation(kernel, X)
-        self.size = self.K.layout.size + self.noise.size
+
+    @property
+    def size(self) -> int:
+        return self.layout.size
 
     @abc.abstractmethod
     def _representation(self, kernel: Kernel, X: Inputs) -> Any:
@@ -90,8 +97,22 @@ class Evidence(abc.ABC):
     def _split(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The kernel's part of theta, the noise's, and the variances on the diagonal, jitter included: (n,)."""
         theta = np.asarray(theta, dtype=float)
-        own, free = theta[: self.K.layout.size], theta[self.K.layout.size :]
-        return own, free, self.noise.variances(free, self.n) + self.jitter
+        own, free = theta[self._of_kernel], theta[self._of_noise]
+        return own, free, self.noise.variances(free, self.rows) + self.jitter
+
+    @functools.cached_property
+    def _of_kernel(self) -> slice:
+        return self.layout.part("kernels")
+
+    @functools.cached_property
+    def _of_noise(self) -> slice:
+        return self.layout.part("noise")
+
+    def _slope(self, of_kernel: np.ndarray, free: np.ndarray, of_variances: np.ndarray) -> np.ndarray:
+        """Gradient in theta, from that in the kernel's part and that in the noise variances: (size,)."""
+        slope = np.empty(self.size)
+        slope[self._of_kernel], slope[self._of_noise] = of_kernel, self.noise.slope(free, self.rows, of_variances)
+        return slope
 
     def _answer(
         self, log_det: float, a: np.ndarray, quadratic: float, profiled: bool
@@ -112,9 +133,9 @@ class Evidence(abc.ABC):
 def left_out(a: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Leave-one-out residuals and variances from a = P y and the diagonal of P (RW06 5.12); residual 0 and infinite
     variance where the other rows do not determine the prediction."""
-    told = diagonal > 0
-    diagonal = np.where(told, diagonal, 1.0)
-    return np.where(told, a / diagonal, 0.0), np.where(told, 1 / diagonal, np.inf)
+    determined = diagonal > 0
+    diagonal = np.where(determined, diagonal, 1.0)
+    return np.where(determined, a / diagonal, 0.0), np.where(determined, 1 / diagonal, np.inf)
 
 
 # -- latent functions ----------------------------------------------------------------------------------------------
@@ -182,8 +203,9 @@ class Posterior(Protocol):
     def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance: (s,), (s,)."""
 
-    def predict(self, Z: Inputs, noise: float = 0.0) -> Distribution:
-        """Distribution of measurements with this noise variance; without it, of the function."""
+    def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Distribution:
+        """Distribution of measurements with this noise variance, one or one for each row of Z; without it, of the
+        function."""
 
     def covariance(self, Z: Inputs) -> np.ndarray:
         """(s, s)."""
@@ -244,6 +266,8 @@ class Solver(abc.ABC):
     name: ClassVar[str]  # of ``solver=``
     summary: ClassVar[str]  # of a plan
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
+    exact: ClassVar[bool] = True  # whether its answers are those of the dense solver, to rounding
+    bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
 
     @abc.abstractmethod
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:

@@ -95,7 +95,7 @@ class FunctionSpace(Evidence):
             trend.project(M.T)
         self._weights = a
         slope = 0.5 * self.K.contract(theta, M, a)
-        slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - diagonal)))
+        slope = self._slope(slope, free, 0.5 * (a**2 - diagonal))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

@@ -4,7 +4,6 @@ f(x) = w^T phi(x) with w ~ N(0, I) is the process with kernel phi(x)^T phi(x'): 
 from M x M matrices.
 """
 
-import copy
 import dataclasses
 import math
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from mercer.core.inputs import (
     as_matrix,
     as_vector,
     column_names,
+    copy_rows,
     count_rows,
     stack_rows,
     take_rows,
@@ -62,19 +62,22 @@ class WeightPosterior:
 
     @classmethod
     def given(cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: Any, unknown: bool = False) -> "WeightPosterior":
-        n, rows = count_rows(X), X
-        X = copy.deepcopy(gram.raw(X))  # so that later changes by the caller have no effect
+        # A copy, because the caller may modify the rows later. Prepared ones are not the caller's.
+        n, rows = count_rows(X), X if isinstance(X, gram.Gram) else gram.Gram(kernel, copy_rows(X))
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
         Phi = _features(kernel, rows, unknown)
         B, c = _statistics(Phi, y, noise, unknown)
-        return cls._from(kernel, X, y, noise, B, c, unknown)
+        return cls._from(kernel, rows, y, noise, B, c, unknown)
 
     @classmethod
     def _from(
-        cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: np.ndarray, B: np.ndarray, c: np.ndarray, unknown: bool
-    ) -> "WeightPosterior":
+        cls, kernel: Kernel, rows: gram.Gram, y: np.ndarray, noise: np.ndarray, B: np.ndarray, c: np.ndarray,
+        unknown: bool,
+    ) -> "WeightPosterior":  # fmt: skip
         L = factor(B.copy())
-        return cls(kernel, X, y, noise, B, L, L.solve(c), unknown)
+        new = cls(kernel, rows.X, y, noise, B, L, L.solve(c), unknown)
+        gram.keep(new, rows.of(kernel))
+        return new
 
     def consistent(self) -> bool:
         """Whether its parts fit together, for `mercer.load`."""
@@ -87,14 +90,14 @@ class WeightPosterior:
         X = align_columns(self.X, X, self.kernel.needs_all_columns)
         if gram.grows(self._rows.rows):  # the new rows may have features of their own
             y, noise = np.concatenate([self.y, y]), np.concatenate([self.noise, noise])
-            X = stack_rows(self.X, X, self.kernel.needs_all_columns)
+            X = stack_rows(self.X, X, self.kernel.reads, self.kernel.needs_all_columns)
             return WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
         more = WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
         B = self.B + more.B - np.diag(_prior(len(self.B), self.unknown))
         c = self.B @ self.weights + more.B @ more.weights
-        X = stack_rows(self.X, more.X, self.kernel.needs_all_columns)
+        X = stack_rows(self.X, more.X, self.kernel.reads, self.kernel.needs_all_columns)
         y, noise = np.concatenate([self.y, more.y]), np.concatenate([self.noise, more.noise])
-        return WeightPosterior._from(self.kernel, X, y, noise, B, c, self.unknown)
+        return WeightPosterior._from(self.kernel, gram.Gram(self.kernel, X), y, noise, B, c, self.unknown)
 
     # -- moments -------------------------------------------------------------------------------------------------
 
@@ -129,8 +132,9 @@ class WeightPosterior:
                 variances.append(np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, self._rows))
         return np.concatenate(means), np.concatenate(variances)
 
-    def predict(self, Z: Inputs, noise: float = 0.0) -> Normal:
-        """Distribution of measurements with this noise variance; without it, of the function itself."""
+    def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Normal:
+        """Distribution of measurements with this noise variance, one or one for each row of Z; without it, of the
+        function itself."""
         mean, variance = self.moments(Z)
         return Normal(mean, np.sqrt(np.maximum(variance + noise, 0.0)))
 
@@ -148,7 +152,8 @@ class WeightPosterior:
         w = self.weights[:, None] + self.factor.half_solve(z[:M], transposed=True)
         draws = (self._features(Z) @ w).T
         if of_unseen.ndim:
-            R = root(of_unseen)
+            # Rounding errors of the difference are relative to the prior variance.
+            R = root(of_unseen, scale=float(gram.diagonal(self.kernel, Z).max(initial=0.0)))
             draws += (R @ z[M : M + R.shape[1]]).T
         return draws
 
@@ -184,7 +189,7 @@ class WeightPosterior:
 
     def rescaled(self, kernel: Kernel, factor: float) -> "WeightPosterior":
         """As `GP.rescaled`; by solving again, from M x M matrices."""
-        return WeightPosterior.given(kernel, self.X, self.y, self.noise * factor, self.unknown)
+        return WeightPosterior.given(kernel, self._rows, self.y, self.noise * factor, self.unknown)
 
     def latent(self) -> "WeightPosterior":
         """Itself: white noise has no finite features."""
@@ -407,7 +412,7 @@ class WeightSpace(Evidence):
         slope = self.K.contract(theta, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])
         diagonal = (1 - np.einsum("ij,ij->j", half, half)) / noise  # of C^-1, or of P
         self._left_out = left_out(a, diagonal)
-        slope = np.append(slope, self.noise.slope(free, 0.5 * (a**2 - diagonal)))
+        slope = self._slope(slope, free, 0.5 * (a**2 - diagonal))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

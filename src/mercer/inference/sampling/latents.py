@@ -15,9 +15,9 @@ from mercer.inference.sampling.draws import Draws, Progress, Recorder
 from mercer.inference.sampling.moves import StepSize, move
 from mercer.inference.sampling.reference import LogLikelihood, Reference, Sites, stack_roots
 from mercer.kernels.base import Kernel
-from mercer.linalg.cholesky import Cholesky, attempt, jitters
+from mercer.linalg.cholesky import Cholesky, attempt
+from mercer.linalg.jitter import SAMPLING
 
-MIN_JITTER = 1e-10  # relative to the mean of the diagonal; always added
 MAX_SINGLE_THREAD_ROWS = 500  # up to which thousands of small products are fastest on one thread
 OVERDISPERSION = 1.5  # of the initial states relative to a reference with sites
 
@@ -98,7 +98,7 @@ def factor_with_jitter(fill: Callable[[bool], np.ndarray]) -> tuple[np.ndarray, 
     formula first and by the accurate one if that fails. Predictions from draws must use the jitter the draws were made
     with: if K is singular up to rounding, L^-1 f is bounded only then.
     """
-    for accurate, jitter in [(False, MIN_JITTER), *((True, jitter) for jitter in jitters(1, first=MIN_JITTER))]:
+    for accurate, jitter in [(False, SAMPLING.first), *((True, jitter) for jitter in SAMPLING(1))]:
         K = fill(accurate)
         K.ravel()[:: len(K) + 1] += jitter * float(np.mean(np.diag(K)) or 1.0)
         factor = attempt(K.T.copy(order="F"), clean=True)

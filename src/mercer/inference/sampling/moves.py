@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from mercer.inference.sampling.reference import Reference, State
+from mercer.inference.sampling.reference import LatentState, Reference
 
 TRAJECTORY_TIME = math.pi / 2  # of a Hamiltonian move: a quarter turn, after which nothing is left of the start
 MAX_LEAPFROG_STEPS = 256
@@ -13,7 +13,7 @@ MIN_STEP, FIRST_STEP = 1e-5, 0.3
 MAX_SLICE_TRIES = 200  # after which the bracket is below rounding
 
 
-def elliptical_slice(q: Reference, state: State, rng: np.random.Generator, power: float = 1.0) -> State:
+def elliptical_slice(q: Reference, state: LatentState, rng: np.random.Generator, power: float = 1.0) -> LatentState:
     """One elliptical slice move for each chain (Murray, Adams and MacKay 2010).
 
     z and a draw v of the reference span an ellipse z cos a + v sin a. A height is drawn under the likelihood (to the
@@ -42,12 +42,12 @@ def elliptical_slice(q: Reference, state: State, rng: np.random.Generator, power
         angle[active] = rng.uniform(low[active], high[active])
     a = chosen.reshape(-1, *axes)
     cos, sin = np.cos(a), np.sin(a)
-    return State(cos * state.z + sin * v, q.mean + cos * here + sin * there, value, None)
+    return LatentState(cos * state.z + sin * v, q.mean + cos * here + sin * there, value, None)
 
 
 def hamiltonian(
-    q: Reference, state: State, step: float, leaps: int, rng: np.random.Generator
-) -> tuple[State, np.ndarray]:
+    q: Reference, state: LatentState, step: float, leaps: int, rng: np.random.Generator
+) -> tuple[LatentState, np.ndarray]:
     """One Hamiltonian trajectory for each chain, and their acceptance probabilities (k,).
 
     Under the reference alone, z and its momentum move on a circle, which is followed exactly; only p(t | f) divided by
@@ -57,7 +57,7 @@ def hamiltonian(
     p = momentum = rng.standard_normal(state.z.shape)
     cos, sin = math.cos(step), math.sin(step)
 
-    def log_density(s: State, p: np.ndarray) -> np.ndarray:
+    def log_density(s: LatentState, p: np.ndarray) -> np.ndarray:
         return s.value - 0.5 * np.sum(p * p + s.z * s.z, axis=tuple(range(1, p.ndim)))
 
     new = state
@@ -96,7 +96,7 @@ class StepSize:
         return min(step, TRAJECTORY_TIME), min(max(leaps, 1), MAX_LEAPFROG_STEPS)
 
 
-def move(q: Reference, state: State, size: StepSize, tuning: bool, rng: np.random.Generator) -> State:
+def move(q: Reference, state: LatentState, size: StepSize, tuning: bool, rng: np.random.Generator) -> LatentState:
     """A Hamiltonian move if there are gradients, otherwise an elliptical slice."""
     if state.slope is None:
         return elliptical_slice(q, state, rng)

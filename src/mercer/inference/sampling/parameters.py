@@ -18,14 +18,14 @@ from mercer.core.precision import double
 from mercer.inference.sampling.draws import Draws, Progress, Recorder
 from mercer.inference.sampling.latents import factor_with_jitter, threads_for
 from mercer.inference.sampling.moves import MAX_SLICE_TRIES, StepSize, move
-from mercer.inference.sampling.reference import LogLikelihood, Reference, State
+from mercer.inference.sampling.reference import LatentState, LogLikelihood, Reference
 from mercer.inference.sampling.sites import SiteFunction
 from mercer.inference.sites import Covariance
 from mercer.kernels.base import Kernel
 
 DEFAULT_PRIOR_SD = 2.0  # of the logarithm of a parameter without a prior
 T_DEGREES_OF_FREEDOM = 5.0  # of the reference for theta
-N_COMPANIONS = 15  # draws of the reference beside z while theta moves, if there are sites
+AUXILIARY_DRAWS = 15  # of the reference, in addition to z, while theta moves, if there are sites
 LATENT_MOVES = 3  # for each move of theta
 
 
@@ -73,7 +73,7 @@ class _Chain(NamedTuple):
 
     theta: np.ndarray
     q: Reference
-    state: State
+    state: LatentState
     offset: float  # ln p(theta) + log_z of the reference
 
     @property
@@ -144,7 +144,7 @@ def sample_jointly(
     theta moves with z held fixed, f = mean(theta) + Q(theta) z. Without sites this whitens the prior, f = L z. With
     ``sites``, such as `matched_sites` or `softmax_sites`, f follows the posterior while theta moves: as with surrogate
     data (Murray and Adams 2010), but here the surrogate is the approximation at each theta, whose evidence is known in
-    closed form. The error of the sites depends on z and would tie theta to it. So z has N_COMPANIONS, draws of the
+    closed form. The error of the sites depends on z and would tie theta to it. So z has AUXILIARY_DRAWS, draws of the
     reference, and theta moves under the mean of all their weights, an unbiased estimate of p(t | theta) (Filippone and
     Girolami 2014; Murray and Graham 2016); one of them, with probability proportional to its weight, becomes z. On
     sonar data with five inputs, three seeds, the smallest effective size of theta was 19 to 80 of 400 draws around
@@ -166,7 +166,7 @@ def sample_jointly(
         )
     n = count_rows(X)
     reference, size = _ThetaReference(prior.centre, prior.spread), StepSize()
-    companions = 0 if sites is None else N_COMPANIONS  # draws of the prior would have no weight
+    companions = 0 if sites is None else AUXILIARY_DRAWS  # draws of the prior would have no weight
     recent: list[np.ndarray] = []
     with gram.Triangle(kernel, X) as triangle, threads_for(n):
 

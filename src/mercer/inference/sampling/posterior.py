@@ -77,12 +77,21 @@ class SampledPosterior(LabelPosterior):
         return [self._whitened(kernel, part) for kernel, part in zip(kernels, parts, strict=True)]
 
     @property
+    def _rows(self) -> gram.Gram:
+        """The training rows, prepared once for all kernels."""
+        return gram.kept(self, self._together, self.X)
+
+    @functools.cached_property
+    def _together(self) -> Kernel:
+        return gram.together(self._kernels)
+
+    @property
     def _latents(self) -> np.ndarray:
         """(S, functions, n)."""
         return self.latents[:, None] if self._classes is None else np.swapaxes(self.latents, 1, 2)
 
     def _whitened(self, kernel: Kernel, latents: np.ndarray) -> _Whitened:
-        found = factor_kernel(kernel, self.X)
+        found = factor_kernel(kernel, self._rows)
         if found is None:
             raise NotPositiveDefiniteError(
                 "the covariance of the training rows is not positive definite. Look at the kernel with "
@@ -109,7 +118,7 @@ class SampledPosterior(LabelPosterior):
                 rows = take_rows(Z, part)
                 means, variances = [], []
                 for kernel, factor, white in group:
-                    V = factor.half_solve_in_place(gram.between(kernel, rows, self.X).T)
+                    V = factor.half_solve_in_place(gram.between(kernel, rows, self._rows.of(kernel)).T)
                     variance = np.maximum(gram.diagonal(kernel, rows) - np.einsum("ij,ij->j", V, V), 0.0)
                     means.append(np.swapaxes(white @ V, 1, 2))
                     variances.append(np.repeat(variance[:, None], white.shape[1], axis=1))

@@ -13,7 +13,7 @@ LogLikelihood = Callable[[np.ndarray], np.ndarray | tuple[np.ndarray, np.ndarray
 Sites = tuple[np.ndarray, np.ndarray]  # nu, S
 
 
-class State(NamedTuple):
+class LatentState(NamedTuple):
     """k chains: coordinates z, latents f, ln p(t | f) less the sites, and its gradient in z or None."""
 
     z: np.ndarray
@@ -21,14 +21,14 @@ class State(NamedTuple):
     value: np.ndarray
     slope: np.ndarray | None
 
-    def where(self, chosen: np.ndarray, other: "State") -> "State":
+    def where(self, chosen: np.ndarray, other: "LatentState") -> "LatentState":
         """This state for the chains ``chosen``, the other one for the rest."""
 
         def pick(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             return np.where(chosen.reshape(-1, *[1] * (a.ndim - 1)), a, b)
 
         slope = None if self.slope is None or other.slope is None else pick(self.slope, other.slope)
-        return State(pick(self.z, other.z), pick(self.f, other.f), pick(self.value, other.value), slope)
+        return LatentState(pick(self.z, other.z), pick(self.f, other.f), pick(self.value, other.value), slope)
 
 
 def contrasts(C: int) -> np.ndarray:
@@ -118,11 +118,11 @@ class Reference:
             return f
         return np.swapaxes(f if self.rotation is None else f @ self.rotation, -1, -2)
 
-    def state(self, z: np.ndarray, with_slope: bool = True) -> State:
+    def state(self, z: np.ndarray, with_slope: bool = True) -> LatentState:
         """The state at z."""
         f = self.mean + self.deviations(z)
         value, slope = self.evaluate(f)
-        return State(z, f, value, None if slope is None or not with_slope else self.gradient_in_z(slope))
+        return LatentState(z, f, value, None if slope is None or not with_slope else self.gradient_in_z(slope))
 
 
 def stack_roots(R: np.ndarray | list[np.ndarray]) -> np.ndarray:

@@ -54,6 +54,12 @@ class SoftmaxApproximation:
             slopes.append(np.atleast_1d(0.5 * contract(G, np.zeros(n))))
         return np.concatenate(slopes)
 
+    def class_probabilities(self, across: Sequence[np.ndarray], variances: np.ndarray) -> np.ndarray:
+        """(s, C) at new rows, from their covariances (s, n) with these, one or one per class, and prior ``variances``
+        (s, kernels). Takes the workspace."""
+        posterior = SoftmaxPosterior.of(self, [None] * len(across), None)
+        return mean_softmax(*posterior.moments_across(across, variances))
+
     def take_workspace(self) -> np.ndarray | None:
         """The matrices, for another approximation; `slope` is not available afterwards."""
         workspace, self.workspace, self.factor = self.workspace, None, None

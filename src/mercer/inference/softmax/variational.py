@@ -33,9 +33,9 @@ class StoppingRule(NamedTuple):
     max_rounds: int
 
 
-FINE = StoppingRule(5e-4, 0.02, 60)
-COARSE = StoppingRule(2e-3, 0.1, 30)  # while parameters are learned
-MANY_ROWS, MANY_ROWS_RULE = 1000, StoppingRule(1e-3, 0.05, 30)  # where FINE would take minutes
+FINE_RULE = StoppingRule(5e-4, 0.02, 60)
+COARSE_RULE = StoppingRule(2e-3, 0.1, 30)  # while parameters are learned
+MIN_MANY_ROWS, MANY_ROWS_RULE = 1000, StoppingRule(1e-3, 0.05, 30)  # where FINE_RULE would take minutes
 
 
 def softmax_variational(
@@ -63,7 +63,7 @@ def softmax_variational(
     instead.
     """
     model = SoftmaxModel(Ks, labels, classes)
-    rule = rule or (MANY_ROWS_RULE if model.n > MANY_ROWS else COARSE if gradient else FINE)
+    rule = rule or (MANY_ROWS_RULE if model.n > MIN_MANY_ROWS else COARSE_RULE if gradient else FINE_RULE)
     uniform = np.full_like(model.targets, 1 / model.classes)
     if start is not None and start.a.shape == uniform.shape:
         a, sites = start.a, start.sites
@@ -118,7 +118,7 @@ def _start(model: SoftmaxModel) -> tuple[np.ndarray, np.ndarray]:
     rows = np.sort(shuffled[np.argsort(labels[shuffled], kind="stable")][::SUBSET_STRIDE])  # stratified by class
     rest = np.setdiff1d(np.arange(n), rows)
     subset = [Covariance(K.rows(rows)[:, rows]) for K in model.Ks]
-    found = softmax_variational(subset, labels[rows], gradient=False, classes=C, rule=COARSE)
+    found = softmax_variational(subset, labels[rows], gradient=False, classes=C, rule=COARSE_RULE)
     if found is not None:
         # The other rows have the means that the weights predict, and the sites that belong to their predictions.
         posterior = SoftmaxPosterior.of(found, [None] * len(model.Ks), None)
