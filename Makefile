@@ -53,6 +53,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/simulated.py
 	$(BIN)/python benchmarks/defaults.py
 	$(BIN)/python benchmarks/structured.py
+	$(BIN)/python benchmarks/generative.py
 
 clean:
 	rm -rf $(VENV) .demo build dist

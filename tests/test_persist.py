@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from scipy import stats
 
 import mercer as mc
 from examples import examples, inputs
@@ -42,6 +43,7 @@ STORABLE = [
 
 GRAPHS = [nx.path_graph(3), nx.cycle_graph(4), nx.star_graph(3)]
 WORDS = ["red wine", "green tea", "", "red tea"]
+POINTS = np.random.default_rng(3).normal(size=(12, 2))
 OF_OBJECTS = [  # with rows that they read
     (k.Subsets(), [{"a", 1}, {1.5}, set(), {"a"}]), (k.Subsets(normalized=True).on(0), [[{1}], [{2}], [{1}], [{3}]]),
     (k.Tanimoto() + k.Tanimoto(k.Polynomial(2)), np.eye(4) + 1), (k.Categorical(), ["a", 1, ("a", 2), "a"]),
@@ -51,6 +53,13 @@ OF_OBJECTS = [  # with rows that they read
     (k.Spectrum(2, mismatches=1).fit(WORDS), WORDS), (k.Subsequence(2, 0.4, up_to=True).fix("decay"), WORDS),
     (k.WeightedDegree(2), ["acgt", "accc", "tttt"]), (k.WeisfeilerLehman(2, k.ShortestPath()), GRAPHS),
     (k.RandomWalk(0.01, node_label=None) * k.WeisfeilerLehman(1), GRAPHS),
+    (k.Density(stats.gamma(2.0, scale=1.5)), [1.0, 2.0, 3.0]), (k.Mixture(2, name="m"), POINTS),
+    (k.Mixture([stats.norm(), stats.norm(1.0, 2.0)], weights=[0.2, 0.8]), [1.0, 2.0, 3.0]),
+    (2.0 * k.Mixture(k.densities.GaussianMixture(2, "full")).fit(POINTS).free("means").normalize(), POINTS),
+    (k.Latent(1).fit(POINTS).with_priors(noise=priors.LogNormal(0.0, 1.0)), POINTS),
+    (k.HiddenMarkov(2).fit(WORDS) + k.Fisher(k.densities.HiddenMarkovModel(2), "transition"), WORDS),
+    (k.Fisher(k.densities.Gaussian()).fit(POINTS), POINTS),
+    (k.Fisher(k.densities.MultinomialMixture(2), information="diagonal").fit(POINTS**2), POINTS**2),
 ]  # fmt: skip
 
 
