@@ -143,14 +143,14 @@ class WeightPosterior:
         """Functions drawn, at the rows of Z: (size, s). One draw of the weights serves any number of rows."""
         check_size(size)
         Z, M = self._aligned(Z), len(self.weights)
-        of_unseen = np.asarray(gram.unseen(self.kernel, Z, self._rows, whole=True))
-        z = normal(seed, (M + (len(of_unseen) if of_unseen.ndim else 0), size))
+        R = np.zeros((count_rows(Z), 0))
+        if gram.grows(self._rows.rows) and len(R):
+            # A difference of prior covariances, so its rounding errors are relative to the prior variance.
+            scale = float(gram.diagonal(self.kernel, Z).max())
+            R = root(np.asarray(gram.unseen(self.kernel, Z, self._rows, whole=True)), scale=scale)
+        z = normal(seed, (M + R.shape[1], size))
         w = self.weights[:, None] + self.factor.half_solve(z[:M], transposed=True)
-        draws = (self._features(Z) @ w).T
-        if of_unseen.ndim:
-            R = root(of_unseen)
-            draws += (R @ z[M : M + R.shape[1]]).T
-        return draws
+        return (self._features(Z) @ w + R @ z[M:]).T
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""

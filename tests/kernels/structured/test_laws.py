@@ -125,6 +125,26 @@ def test_solvers_agree_on_new_rows(kernel, kind):
 
 
 @every
+@pytest.mark.parametrize("solver", ["dense", "weights"])
+def test_draws_have_the_covariance_of_predictions(kernel, kind, solver):
+    X, y = rows(kind, 30), np.random.default_rng(3).normal(size=30)
+    model = mc.GaussianProcessRegressor(1e-6 * kernel, noise=0.1, learning=None, solver=solver)
+    try:
+        model.fit(X, y)
+    except mc.ParameterError:  # no finite features
+        return
+    # Training rows have no new feature, rows of letters that training rows lack have nothing else.
+    new = ["zz", "yy", "zz"] if kind in ("strings", "documents", "categories") else X[:1]
+    for Z in (X, new, stacked(X[:4], rows(kind, 4, seed=1))):
+        mean, covariance = model.predict(Z, return_cov=True, include_noise=False)
+        draws = model.sample_y(Z, 4000, include_noise=False)
+        assert draws.mean(axis=1) == pytest.approx(mean, abs=0.01)
+        assert np.cov(draws).reshape(covariance.shape) == pytest.approx(
+            covariance, abs=0.15 * covariance.max(initial=1e-9)
+        )
+
+
+@every
 @pytest.mark.parametrize("missing", [None, float("nan")])
 def test_a_missing_cell_is_named(kernel, kind, missing):
     if kind == "fingerprints":
