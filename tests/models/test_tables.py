@@ -8,8 +8,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 
 import mercer as mc
+from mercer import gram
+from mercer import kernels as k
 from mercer.persist import load, save
 
 mpl.use("agg")
@@ -158,3 +161,51 @@ def test_a_frame_of_numbers_is_what_it_was():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.testing.assert_allclose(named.predict(frame), plain.predict(X))
+
+
+# -- rows that a kernel cannot read, in data that are read in parts -------------------------------------------------
+
+WORDS = ["ab", "abc", "bcd", "cda", "dab", "bbc", "ccd", "ad"]
+MANY_WORDS = [*(WORDS * 150)[:1100], None, *WORDS]  # parts have 504 rows or more
+LABELS = ["u", "v"] * 4
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "method"),
+    [
+        (mc.GaussianProcessRegressor(k.Spectrum(1), solver="dense", learning=None, noise=0.1), range(8), "predict"),
+        (mc.GaussianProcessRegressor(k.Spectrum(1), solver="weights", learning=None, noise=0.1), range(8), "predict"),
+        (mc.GaussianProcessRegressor(k.Spectrum(1), solver="weights", learning=None, noise=0.1), range(8), "decompose"),
+        (mc.GaussianProcessClassifier(k.Spectrum(1), learning=None), LABELS, "predict"),
+        (mc.GaussianProcessClassifier(k.Spectrum(1), learning=None, solver="weights"), LABELS, "predict_proba"),
+        (mc.GaussianProcessClassifier(k.Spectrum(1), learning=None), ["u", "v", "w", "w"] * 2, "predict_proba"),
+        (mc.KernelNeighborsClassifier(2, k.Spectrum(1)), LABELS, "predict"),
+        (mc.KernelRidge(k.Spectrum(1)), range(8), "predict"),
+        (mc.KernelPCA(2, kernel=k.Spectrum(1)), None, "transform"),
+        (mc.KernelFisherDiscriminant(k.Spectrum(1)), LABELS, "predict"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or (repr(value)[:50] if not isinstance(value, str) else value),
+)  # fmt: skip
+@pytest.mark.parametrize("in_a_frame", [False, True])
+def test_a_row_that_cannot_be_read_is_numbered_as_in_the_data(model, y, method, in_a_frame, monkeypatch):
+    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)
+    X, Z, model, where = WORDS, MANY_WORDS, clone(model), ""
+    if in_a_frame:
+        X, Z, where = pd.DataFrame({"word": WORDS}), pd.DataFrame({"word": MANY_WORDS}), "column 'word', "
+        model.set_params(kernel=k.Spectrum(1).on("word"))
+    model.fit(X, None if y is None else list(y))
+    with pytest.raises(mc.DataError, match=f"^{where}row 1100: a missing value"):
+        getattr(model, method)(Z)
+
+
+@pytest.mark.parametrize(
+    "y", [np.arange(1109.0) % 7, np.array(["u", "v"])[np.arange(1109) % 2]], ids=["numbers", "labels"]
+)
+def test_a_choice_of_kernels_reads_all_rows(y):
+    settings = {"max_rows": 20, "progress": False}
+    with pytest.raises(mc.ParameterError, match=r"row 1100: a missing value"):
+        mc.select_kernel(MANY_WORDS, y, [k.Spectrum(1)], **settings)
+    with pytest.raises(mc.ParameterError, match=r"row 0: a missing value"):
+        mc.select_kernel(
+            [None, *MANY_WORDS[1:1100], *MANY_WORDS[1101:], "ab"], y, [k.BagOfWords(idf=False)], **settings
+        )

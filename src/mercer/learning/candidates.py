@@ -87,6 +87,8 @@ class Problem(abc.ABC):
         """Raises an error if the candidate is no kernel, cannot read the rows, or has no evidence there."""
         X = self._view(as_kernel(candidate))
         kernel = as_covariance(candidate, "a Gaussian process", self.terms.allow_invalid, X)
+        if len(self.rows) < self.total:
+            kernel.prepare(X, np.arange(self.total))  # which refuses rows that the kernel cannot read, all of them
         return self.learn(heuristics.with_amplitudes(kernel))
 
     def score(self, found: Evaluated) -> float:

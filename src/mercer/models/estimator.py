@@ -36,7 +36,6 @@ from mercer.core.inputs import (
     container_types,
     count_rows,
     holds_numbers,
-    take_rows,
 )
 from mercer.core.registry import storable
 from mercer.kernels.base import Kernel
@@ -312,9 +311,8 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         if self.weights_ is None:
             return self._training_rows().across(X, self.dual_coef_) - self.centre_
         X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
-        parts = gram.pieces(count_rows(X), len(self.weights_))
-        phi = lambda part: gram.features(self.kernel_, take_rows(X, part), self._training_rows())
-        return np.concatenate([(phi(part) - self.centre_) @ self.weights_ for part in parts])
+        phi = lambda some: gram.features(self.kernel_, some, self._training_rows()) - self.centre_
+        return np.concatenate(gram.by_pieces(lambda some: phi(some) @ self.weights_, X, len(self.weights_)))
 
 
 def all_or_nothing(fit):
