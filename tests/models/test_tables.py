@@ -209,3 +209,56 @@ def test_a_choice_of_kernels_reads_all_rows(y):
         mc.select_kernel(
             [None, *MANY_WORDS[1:1100], *MANY_WORDS[1101:], "ab"], y, [k.BagOfWords(idf=False)], **settings
         )
+
+
+# -- without a kernel ------------------------------------------------------------------------------------------------
+
+
+def few(n=60, seed=0):
+    """A level for each colour and a slope, in a table with dates and remarks."""
+    rng = np.random.default_rng(seed)
+    colour, x = rng.choice(["red", "green", "blue"], size=n), rng.normal(size=n)
+    remark = [" ".join(rng.choice(["new", "old", "used", "rare", "cheap"], size=4)) for _ in range(n)]
+    when = [FIRST + datetime.timedelta(days=int(i)) for i in rng.integers(0, 900, size=n)]
+    y = x + 2.0 * (colour == "red") + 0.1 * rng.normal(size=n)
+    return {"x": x, "colour": colour, "remark": remark, "when": when}, y
+
+
+@pytest.mark.parametrize("of", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("settings", [{}, {"criterion": "evidence"}, {"max_rows": 40}], ids=repr)
+def test_a_choice_of_the_default_family_reads_tables(of, settings):
+    data, y = few()
+    X = of(data)
+    found = mc.select_kernel(X, y, progress=False, **settings)
+    assert [column.kind for column in found.columns] == ["number", "category", "words", "date"]
+    assert len(found.tried) > 1
+    encoded = found.columns.encode(X)
+    model = mc.GaussianProcessRegressor(found.kernel, noise=found.noise, learning=None).fit(encoded, y)
+    new, truth = few(seed=1)
+    assert np.mean((model.predict(found.columns.encode(of(new))) - truth) ** 2) < 0.2 * np.var(truth)
+    classes = mc.select_kernel(X, np.where(y > 1, "high", "low"), progress=False, **settings)
+    assert len(classes.tried) > 1
+    assert isinstance(classes.kernel, k.Kernel)
+
+
+def test_a_choice_of_the_default_family_without_numbers():
+    data, y = few()
+    X = pd.DataFrame({"colour": data["colour"]})
+    found = mc.select_kernel(X, y, progress=False)
+    assert found.kernel(X).shape == (60, 60)
+    assert "colour" in str(found)
+
+
+@pytest.mark.parametrize("model", [
+    mc.KernelRidge(None), mc.KernelPerceptron(None), mc.KernelFisherDiscriminant(), mc.KernelNeighborsClassifier(),
+    mc.KernelPCA(), mc.NadarayaWatson(), mc.RBFNetwork(),
+], ids=lambda model: type(model).__name__)  # fmt: skip
+def test_other_default_kernels_say_which_kernel_reads_a_table(model):
+    data, y = few()
+    labels = np.where(y > 1, "high", "low") if hasattr(model, "_check_labels") else y
+    with pytest.raises(mc.DataError) as error:
+        model.fit(pd.DataFrame(data), labels)
+    said = str(error.value)
+    assert "'colour'" in said
+    assert "RBF().on('x') + Categorical().on('colour') + BagOfWords().normalize().on('remark')" in said
+    assert "X['when']" in said

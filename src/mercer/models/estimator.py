@@ -39,6 +39,7 @@ from mercer.core.inputs import (
 )
 from mercer.core.registry import storable
 from mercer.kernels.base import Kernel
+from mercer.learning.columns import refuse_columns
 
 
 class NotFittedError(MercerError, SklearnNotFittedError):
@@ -199,6 +200,8 @@ class Estimator(BaseEstimator):
     def _check_vectors(self, X) -> np.ndarray:
         """X as a matrix of numbers, for default kernels and for estimators defined on vectors only."""
         if not holds_numbers(X):
+            if hasattr(self, "kernel"):
+                refuse_columns(X)
             as_matrix(X)  # its error names the columns that are not numeric
             raise DataError("the default kernel needs numeric vectors; pass a kernel for this kind of input.")
         return as_matrix(X)
