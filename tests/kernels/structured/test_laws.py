@@ -90,6 +90,18 @@ def test_two_sets_are_compared_as_if_they_were_one(kernel, kind):
 
 
 @every
+def test_a_kernel_that_would_learn_from_new_rows_says_so(kernel, kind):
+    X, Z = rows(kind, 9), rows(kind, 7, seed=1)
+    kernel(X), kernel(X, X)  # no warning: nothing depends on a batch
+    if kernel.needs_fit:
+        with pytest.warns(mc.ModelWarning, match=r"call kernel = kernel\.fit\(X_train\) first"):
+            found = kernel(X, Z)
+    else:
+        found = kernel(X, Z)
+    assert np.array_equal(found, kernel.fit(X)(X, Z))
+
+
+@every
 def test_a_kernel_is_a_value(kernel, kind):
     X = rows(kind, 6)
     assert not kernel.fit(X).needs_fit
