@@ -186,6 +186,12 @@ class Estimator(BaseEstimator):
         if container_types(X) is not None:
             return as_matrix(X)  # which refuses them by name
         shape = np.shape(_as_array(X))
+        if len(shape) == 1 and _holds_text(X):
+            raise DataError(
+                "X holds text, and numbers were expected. Give a kernel that reads text: BagOfWords() its words, "
+                "Spectrum(3) or Subsequence(3) its characters, Categorical() whole values, as in "
+                "kernel=BagOfWords().normalize()."
+            )
         if len(shape) == 1:
             raise DataError(
                 f"Expected 2D array, got 1D array instead, of length {shape[0]}. Reshape your data either using "
@@ -370,6 +376,10 @@ def _as_array(X):
         return X if hasattr(X, "shape") else np.asarray(X if container_types(X) is None else as_objects(X))
     except ValueError:
         return [0]
+
+
+def _holds_text(X) -> bool:
+    return all(isinstance(row, str) for row in X)
 
 
 def _holds_objects(X) -> bool:
