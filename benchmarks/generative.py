@@ -73,22 +73,10 @@ def speed(options):
     compiled, G = seconds(lambda: model.scores(model.prepare(X)))
     again = float(np.median([seconds(lambda: model.scores(model.prepare(X)))[0] for _ in range(5)]))
     fit, _ = seconds(lambda: k.Fisher(model).fit(X))
-    header = [
-        "scores of 10,000 rows",
-        "first call, with compilation, s",
-        "again, s",
-        "empirical information and its root, s",
-    ]
-    rows = [[f"mixture of 50 Gaussians in 10 dimensions, {G.shape[1]:,} parameters", f"{compiled:.2f}", f"{again:.2f}", f"{fit:.1f}"]]  # fmt: skip
-    return [
-        "## Speed",
-        "",
-        *lines,
-        "",
-        f"Compiled code of the kernel was loaded in {first:.1f} s.",
-        "",
-        *table(header, rows),
-    ]
+    header = ["scores of 10,000 rows", "first call, with compilation, s", "again, s", "information and its root, s"]
+    name = f"mixture of 50 Gaussians in 10 dimensions, {G.shape[1]:,} parameters"
+    scores = table(header, [[name, f"{compiled:.2f}", f"{again:.2f}", f"{fit:.1f}"]])
+    return ["## Speed", "", *lines, "", f"Compiled code of the kernel was loaded in {first:.1f} s.", "", *scores]
 
 
 # -- retrieval -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.coordinates import Layout, to_free
-from mercer.core.errors import InfiniteFeaturesError
+from mercer.core.errors import InfiniteFeaturesError, rows_of
 from mercer.core.inputs import Inputs, Rows, align_columns, count_rows, take_rows
 from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
@@ -116,6 +116,15 @@ def pieces(s: int, n: int) -> list[slice]:
     """Slices of s rows, each with n columns a matrix of about a hundred megabytes."""
     size = max(504, MAX_BLOCK_BYTES // (8 * max(n, 1)) // 504 * 504)
     return [slice(i, min(i + size, s)) for i in range(0, s, size)]
+
+
+def by_pieces(compute: Callable[[Inputs], Any], X: Inputs, n: int) -> list[Any]:
+    """What ``compute`` makes of the rows of X, in `pieces`. Errors name the row in X."""
+    found = []
+    for part in pieces(count_rows(X), n):
+        with rows_of(part):
+            found.append(compute(take_rows(X, part)))
+    return found
 
 
 def within(kernel: Kernel, X: "Inputs | Gram") -> np.ndarray:
@@ -233,7 +242,9 @@ class Gram(evaluate.Prepared):
         parts = pieces(count_rows(Z), self.n)
         memory = np.empty((max((part.stop - part.start for part in parts), default=0), self.n))
         for part in parts:
-            yield part, between(self.kernel, take_rows(Z, part), self, out=memory[: part.stop - part.start])
+            with rows_of(part):
+                K = between(self.kernel, take_rows(Z, part), self, out=memory[: part.stop - part.start])
+            yield part, K
 
     def across(self, Z: Inputs, A: np.ndarray) -> np.ndarray:
         """k(Z, X) A: (s, ...) for A (n, ...)."""

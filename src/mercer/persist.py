@@ -35,7 +35,7 @@ from safetensors.numpy import save_file
 from scipy import sparse
 
 from mercer import basis, kernels, priors
-from mercer.core import graphs
+from mercer.core import dates, graphs
 from mercer.core.errors import FileError, MercerError, ParameterError
 from mercer.core.inputs import as_frame, is_numeric
 from mercer.core.parameters import Parametrized, constraints
@@ -128,9 +128,10 @@ _LIST_TYPES: dict[Any, Any] = {  # of entries of a column of lists
     str(kind()): kind
     for kind in (
         nw.String, nw.Boolean, nw.Float32, nw.Float64, nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16,
-        nw.UInt32, nw.UInt64,
+        nw.UInt32, nw.UInt64, nw.Date, nw.Binary,
     )
 }  # fmt: skip
+_TIMES: tuple[Any, ...] = (nw.Date, nw.Datetime, nw.Duration)
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -202,6 +203,8 @@ class _Writer:
             return value
         if isinstance(value, str):
             return str(value)
+        if isinstance(value, bytes):
+            return {"is": "bytes", "hex": value.hex()}
         if type(value) is float:  # JSON writes enough digits to restore it exactly
             return value if math.isfinite(value) else {"is": "float", "bits": struct.pack(">d", value).hex()}
         if type(value) is list:
@@ -213,7 +216,7 @@ class _Writer:
             return {"is": type(value).__name__, "items": items}
         if type(value) is dict:
             return {"is": "dict", "pairs": self._pairs(value, where)}
-        if isinstance(value, np.generic) and _portable(value.dtype):
+        if isinstance(value, np.bool_ | np.number) and not isinstance(value, np.timedelta64) and _portable(value.dtype):
             return {"is": "number", "dtype": value.dtype.str, "value": self.write(value.item(), where)}
         if isinstance(value, np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer):
             return self._once(value, self._array, where)
@@ -250,16 +253,22 @@ class _Writer:
         if value.dtype.kind in "UO":
             items = self.write(value.ravel().tolist(), where)
             return {"is": "text" if value.dtype.kind == "U" else "objects", "shape": list(value.shape), "items": items}
+        if value.dtype.kind == "S":
+            items = [item.hex() for item in value.ravel().tolist()]
+            return {"is": "octets", "length": value.dtype.itemsize, "shape": list(value.shape), "items": items}
         if isinstance(value, np.ma.MaskedArray) or not _portable(value.dtype):
             kind = "masked" if isinstance(value, np.ma.MaskedArray) else str(value.dtype)
             raise ParameterError(
-                f"{where} is an array of {kind} values; only plain numbers and text can be stored. Convert it."
+                f"{where} is an array of {kind} values; only plain numbers, text, bytes and dates can be "
+                "stored. Convert it."
             )
         # Keep the memory order, on which the last bit of a sum depends.
         order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
         plain = np.asarray(value.T if order == "F" else value, dtype=value.dtype.newbyteorder("<"), order="C")
         if plain.dtype.kind == "c":
             plain = plain[..., None].view(f"<f{plain.itemsize // 2}")
+        elif plain.dtype.kind in "Mm":
+            plain = plain.view("<i8")
         name = str(len(self.tensors))
         self.tensors[name] = plain
         return {"is": "array", "tensor": name, "dtype": value.dtype.str, "order": order}
@@ -267,6 +276,9 @@ class _Writer:
     def _other(self, value, where):
         if isinstance(value, os.PathLike):
             return os.fspath(value)
+        time = dates.written(value, where)
+        if time is not None:
+            return time
         kernel = as_kernel(value, or_none=True)
         if kernel is not None and kernel is not value:  # a scikit-learn kernel, with the same Gram matrices
             return self.write(kernel, where)
@@ -283,8 +295,8 @@ class _Writer:
             return self.write(series.to_numpy() if is_numeric(series.dtype) else series.to_list(), where)
         raise ParameterError(
             f"{where} is of type {type(value).__module__}.{type(value).__qualname__}. Files can hold numbers, text, "
-            "lists, sets, dicts, NumPy arrays, graphs of networkx, pandas and polars frames, and classes of mercer; "
-            "other types would need code to be run."
+            "bytes, dates, lists, sets, dicts, NumPy arrays, graphs of networkx, pandas and polars frames, and classes "
+            "of mercer; other types would need code to be run."
             + (" Give an integer as random_state." if where.endswith("random_state") else "")
         )
 
@@ -312,7 +324,8 @@ class _Writer:
             if values is None:
                 raise ParameterError(
                     f"{where} has a column {column.name!r} of type {column.dtype}; only columns of numbers, booleans, "
-                    "text, categories, lists and objects, named by text or integers, can be stored. Drop or convert it."
+                    "text, bytes, categories, dates, lists and objects, named by text or integers, can be stored. Drop "
+                    "or convert it."
                 )
             columns.append([column.name, values])
         return {"is": "frame", "library": library, "columns": columns}
@@ -337,7 +350,19 @@ class _Writer:
                 "is": "column", "kind": "categories", "items": self.write(items, where),
                 "categories": self.write(categories, where), "ordered": ordered,
             }  # fmt: skip
+        if kind == nw.Binary:
+            return {"is": "column", "kind": "bytes", "items": self.write(column.to_list(), where)}
+        if kind in _TIMES:
+            return self._times(column, where)
         return None
+
+    def _times(self, column, where):
+        """Dates or durations as NumPy's, in UTC and in the unit of the column; None if they are kept in another way."""
+        zone = getattr(column.dtype, "time_zone", None)
+        values = (column if zone is None else column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)).to_numpy()
+        if values.dtype.kind not in "Mm":
+            return None
+        return {"is": "times", "values": self.write(values, where), "zone": zone}
 
 
 def _categories(column) -> tuple[list | None, bool]:
@@ -356,8 +381,8 @@ def _user_function(where, function):
 
 
 def _portable(dtype) -> bool:
-    """Whether numbers are the same on every machine, unlike long doubles."""
-    return dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
+    """Whether values are the same on every machine, unlike long doubles."""
+    return dtype.kind in "biufcmM" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
 
 
 def _fields(value) -> dict[str, Any]:
@@ -406,9 +431,17 @@ class _Reader:
             case {"is": "same", "number": number}:
                 return self._numbered[number]
             case {"is": "array", "tensor": str(name), "dtype": dtype, "order": order}:
-                array = self.tensor(name)
-                array = array.view(_dtype(dtype).newbyteorder("<"))[..., 0] if _dtype(dtype).kind == "c" else array
-                return (array.T if order == "F" else array).astype(_dtype(dtype), copy=False)
+                array, kind = self.tensor(name), _dtype(dtype)
+                if kind.kind in "cmM":
+                    array = array.view(kind.newbyteorder("<"))
+                    array = array[..., 0] if kind.kind == "c" else array
+                return (array.T if order == "F" else array).astype(kind, copy=False)
+            case {"is": "bytes", "hex": str(text)}:
+                return bytes.fromhex(text)
+            case {"is": "date" | "datetime" | "duration" | "time" | "timestamp"}:
+                return dates.read(node)
+            case {"is": "octets", "length": int(length), "shape": shape, "items": list(items)}:
+                return np.array([bytes.fromhex(item) for item in items], dtype=f"S{length}").reshape(shape)
             case {"is": "text", "shape": shape, "items": list(items)}:
                 return np.array([str(item) for item in items], dtype=np.str_).reshape(shape)
             case {"is": "objects", "shape": shape, "items": list(items)}:
@@ -426,6 +459,8 @@ class _Reader:
             case {"is": "sparse", "shape": [rows, width], "data": data, "indices": indices, "indptr": indptr}:
                 arrays = self.read(data), self.read(indices), self.read(indptr)
                 return sparse.csr_matrix(arrays, shape=(rows, width))
+            case {"is": "times", "values": values, "zone": zone}:
+                return _Times(self.read(values), zone)
             case {"is": "frame", "library": library, "columns": list(columns)}:
                 return _frame(library, [(name, self.read(values)) for name, values in columns])
             case {"is": "object", "class": name, "fields": dict(fields)}:
@@ -444,6 +479,8 @@ class _Reader:
 
 
 def _dtype(text: str) -> np.dtype:
+    if text[1:2] in ("m", "M"):
+        return dates.time_type(text)
     if not re.fullmatch(r"[<>|=][biufc][0-9]{1,2}", text):
         raise FileError(f"it has numbers of an unknown type, {text!r}.")
     return np.dtype(text)
@@ -483,7 +520,7 @@ def _set_attribute(made, name: str, value):
 
 
 class _Column(NamedTuple):
-    """A column of a frame that is neither numbers nor text: "categories", "lists" or "objects"."""
+    """A column of a frame that is neither numbers, text nor dates: "categories", "lists", "bytes" or "objects"."""
 
     kind: str
     items: list[Any]
@@ -506,9 +543,24 @@ class _Column(NamedTuple):
             if self.inner not in _LIST_TYPES:
                 raise FileError(f"it has lists of an unknown type, {self.inner!r}.")
             return of_kind(dtype=nw.List(_LIST_TYPES[self.inner]))
-        elif self.kind not in ("lists", "objects"):
+        elif self.kind == "bytes" and backend == "polars":
+            return of_kind(dtype=nw.Binary)
+        elif self.kind not in ("lists", "bytes", "objects"):
             raise FileError(f"it has a column of an unknown kind, {self.kind!r}.")
         return of_kind(dtype=nw.Object)
+
+
+class _Times(NamedTuple):
+    """A column of dates or durations, as in `_Writer._times`."""
+
+    values: np.ndarray
+    zone: str | None
+
+    def series(self, name, backend: Any) -> Any:
+        series: Any = nw.from_dict({"column": self.values}, backend=backend)["column"]
+        if self.zone is not None:
+            series = series.dt.replace_time_zone("UTC").dt.convert_time_zone(self.zone)
+        return series.alias(name)
 
 
 def _frame(library: str, columns):
@@ -528,7 +580,7 @@ def _frame(library: str, columns):
 def _one_column(name, values, backend: Any) -> Any:
     if isinstance(values, np.ndarray):
         return nw.from_dict({name: values}, backend=backend)
-    if isinstance(values, _Column):
+    if isinstance(values, _Column | _Times):
         return values.series(name, backend).to_frame()
     return nw.new_series(name, values, dtype=nw.String, backend=backend).to_frame()
 

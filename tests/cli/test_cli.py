@@ -174,7 +174,7 @@ def test_rows_with_missing_values_are_refused_or_left_out(folder):
     path = folder / "missing.csv"
     missing.write_csv(path)
     line = refused("fit", path, "--target", "y", "--output", folder / "missing")
-    assert "1 in a, 2 in colour, 1 in y; 3 of 60 rows" in line
+    assert "1 in a, 1 in y; 2 of 60 rows are affected, the first is row 5." in line
     assert "--drop-missing" in line
     assert not (folder / "missing").exists()
     result = call("fit", path, "--target", "y", "--output", folder / "missing", "--drop-missing")
@@ -186,6 +186,24 @@ def test_rows_with_missing_values_are_refused_or_left_out(folder):
     # Rows are numbered as in the file, those left out included.
     table = pl.read_csv(folder / "missing" / "predictions.csv")
     np.testing.assert_allclose(table["target"], frame["y"].to_numpy()[table["row"].to_numpy() - 1])
+
+
+def test_missing_text_is_read_as_in_python(folder):
+    frame = make_table().with_row_index()
+    missing = frame.with_columns(
+        pl.when(pl.col("index") % 9 == 4).then(None).otherwise(pl.col("colour")).alias("colour")
+    ).drop("index")
+    path, out = folder / "holes.csv", folder / "holes"
+    missing.write_csv(path)
+    result = call("fit", path, "--target", "y", "--output", out)
+    assert "missing text stays: 7 in colour" in result.stderr
+    missing.drop("y")[:9].write_csv(folder / "new.csv")
+    result = call("predict", out, folder / "new.csv", "--output", folder / "p.csv")
+    assert "not in the fit" not in result.stderr
+    model = load(out / "model.safetensors")
+    inputs = [entry["name"] for entry in model.table_["inputs"]]
+    expected = model.predict(missing[:9].select(inputs).cast({"colour": pl.Categorical}))
+    np.testing.assert_allclose(pl.read_csv(folder / "p.csv")["mean"], expected, rtol=1e-9)
 
 
 # -- classes -------------------------------------------------------------------------------------------------------
@@ -343,7 +361,9 @@ def test_predict_takes_the_folder_and_leaves_rows_out(fitted, folder):
     frame = pl.concat([frame[:3], frame[3:4].with_columns(a=None), frame[4:6]], how="vertical_relaxed")
     frame.write_csv(folder / "holes.csv")
     target = folder / "deep" / "p.csv"
-    assert "1 in a; 1 of 6 rows" in refused("predict", out, folder / "holes.csv", "--output", target)
+    assert "1 in a; 1 of 6 rows are affected, the first is row 4" in refused(
+        "predict", out, folder / "holes.csv", "--output", target
+    )
     assert not target.exists()
     call("predict", out, folder / "holes.csv", "--output", target, "--drop-missing", "--quiet")
     assert pl.read_csv(target)["row"].to_list() == [1, 2, 3, 5, 6]

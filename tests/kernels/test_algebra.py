@@ -1,6 +1,7 @@
 """The algebra: arithmetic on kernels is arithmetic on Gram matrices, and what the rules forbid is refused."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -245,3 +246,26 @@ def test_a_scikit_learn_kernel_takes_part_in_expressions():
     theirs = sk.RBF(0.7)
     np.testing.assert_allclose((k.Linear() + theirs)(X), k.Linear()(X) + theirs(X), rtol=1e-13)
     np.testing.assert_allclose((k.Linear() * theirs)(X), k.Linear()(X) * theirs(X), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kernel", [k.Linear(), k.Polynomial(2), k.RBF() + k.Linear(), k.Constant(2.0)], ids=repr)
+def test_normalizing_passes_through_scales_and_columns(kernel):
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    frame = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(other="text")
+    K = np.asarray(kernel(X[:, :2]))
+    expected = K / np.sqrt(np.outer(np.diag(K), np.diag(K)))
+    for scaled in (kernel, 3.0 * kernel, (1e-300 * kernel).fix()):
+        np.testing.assert_allclose(scaled.normalize()(X[:, :2]), expected, rtol=1e-13)
+        np.testing.assert_allclose(scaled.on("a", "b").normalize()(frame), expected, rtol=1e-13)
+        np.testing.assert_allclose((3.0 * scaled.on("a", "b")).normalize()(frame), expected, rtol=1e-13)
+    assert (2.0 * k.Linear()).named("wave").normalize().name == "wave"
+    assert k.Linear().on("a").named("wave").normalize().name == "wave"
+    assert not (2.0 * k.Linear()).normalize().parameters
+
+
+def test_large_sets_are_normalized_inside_expressions():
+    sets = [set(range(i, i + 5000)) for i in (0, 1, 2, 5000)]
+    frame, expected = pd.DataFrame({"s": sets}), k.Subsets(normalized=True)(sets)
+    np.testing.assert_array_equal((1.5 * k.Subsets()).normalize()(sets), expected)
+    np.testing.assert_array_equal(k.Subsets().on("s").normalize()(frame), expected)
+    np.testing.assert_array_equal((2.0 * (1.0 * k.Subsets()).on("s")).normalize()(frame), expected)

@@ -86,6 +86,19 @@ def test_roots_of_zero_and_of_smooth_fields():
     np.testing.assert_allclose(R @ R.T, K, atol=1e-11)
 
 
+def test_roots_of_rounding():
+    noise = 1e-16 * rng.normal(size=(6, 6))
+    noise += noise.T
+    np.fill_diagonal(noise, [1e-20, -1e-16, 2e-16, 0.0, 0.0, 0.0])
+    R = root(noise.copy(), scale=1.0)  # rounding of a difference of matrices of size one
+    assert np.abs(R @ R.T).max(initial=0.0) < 1e-15
+    K = np.full((6, 6), 0.1) + 0.1 * noise
+    R = root(K.copy(), scale=1e-9)  # a larger part than the one that the scale is of
+    np.testing.assert_allclose(R @ R.T, K, atol=1e-15)
+    with pytest.raises(mc.NotPositiveDefiniteError, match="negative eigenvalues"):
+        root(noise.copy(), scale=1e-9)
+
+
 @pytest.mark.parametrize("n", [1, 7, 40])
 def test_a_factor_may_be_overwritten_by_its_inverse(n):
     C = spd(n)

@@ -8,8 +8,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 
 import mercer as mc
+from mercer import gram
+from mercer import kernels as k
 from mercer.persist import load, save
 
 mpl.use("agg")
@@ -158,3 +161,104 @@ def test_a_frame_of_numbers_is_what_it_was():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.testing.assert_allclose(named.predict(frame), plain.predict(X))
+
+
+# -- rows that a kernel cannot read, in data that are read in parts -------------------------------------------------
+
+WORDS = ["ab", "abc", "bcd", "cda", "dab", "bbc", "ccd", "ad"]
+MANY_WORDS = [*(WORDS * 150)[:1100], None, *WORDS]  # parts have 504 rows or more
+LABELS = ["u", "v"] * 4
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "method"),
+    [
+        (mc.GaussianProcessRegressor(k.Spectrum(1), solver="dense", learning=None, noise=0.1), range(8), "predict"),
+        (mc.GaussianProcessRegressor(k.Spectrum(1), solver="weights", learning=None, noise=0.1), range(8), "predict"),
+        (mc.GaussianProcessRegressor(k.Spectrum(1), solver="weights", learning=None, noise=0.1), range(8), "decompose"),
+        (mc.GaussianProcessClassifier(k.Spectrum(1), learning=None), LABELS, "predict"),
+        (mc.GaussianProcessClassifier(k.Spectrum(1), learning=None, solver="weights"), LABELS, "predict_proba"),
+        (mc.GaussianProcessClassifier(k.Spectrum(1), learning=None), ["u", "v", "w", "w"] * 2, "predict_proba"),
+        (mc.KernelNeighborsClassifier(2, k.Spectrum(1)), LABELS, "predict"),
+        (mc.KernelRidge(k.Spectrum(1)), range(8), "predict"),
+        (mc.KernelPCA(2, kernel=k.Spectrum(1)), None, "transform"),
+        (mc.KernelFisherDiscriminant(k.Spectrum(1)), LABELS, "predict"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or (repr(value)[:50] if not isinstance(value, str) else value),
+)  # fmt: skip
+@pytest.mark.parametrize("in_a_frame", [False, True])
+def test_a_row_that_cannot_be_read_is_numbered_as_in_the_data(model, y, method, in_a_frame, monkeypatch):
+    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)
+    X, Z, model, where = WORDS, MANY_WORDS, clone(model), ""
+    if in_a_frame:
+        X, Z, where = pd.DataFrame({"word": WORDS}), pd.DataFrame({"word": MANY_WORDS}), "column 'word', "
+        model.set_params(kernel=k.Spectrum(1).on("word"))
+    model.fit(X, None if y is None else list(y))
+    with pytest.raises(mc.DataError, match=f"^{where}row 1100: a missing value"):
+        getattr(model, method)(Z)
+
+
+@pytest.mark.parametrize(
+    "y", [np.arange(1109.0) % 7, np.array(["u", "v"])[np.arange(1109) % 2]], ids=["numbers", "labels"]
+)
+def test_a_choice_of_kernels_reads_all_rows(y):
+    settings = {"max_rows": 20, "progress": False}
+    with pytest.raises(mc.ParameterError, match=r"row 1100: a missing value"):
+        mc.select_kernel(MANY_WORDS, y, [k.Spectrum(1)], **settings)
+    with pytest.raises(mc.ParameterError, match=r"row 0: a missing value"):
+        mc.select_kernel(
+            [None, *MANY_WORDS[1:1100], *MANY_WORDS[1101:], "ab"], y, [k.BagOfWords(idf=False)], **settings
+        )
+
+
+# -- without a kernel ------------------------------------------------------------------------------------------------
+
+
+def few(n=60, seed=0):
+    """A level for each colour and a slope, in a table with dates and remarks."""
+    rng = np.random.default_rng(seed)
+    colour, x = rng.choice(["red", "green", "blue"], size=n), rng.normal(size=n)
+    remark = [" ".join(rng.choice(["new", "old", "used", "rare", "cheap"], size=4)) for _ in range(n)]
+    when = [FIRST + datetime.timedelta(days=int(i)) for i in rng.integers(0, 900, size=n)]
+    y = x + 2.0 * (colour == "red") + 0.1 * rng.normal(size=n)
+    return {"x": x, "colour": colour, "remark": remark, "when": when}, y
+
+
+@pytest.mark.parametrize("of", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("settings", [{}, {"criterion": "evidence"}, {"max_rows": 40}], ids=repr)
+def test_a_choice_of_the_default_family_reads_tables(of, settings):
+    data, y = few()
+    X = of(data)
+    found = mc.select_kernel(X, y, progress=False, **settings)
+    assert [column.kind for column in found.columns] == ["number", "category", "words", "date"]
+    assert len(found.tried) > 1
+    encoded = found.columns.encode(X)
+    model = mc.GaussianProcessRegressor(found.kernel, noise=found.noise, learning=None).fit(encoded, y)
+    new, truth = few(seed=1)
+    assert np.mean((model.predict(found.columns.encode(of(new))) - truth) ** 2) < 0.2 * np.var(truth)
+    classes = mc.select_kernel(X, np.where(y > 1, "high", "low"), progress=False, **settings)
+    assert len(classes.tried) > 1
+    assert isinstance(classes.kernel, k.Kernel)
+
+
+def test_a_choice_of_the_default_family_without_numbers():
+    data, y = few()
+    X = pd.DataFrame({"colour": data["colour"]})
+    found = mc.select_kernel(X, y, progress=False)
+    assert found.kernel(X).shape == (60, 60)
+    assert "colour" in str(found)
+
+
+@pytest.mark.parametrize("model", [
+    mc.KernelRidge(None), mc.KernelPerceptron(None), mc.KernelFisherDiscriminant(), mc.KernelNeighborsClassifier(),
+    mc.KernelPCA(), mc.NadarayaWatson(), mc.RBFNetwork(),
+], ids=lambda model: type(model).__name__)  # fmt: skip
+def test_other_default_kernels_say_which_kernel_reads_a_table(model):
+    data, y = few()
+    labels = np.where(y > 1, "high", "low") if hasattr(model, "_check_labels") else y
+    with pytest.raises(mc.DataError) as error:
+        model.fit(pd.DataFrame(data), labels)
+    said = str(error.value)
+    assert "'colour'" in said
+    assert "RBF().on('x') + Categorical().on('colour') + BagOfWords().normalize().on('remark')" in said
+    assert "X['when']" in said

@@ -40,7 +40,8 @@ def run_fit(
     names = tables.choose(frame, target, drop, remark)
     task = tables.task_of(frame[target], task, remark)
     kind = TASKS[task]
-    frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark)
+    text = tables.read_as_text(frame, names)
+    frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark, text)
     inputs = tables.describe(frame, names, remark, readings)
     rows = TableRows(tables.typed(frame, inputs), kind.target_of(frame[target]), numbers)
     training, held = split(rows, test_share, seed, by_class=task == "classification")

@@ -39,7 +39,8 @@ def run_predict(
             frame = frame.with_columns(columns.read(frame[entry["name"]], {"format": "%Y-%m-%d"} | entry))
         elif "decimal" in entry:
             frame = frame.with_columns(columns.read(frame[entry["name"]], entry))
-    frame, numbers = tables.complete(frame, names, drop_missing, say)
+    may_miss = [entry["name"] for entry in inputs if entry["kind"] in STRUCTURED and hasattr(model, "table_")]
+    frame, numbers = tables.complete(frame, names, drop_missing, say, may_miss)
     kind = classes if hasattr(model, "classes_") else quantities
     outside = tables.outside(frame, tables.as_numbers(frame, inputs), inputs, say)
     X = tables.typed(frame, inputs) if hasattr(model, "table_") else tables.encode(frame, inputs)

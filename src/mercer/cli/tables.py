@@ -9,7 +9,7 @@ import difflib
 import gzip
 import shlex
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +22,7 @@ from mercer.cli import columns
 from mercer.core.errors import DataError
 from mercer.core.text import listed
 from mercer.learning.columns import MICROSECONDS_PER_YEAR, NUMERIC, STRUCTURED, Column, Columns, Refusal, decide
+from mercer.learning.columns import MISSING as MISSING_CATEGORY
 
 MAX_CLASSES = 50
 MAX_LIKELY_CLASSES = 10  # distinct integers of a target that may be meant as classes
@@ -261,23 +262,36 @@ def _in_words(dtype) -> str:
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
-def complete(frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: Say) -> tuple[pl.DataFrame, np.ndarray]:
+def read_as_text(frame: pl.DataFrame, names: list[str]) -> list[str]:
+    """Columns that the default kernel reads as categories or text, in which a missing cell has a meaning."""
+    return [name for name in names if getattr(_decided(frame[name]), "kind", None) in STRUCTURED]
+
+
+def complete(
+    frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: Say, text: Collection[str] = ()
+) -> tuple[pl.DataFrame, np.ndarray]:
     """Rows without missing values in these columns, and their numbers, counted from one. Raises if there are others,
-    unless ``drop_missing``."""
+    unless ``drop_missing`` or in columns of ``text``, where Python accepts them."""
     frame = pl.DataFrame([frame[name] for name in columns])  # select would read '*' and '^a$' as patterns
-    missing = {name: count for name, count in zip(columns, frame.null_count().row(0), strict=True) if count}
-    present = ~frame.select(pl.any_horizontal(pl.all().is_null())).to_series().to_numpy()
+    counts_of = {name: count for name, count in zip(columns, frame.null_count().row(0), strict=True) if count}
+    missing = {name: count for name, count in counts_of.items() if drop_missing or name not in text}
+    holes = [np.zeros(len(frame), dtype=bool), *(frame[name].alias("column").is_null().to_numpy() for name in missing)]
+    present = ~np.any(holes, axis=0)
+    kept = {name: count for name, count in counts_of.items() if name not in missing}
     if missing:
         counts = listed([f"{count} in {name}" for name, count in missing.items()])
         lost = int((~present).sum())
         if not drop_missing:
             raise DataError(
-                f"values are missing or infinite: {counts}; {lost} of {len(frame)} rows are affected. Fill them in, or "
-                "drop those rows with --drop-missing."
+                f"values are missing or infinite: {counts}; {lost} of {len(frame)} rows are affected, the first is row "
+                f"{int(np.argmin(present)) + 1}. Fill them in, or drop those rows with --drop-missing."
             )
         if lost == len(frame):
             raise DataError(f"every row has a missing value: {counts}. Drop the emptiest columns with --drop.")
         say(f"{lost} of {len(frame)} rows dropped because of missing values: {counts}")
+    if kept:
+        counts = listed([f"{count} in {name}" for name, count in kept.items()])
+        say(f"missing text stays: {counts}; it is a category of its own, or empty text")
     return frame.filter(present), np.flatnonzero(present) + 1
 
 
@@ -302,7 +316,7 @@ def describe(
         if column.kind in STRUCTURED:
             say(f"column {name!r} is read as {column}, with a kernel of its own")
         if column.kind == "category":
-            entry["values"] = sorted(frame[name].cast(pl.String).unique().to_list())
+            entry["values"] = sorted(frame[name].cast(pl.String).fill_null(MISSING_CATEGORY).unique().to_list())
         found.append(entry)
     if not found:
         raise DataError("all input columns are constant; there is nothing to predict from.")
@@ -361,7 +375,7 @@ def outside(frame: pl.DataFrame, X: pl.DataFrame, inputs: list[Input], say: Say)
     for entry in inputs:
         name = entry["name"]
         if entry["kind"] == "category":
-            texts = frame[name].cast(pl.String)
+            texts = frame[name].cast(pl.String).fill_null(MISSING_CATEGORY)
             where = ~texts.is_in(entry["values"]).to_numpy()
             if where.any():
                 counts = texts.filter(where).value_counts(sort=True).iter_rows()

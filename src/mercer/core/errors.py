@@ -1,5 +1,8 @@
 """Errors and warnings of mercer. A message says what was expected, what was found and what to try."""
 
+import contextlib
+from collections.abc import Iterator, Sequence
+
 
 class MercerError(Exception):
     """Base class of all errors that mercer raises."""
@@ -28,11 +31,25 @@ class ObjectError(DataError):
         several = "s" if isinstance(column, list) else ""
         where = f"row {row}" if column is None else f"column{several} {column!r}, row {row}"
         super().__init__(f"{where}: {says}")
-        self.row, self.says = row, says
+        self.row, self.says, self.column = row, says, column
 
     def in_column(self, column: object) -> "ObjectError":
         """The same error, of a column of a table."""
         return ObjectError(self.row, self.says, column)
+
+    def in_row(self, row: int) -> "ObjectError":
+        """The same error, of another row."""
+        return ObjectError(row, self.says, self.column)
+
+
+@contextlib.contextmanager
+def rows_of(which: slice | Sequence[int]) -> Iterator[None]:
+    """While some of the caller's rows are read, by a slice or indices: errors name the row in the caller's data."""
+    try:
+        yield
+    except ObjectError as error:
+        row = which.start + error.row if isinstance(which, slice) else int(which[error.row])
+        raise error.in_row(row) from None
 
 
 class NotEnoughMemoryError(MercerError, MemoryError):

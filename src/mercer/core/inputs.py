@@ -142,8 +142,9 @@ def _refuse_containers(X: Any, what: str) -> None:
     types = container_types(X)
     if types is not None:
         raise DataTypeError(
-            f"{what} contains objects of type {types}; numbers were expected. {_HINT} For other objects, make a kernel "
-            "from a function: Custom(f) of two objects, FeatureMap(phi) or .warp(phi) of one."
+            f"{what} contains objects of type {types}; numbers were expected. {_HINT} Graphs of networkx are read "
+            "by the kernels WeisfeilerLehman, ShortestPath and RandomWalk. For other objects, make a kernel from a "
+            "function: Custom(f) of two objects, FeatureMap(phi) or .warp(phi) of one."
         )
 
 

@@ -182,6 +182,10 @@ class Scale(Unary):
     def feature_block(self, X: Rows) -> jax.Array:
         return jnp.sqrt(jnp.asarray(self.variance)) * self.inner.feature_block(X)
 
+    def normalize(self) -> Kernel:
+        normalized = self.inner.normalize()  # c cancels
+        return normalized if self.name is None else normalized.named(self.name)
+
     @property
     def homogeneity(self) -> int | None:
         return self.inner.homogeneity

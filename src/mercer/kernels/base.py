@@ -5,13 +5,14 @@ turns inputs into arrays once, with no parameters involved; `block`, `block_diag
 differentiable functions of parameters and prepared rows.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
 
-from mercer.core.errors import InfiniteFeaturesError
+from mercer.core.errors import InfiniteFeaturesError, ModelWarning
 from mercer.core.inputs import Inputs, Kind, Rows, as_matrix
 from mercer.core.parameters import Parametrized, children_of, map_children
 from mercer.core.precision import Array
@@ -152,6 +153,13 @@ class Kernel(Parametrized):
 
     def __call__(self, X: Inputs, Z: Inputs = None) -> Any:
         """Gram matrix between the rows of X and those of Z (of X itself if Z is left out, or is X)."""
+        if self.needs_fit and Z is not None and Z is not X:
+            warnings.warn(
+                f"{self!r} has yet to learn from data, and kernel(X, Z) lets it learn from X alone, so that values "
+                "depend on which rows X has. For new rows X, call kernel = kernel.fit(X_train) first.",
+                ModelWarning,
+                stacklevel=2,
+            )
         return evaluate.like_inputs(evaluate.gram(self, X, Z, same=Z is X), X, Z)
 
     def diag(self, X: Inputs) -> Any:

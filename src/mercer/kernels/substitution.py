@@ -148,6 +148,9 @@ class On(Unary):
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return self._named(lambda part: self.inner.prepare(part, index), X)
 
+    def normalize(self) -> Kernel:
+        return evolve(self, inner=self.inner.normalize())  # which may be computed without overflow
+
     def _named(self, call: Callable[[Inputs], Any], X: Inputs) -> Any:
         """``call`` on the selected columns; errors about them name the column."""
         try:

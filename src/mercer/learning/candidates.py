@@ -13,7 +13,7 @@ from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterError
 from mercer.core.inputs import Inputs, as_matrix, as_rows, class_codes, count_rows, take_rows
 from mercer.core.machine import require_memory
-from mercer.core.parameters import evolve, slots_of
+from mercer.core.parameters import node_at, slots_of
 from mercer.core.random import generator
 from mercer.gp.noise import CommonNoise, Noise, as_noise
 from mercer.inference.base import INFERENCES, named
@@ -25,6 +25,7 @@ from mercer.kernels.convert import as_covariance, as_kernel
 from mercer.kernels.stationary import SMOOTHNESSES
 from mercer.learning import family, heuristics
 from mercer.learning.classification import LabelLearner, decision_rows, log_scores
+from mercer.learning.columns import STRUCTURED, Columns, default_kernel
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import plan
@@ -42,13 +43,15 @@ LABEL_MATRICES = 4  # n x n matrices that learning from two classes holds; more 
 @dataclasses.dataclass(frozen=True)
 class Terms:
     """Terms of a comparison: criterion, "loo" or "evidence" (None: by the task); seed; number of rows at most (None: by
-    the task); progress line; whether invalid kernels are accepted."""
+    the task); progress line; whether invalid kernels are accepted; what the columns of X hold, if the default kernel
+    reads them."""
 
     criterion: str | None
     seed: int
     max_rows: int | None
     line: Progress
     allow_invalid: bool = False
+    columns: Columns | None = None
 
 
 class Evaluated(NamedTuple):
@@ -87,6 +90,8 @@ class Problem(abc.ABC):
         """Raises an error if the candidate is no kernel, cannot read the rows, or has no evidence there."""
         X = self._view(as_kernel(candidate))
         kernel = as_covariance(candidate, "a Gaussian process", self.terms.allow_invalid, X)
+        if len(self.rows) < self.total:
+            kernel.prepare(X, np.arange(self.total))  # which refuses rows that the kernel cannot read, all of them
         return self.learn(heuristics.with_amplitudes(kernel))
 
     def score(self, found: Evaluated) -> float:
@@ -116,14 +121,26 @@ class Problem(abc.ABC):
             self._views[kernel.reads] = as_rows(self.X, kernel.reads)
         return self._views[kernel.reads]
 
+    def default_kernel(self, one_each: bool = True) -> Kernel:
+        """The default kernel of the rows to compare on; of a table with categories or text, of all rows."""
+        columns, constant = self.terms.columns, self.task == "classification"
+        if columns is not None and columns.names(*STRUCTURED):
+            return default_kernel(self.X, columns, one_each, constant)
+        return default_kernel(as_matrix(self.X)[self.rows], None, one_each, constant)
+
     def _members(self, linear: Sequence[bool]) -> list[tuple[Any, Any]]:
-        X = as_matrix(self.X)
-        each = [False, True] if 1 < X.shape[1] <= len(self.rows) / family.MIN_ROWS_PER_LENGTHSCALE else [False]
-        found: list[tuple[Any, Any]] = []
-        for member in (family.Member(nu, flat, one) for one in each for flat in linear for nu in SMOOTHNESSES):
-            kernel = heuristics.standard_kernel(X, member.each, constant=self.task == "classification")
-            kernel = evolve(kernel, nu=np.float64(member.nu))
-            found.append((member, kernel if member.linear else evolve(kernel, theta3=np.float64(0.0))))
+        whole = self.default_kernel()
+        path = family.standard_path(whole)
+        if path is None:  # nothing but categories and text
+            return [(whole, whole)]
+        d = np.size(node_at(whole, path).theta1)
+        each = [False, True] if 1 < d <= len(self.rows) / family.MIN_ROWS_PER_LENGTHSCALE else [False]
+        crossed, found = bool(path), []
+        for one in each:
+            kernel = self.default_kernel(one)
+            for member in (family.Member(nu, flat, one, crossed) for flat in linear for nu in SMOOTHNESSES):
+                off = {} if member.linear else {"theta3": np.float64(0.0)}
+                found.append((member, family.with_standard(kernel, nu=np.float64(member.nu), **off)))
         return found
 
 

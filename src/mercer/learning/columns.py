@@ -14,7 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from mercer.core.errors import DataError
-from mercer.core.inputs import Inputs, as_frame, select_columns
+from mercer.core.inputs import Inputs, as_frame, is_numeric, select_columns
 from mercer.core.text import listed, table
 from mercer.kernels import BagOfWords, Categorical, Constant, Kernel, Spectrum, Tanimoto
 from mercer.kernels.algebra import Product, Sum
@@ -216,6 +216,41 @@ def _is_numbering(texts: set[str]) -> bool:
 def _is_read(texts: set[str]) -> bool:
     """Whether the texts may be numbers or dates."""
     return all(re.fullmatch(r"[\d\s.,:/+eETZ-]*\d[\d\s.,:/+eETZ-]*", text) for text in texts)
+
+
+NOUNS = {"category": "categories", "text": "text", "words": "text", "date": "dates"}
+EXAMPLES = {
+    "category": "Categorical()", "text": "Spectrum(3).normalize()", "words": "BagOfWords().normalize()",
+}  # fmt: skip
+
+
+def refuse_columns(X: Inputs) -> None:
+    """Refuse a frame with columns that are not numbers, for a default kernel on vectors, and say which kernel reads
+    them."""
+    frame = as_frame(X)
+    if frame is None or all(is_numeric(dtype) for dtype in frame.schema.values()):
+        return
+    found = [decide(column) for column in frame.iter_columns()]
+    numbers = [each.name for each in found if isinstance(each, Column) and each.kind in ("number", "boolean")]
+    terms = [f"RBF().on({numbers if numbers[1:] else numbers[0]!r})"] if numbers else []
+    others, remedies = [], []
+    for each in (each for each in found if each.name not in numbers):
+        if isinstance(each, Refusal):
+            others.append(f"{each.name!r} {each.reason}")
+            remedies.append(each.remedy)
+            continue
+        others.append(f"{each.name!r} holds {'one text' if each.kind == 'constant' else NOUNS[each.kind]}")
+        if each.kind in EXAMPLES:
+            terms.append(f"{EXAMPLES[each.kind]}.on({each.name!r})")
+        elif each.kind == "date":
+            remedies.append(f"Turn dates into numbers, as in (X[{each.name!r}] - X[{each.name!r}].min()).dt.days.")
+    advice = (
+        f"Drop them, or give a kernel over the columns, as in kernel={' + '.join(terms)}." if terms else "Drop them."
+    )
+    remedies = [advice, *dict.fromkeys(remedy for remedy in remedies if remedy)]
+    raise DataError(
+        f"the default kernel reads numbers, and X has other columns: {'; '.join(others)}. {' '.join(remedies)}"
+    )
 
 
 # -- encoding ------------------------------------------------------------------------------------------------------

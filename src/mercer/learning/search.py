@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from mercer.core.errors import DataError, InterruptedFitWarning, NotPositiveDefiniteError, ParameterError
-from mercer.core.inputs import Inputs, as_frame, as_matrix, as_objects, as_vector, count_rows
-from mercer.core.parameters import evolve
+from mercer.core.inputs import Inputs, as_frame, as_objects, as_vector, count_rows
 from mercer.core.random import seed_of
 from mercer.core.text import listed, number, rounded, table
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
-from mercer.learning import family, heuristics
+from mercer.learning import family
 from mercer.learning.candidates import Labels, Problem, Quantities, Terms
 from mercer.learning.choice import Choice, History, Tried, best_first, quoted
+from mercer.learning.columns import Columns
 from mercer.learning.progress import Progress
 
 TASKS = ("regression", "classification")
@@ -41,7 +41,8 @@ class Selection(Choice):
     ``kernel`` is the best candidate with the parameters learned, ``noise`` the variance learned with it (None for
     classes). ``history`` lists what was tried, in order, failures included; ``tried`` those that could be evaluated,
     best first; ``skipped`` the candidates not begun, after ``max_seconds`` or an interruption. ``total``: rows of X, of
-    which ``rows`` decided.
+    which ``rows`` decided. ``columns`` tells how the default kernel read the columns of a frame, of which some may need
+    ``columns.encode(X)`` before ``kernel`` reads them: dates become decimal years. It is None for given candidates.
     """
 
     history: History = dataclasses.field(default_factory=History)
@@ -51,6 +52,7 @@ class Selection(Choice):
     max_seconds: float | None = None
     out_of_time: bool = False
     remark: str = ""
+    columns: Columns | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -123,9 +125,9 @@ def select_kernel(
     Parameters
     ----------
     X, y : inputs that the candidates read, and numbers or labels, as for the estimators.
-    candidates : kernels, in any number. None is the family of the default kernel, on vectors: the standard kernel
-        (PRML 6.72) of several smoothnesses, with one lengthscale or one for each input, and for numbers with or without
-        its linear term.
+    candidates : kernels, in any number. None is the family of the default kernel: the standard kernel (PRML 6.72) of
+        several smoothnesses, with one lengthscale or one for each input, and for numbers with or without its linear
+        term. It reads the columns of a frame as the estimators do, categories, text and dates included (``columns``).
     max_seconds : no further candidate is begun after this time, counted from the call, if there is one to choose; one
         that was begun is learned to the end.
     task : "regression" or "classification". None decides by y: text and booleans are classes, and so are integers of at
@@ -167,11 +169,15 @@ def select_kernel(
         raise DataError("X has no rows.")
     given = None if candidates is None else _kernels(candidates)
     labels, remark = _labels_or_numbers(y, n, task)
-    terms = Terms(criterion, seed_of(random_state), max_rows, Progress(shown=bool(progress)), bool(allow_invalid))
+    columns = Columns.of(X) if given is None else None
+    X = X if columns is None else columns.encode(X)
+    line = Progress(shown=bool(progress))
+    terms = Terms(criterion, seed_of(random_state), max_rows, line, bool(allow_invalid), columns)
     problem = Quantities(X, as_vector(y, n), terms) if labels is None else Labels(X, labels, terms, inference)
+    found = None
     if given is None and isinstance(problem, Quantities) and criterion != "evidence":
         found = _default_family(problem, until, max_seconds)
-    else:
+    if found is None:
         found = _compared(problem, problem.family() if given is None else given, until, max_seconds, remark)
     if found.interrupted:
         warnings.warn(
@@ -179,7 +185,7 @@ def select_kernel(
             InterruptedFitWarning,
             stacklevel=2,
         )
-    return found
+    return dataclasses.replace(found, columns=columns)
 
 
 def _until(max_seconds: Any) -> float:
@@ -290,13 +296,15 @@ def _compared(
     )  # fmt: skip
 
 
-def _default_family(problem: Quantities, until: float, max_seconds: float | None) -> Selection:
-    """The choice that `GaussianProcessRegressor` makes where no kernel is given."""
-    X = as_matrix(problem.X)
+def _default_family(problem: Quantities, until: float, max_seconds: float | None) -> Selection | None:
+    """The choice that `GaussianProcessRegressor` makes where no kernel is given; None without numbers, where there is
+    none."""
     if problem.terms.max_rows is None:  # the first stages of learning are on few rows anyway
         problem.compare_on(np.arange(problem.total))
-    kernel = heuristics.standard_kernel(X[problem.rows], constant=False)
-    objective = problem.objective(evolve(kernel, nu=np.float64(family.FIRST_SMOOTHNESS)))
+    kernel = problem.default_kernel()
+    if family.standard_path(kernel) is None:
+        return None
+    objective = problem.objective(family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS)))
     course = family.Course(until=until)
     choice = family.choose_on_first_rows(objective, problem.terms.seed, problem.terms.line, course=course)
     if not choice.tried:

@@ -162,23 +162,26 @@ def factor(C: np.ndarray, scale: float | None = None, clear: bool = True) -> Cho
     raise NotPositiveDefiniteError(_indefinite(n, scale))
 
 
-def root(K: np.ndarray, scale: float | None = None) -> np.ndarray:
+def root(K: np.ndarray, scale: float = 0.0) -> np.ndarray:
     """R (n, r) with R R^T = K for a positive semidefinite K, singular or not, overwriting K. No jitter.
 
     A singular matrix is factorised with pivoting (LAPACK pstrf) up to its numerical rank r, so a smooth field on many
-    points, which has a small rank, costs n r^2.
+    points, which has a small rank, costs n r^2. Rounding is relative to the diagonal of K, or to ``scale`` if that is
+    larger: the size of the matrices that K is a difference of.
     """
     work, diagonal = _checked(K)
     n = len(diagonal)
-    scale = float(np.max(diagonal, initial=0.0)) if scale is None else scale
+    largest = float(np.max(diagonal, initial=0.0))
     if _attempt(work, diagonal):
         clear_upper(work)
         return work
     restore(work, diagonal)
-    tolerance = n * np.finfo(float).eps * scale
-    factored, pivots, rank = backend.pivoted_factor(work, tolerance)
-    R = np.empty((n, rank))
-    R[pivots] = np.tril(factored)[:, :rank]
+    tolerance = n * np.finfo(float).eps * max(largest, scale)
+    R = np.zeros((n, 0))
+    if largest > tolerance:  # pstrf does not compare the first pivot
+        factored, pivots, rank = backend.pivoted_factor(work, tolerance)
+        R = np.empty((n, rank))
+        R[pivots] = np.tril(factored)[:, :rank]
     # pstrf stops where the diagonal of the remainder is rounding; if K is semidefinite, so is all of the remainder.
     remainder = np.triu(work, 1) - np.triu(R @ R.T, 1)
     np.fill_diagonal(remainder, diagonal - np.einsum("ij,ij->i", R, R))

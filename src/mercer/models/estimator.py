@@ -36,10 +36,10 @@ from mercer.core.inputs import (
     container_types,
     count_rows,
     holds_numbers,
-    take_rows,
 )
 from mercer.core.registry import storable
 from mercer.kernels.base import Kernel, common_kind
+from mercer.learning.columns import refuse_columns
 
 
 class NotFittedError(MercerError, SklearnNotFittedError):
@@ -190,6 +190,12 @@ class Estimator(BaseEstimator):
         if container_types(X) is not None:
             return as_matrix(X)  # which refuses them by name
         shape = np.shape(_as_array(X))
+        if len(shape) == 1 and _holds_text(X):
+            raise DataError(
+                "X holds text, and numbers were expected. Give a kernel that reads text: BagOfWords() its words, "
+                "Spectrum(3) or Subsequence(3) its characters, Categorical() whole values, as in "
+                "kernel=BagOfWords().normalize()."
+            )
         if len(shape) == 1:
             raise DataError(
                 f"Expected 2D array, got 1D array instead, of length {shape[0]}. Reshape your data either using "
@@ -204,6 +210,8 @@ class Estimator(BaseEstimator):
     def _check_vectors(self, X) -> np.ndarray:
         """X as a matrix of numbers, for default kernels and for estimators defined on vectors only."""
         if not holds_numbers(X):
+            if hasattr(self, "kernel"):
+                refuse_columns(X)
             as_matrix(X)  # its error names the columns that are not numeric
             raise DataError("the default kernel needs numeric vectors; pass a kernel for this kind of input.")
         return as_matrix(X)
@@ -316,9 +324,8 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         if self.weights_ is None:
             return self._training_rows().across(X, self.dual_coef_) - self.centre_
         X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
-        parts = gram.pieces(count_rows(X), len(self.weights_))
-        phi = lambda part: gram.features(self.kernel_, take_rows(X, part), self._training_rows())
-        return np.concatenate([(phi(part) - self.centre_) @ self.weights_ for part in parts])
+        phi = lambda some: gram.features(self.kernel_, some, self._training_rows()) - self.centre_
+        return np.concatenate(gram.by_pieces(lambda some: phi(some) @ self.weights_, X, len(self.weights_)))
 
 
 def all_or_nothing(fit):
@@ -373,6 +380,10 @@ def _as_array(X):
         return X if hasattr(X, "shape") else np.asarray(X if container_types(X) is None else as_objects(X))
     except ValueError:
         return [0]
+
+
+def _holds_text(X) -> bool:
+    return all(isinstance(row, str) for row in X)
 
 
 def _holds_objects(X) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import DataError, ParameterError
+from mercer.core.errors import DataError, ParameterError, rows_of
 from mercer.core.inputs import align_columns, as_matrix, copy_rows, count_rows, take_rows
 from mercer.kernels import Linear
 from mercer.kernels.convert import as_covariance
@@ -87,9 +87,11 @@ class KernelNeighborsClassifier(Classifier):
         X = align_columns(self.X_fit_, X, self.kernel_.needs_all_columns)
         n = len(self.codes_)
         for part in gram.pieces(count_rows(X), 4 * n):
-            Z = take_rows(X, part)
-            D = gram.distances(self.kernel_, Z, self._training_rows())
-            yield D, self._order(Z, D, k)
+            with rows_of(part):
+                Z = take_rows(X, part)
+                D = gram.distances(self.kernel_, Z, self._training_rows())
+                order = self._order(Z, D, k)
+            yield D, order
 
     def _order(self, Z, D, k):
         """Values that rank as exact distances would: D, but from k(x, z) for rows without k near neighbours.

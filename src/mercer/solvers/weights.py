@@ -5,6 +5,7 @@ from M x M matrices.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,6 @@ from mercer.core.inputs import (
     copy_rows,
     count_rows,
     stack_rows,
-    take_rows,
 )
 from mercer.core.random import normal
 from mercer.distributions import Normal
@@ -121,15 +121,16 @@ class WeightPosterior:
     def moments(self, Z: Inputs, variance: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """E f(z) = phi(z)^T w and var f(z) = |L^-1 phi(z)|^2, plus the prior variance of features that no training row
         has: (s,), (s,)."""
-        Z = self._aligned(Z)
-        means, variances = [np.empty(0)], [np.empty(0)]
-        for part in gram.pieces(count_rows(Z), len(self.weights)):
-            some = take_rows(Z, part)
+
+        def moments(some: Inputs) -> tuple[np.ndarray, np.ndarray]:
             Phi = self._features(some)
-            means.append(Phi @ self.weights)
-            if variance:
-                half = self.factor.half_solve(Phi.T)
-                variances.append(np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, self._rows))
+            if not variance:
+                return Phi @ self.weights, np.empty(0)
+            half = self.factor.half_solve(Phi.T)
+            return Phi @ self.weights, np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, self._rows)
+
+        found = gram.by_pieces(moments, self._aligned(Z), len(self.weights))
+        means, variances = zip((np.empty(0), np.empty(0)), *found, strict=True)
         return np.concatenate(means), np.concatenate(variances)
 
     def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Normal:
@@ -147,15 +148,14 @@ class WeightPosterior:
         """Functions drawn, at the rows of Z: (size, s). One draw of the weights serves any number of rows."""
         check_size(size)
         Z, M = self._aligned(Z), len(self.weights)
-        of_unseen = np.asarray(gram.unseen(self.kernel, Z, self._rows, whole=True))
-        z = normal(seed, (M + (len(of_unseen) if of_unseen.ndim else 0), size))
+        R = np.zeros((count_rows(Z), 0))
+        if gram.grows(self._rows.rows) and len(R):
+            # A difference of prior covariances, so its rounding errors are relative to the prior variance.
+            scale = float(gram.diagonal(self.kernel, Z).max())
+            R = root(np.asarray(gram.unseen(self.kernel, Z, self._rows, whole=True)), scale=scale)
+        z = normal(seed, (M + R.shape[1], size))
         w = self.weights[:, None] + self.factor.half_solve(z[:M], transposed=True)
-        draws = (self._features(Z) @ w).T
-        if of_unseen.ndim:
-            # Rounding errors of the difference are relative to the prior variance.
-            R = root(of_unseen, scale=float(gram.diagonal(self.kernel, Z).max(initial=0.0)))
-            draws += (R @ z[M : M + R.shape[1]]).T
-        return draws
+        return (self._features(Z) @ w + R @ z[M:]).T
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
@@ -172,19 +172,22 @@ class WeightPosterior:
     def terms(self, Z: Inputs) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
         """As `GP.terms`: a term has its own features and weights."""
         Z, out, first = self._aligned(Z), [], 0
+
+        def moments(part: Kernel, first: int, some: Inputs) -> tuple[np.ndarray, np.ndarray, int]:
+            own = self._rows.of(part)
+            Phi = gram.features(part, some, own)
+            count = Phi.shape[1]
+            padded = np.zeros((len(self.weights), len(Phi)), order="F")
+            padded[first : first + count] = Phi.T
+            half = self.factor.half_solve_in_place(padded)
+            mean = Phi @ self.weights[first : first + count]
+            return mean, np.einsum("ij,ij->j", half, half) + gram.unseen(part, some, own), count
+
         for part in terms_of(self.kernel):
-            mean, variance, count = np.empty(count_rows(Z)), np.empty(count_rows(Z)), 0
-            for rows in gram.pieces(count_rows(Z), len(self.weights)):
-                some, own = take_rows(Z, rows), self._rows.of(part)
-                Phi = gram.features(part, some, own)
-                count = Phi.shape[1]
-                padded = np.zeros((len(self.weights), len(Phi)), order="F")
-                padded[first : first + count] = Phi.T
-                half = self.factor.half_solve_in_place(padded)
-                mean[rows] = Phi @ self.weights[first : first + count]
-                variance[rows] = np.einsum("ij,ij->j", half, half) + gram.unseen(part, some, own)
-            out.append((part, mean, variance))
-            first += count
+            found = gram.by_pieces(functools.partial(moments, part, first), Z, len(self.weights))
+            means, variances, counts = zip((np.empty(0), np.empty(0), 0), *found, strict=True)
+            out.append((part, np.concatenate(means), np.concatenate(variances)))
+            first += counts[-1]
         return out
 
     def rescaled(self, kernel: Kernel, factor: float) -> "WeightPosterior":
@@ -321,16 +324,17 @@ class LatentWeights(SitePosterior):
         return self.moments(Z)[0]
 
     def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
-        mean, variance = np.empty(count_rows(Z)), np.empty(count_rows(Z))
         rows = gram.kept(self, self.kernel, self.X)
-        for part in gram.pieces(count_rows(Z), len(self.weights)):
-            some = take_rows(Z, part)
+
+        def moments(some: Inputs) -> tuple[np.ndarray, np.ndarray]:
             Phi = gram.features(self.kernel, some, rows)
             half = backend.half_solve(self.lower, Phi.T)
-            mean[part] = Phi @ self.weights
-            variance[part] = np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, rows)
-        return mean, variance
+            return Phi @ self.weights, np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, rows)
+
+        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
+        found = gram.by_pieces(moments, Z, len(self.weights))
+        means, variances = zip((np.empty(0), np.empty(0)), *found, strict=True)
+        return np.concatenate(means), np.concatenate(variances)
 
 
 @register

@@ -90,6 +90,18 @@ def test_two_sets_are_compared_as_if_they_were_one(kernel, kind):
 
 
 @every
+def test_a_kernel_that_would_learn_from_new_rows_says_so(kernel, kind):
+    X, Z = rows(kind, 9), rows(kind, 7, seed=1)
+    kernel(X), kernel(X, X)  # no warning: nothing depends on a batch
+    if kernel.needs_fit:
+        with pytest.warns(mc.ModelWarning, match=r"call kernel = kernel\.fit\(X_train\) first"):
+            found = kernel(X, Z)
+    else:
+        found = kernel(X, Z)
+    assert np.array_equal(found, kernel.fit(X)(X, Z))
+
+
+@every
 def test_a_kernel_is_a_value(kernel, kind):
     X = rows(kind, 6)
     assert not kernel.fit(X).needs_fit
@@ -122,6 +134,26 @@ def test_solvers_agree_on_new_rows(kernel, kind):
     again = weights.fit(X, y).predict(Z, return_cov=True, include_noise=False)
     assert again[0] == pytest.approx(mean, rel=1e-7, abs=1e-9)
     assert again[1] == pytest.approx(covariance, rel=1e-7, abs=1e-9)
+
+
+@every
+@pytest.mark.parametrize("solver", ["dense", "weights"])
+def test_draws_have_the_covariance_of_predictions(kernel, kind, solver):
+    X, y = rows(kind, 30), np.random.default_rng(3).normal(size=30)
+    model = mc.GaussianProcessRegressor(1e-6 * kernel, noise=0.1, learning=None, solver=solver)
+    try:
+        model.fit(X, y)
+    except mc.ParameterError:  # no finite features
+        return
+    # Training rows have no new feature, rows of letters that training rows lack have nothing else.
+    new = ["zz", "yy", "zz"] if kind in ("strings", "documents", "categories") else X[:1]
+    for Z in (X, new, stacked(X[:4], rows(kind, 4, seed=1))):
+        mean, covariance = model.predict(Z, return_cov=True, include_noise=False)
+        draws = model.sample_y(Z, 4000, include_noise=False)
+        assert draws.mean(axis=1) == pytest.approx(mean, abs=0.01)
+        assert np.cov(draws).reshape(covariance.shape) == pytest.approx(
+            covariance, abs=0.15 * covariance.max(initial=1e-9)
+        )
 
 
 @every

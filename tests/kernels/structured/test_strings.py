@@ -1,5 +1,6 @@
 """Kernels on sequences: equal to enumeration, consistent between data sets, and learned from data."""
 
+import collections
 import itertools
 
 import jax
@@ -91,6 +92,7 @@ def test_laws(kernel):
 def test_a_string_is_the_list_of_its_characters(kernel, form):
     tokens, other = [form(text) for text in X], [form(text) for text in Z]
     np.testing.assert_array_equal(kernel(tokens), kernel(X))
+    kernel = kernel.fit(X)
     np.testing.assert_array_equal(kernel(tokens, Z), kernel(X, Z))
     np.testing.assert_array_equal(kernel(X, other), kernel(X, Z))
     mixed = [text if i % 2 else form(text) for i, text in enumerate(X)]
@@ -133,7 +135,9 @@ def test_alphabet_is_learned_from_the_training_rows():
     assert repr(fitted) == "Spectrum(length=2, mismatches=1, alphabet='abc')"
     assert not fitted.needs_fit
     assert fitted.fit(["xyz"]) is fitted
-    np.testing.assert_array_equal(kernel(["ba", "cab"], ["xb"]), fitted(["ba", "cab"], ["xb"]))
+    with pytest.warns(mc.ModelWarning, match="learn from X alone"):
+        found = kernel(["ba", "cab"], ["xb"])
+    np.testing.assert_array_equal(found, fitted(["ba", "cab"], ["xb"]))
     model = mc.KernelRidge(kernel, alpha=0.1).fit(["ab", "ba", "cc", "ca"], [0.0, 1.0, 2.0, 1.0])
     assert model.kernel_.alphabet == "abc"
     tokens = k.Spectrum(2, mismatches=1).fit([[2, 1], [10]])
@@ -188,6 +192,29 @@ def test_derivative_in_the_decay(kernel):
         decay, h = float(kernel.decay), 1e-6
         expected = (total(decay + h) - total(decay - h)) / (2 * h)
         assert float(jax.grad(total)(decay)) == pytest.approx(float(expected), rel=1e-7, abs=1e-9)
+
+
+def test_normalized_words_of_any_length():
+    short = k.Subsequence(200, 0.05, normalized=True)(["ab" * 50, "ba" * 50, "ab" * 100])
+    np.testing.assert_array_equal(short, np.diag([0.0, 0.0, 1.0]))  # 100 letters have no word of 200
+    rng = np.random.default_rng(0)
+    first = "".join(rng.choice(list("ab"), size=201))
+    X = [first, first[1:] + "a", "b" + first[:-1], first[:90] + "b" + first[90:-1], first[::-1]]
+    with pytest.raises(DataError, match="smaller decay or shorter words"):
+        k.Subsequence(200, 1.5, normalized=True)(X)  # underflows, which is not silent
+    for decay in (0.05, 0.7):
+        # A word of 200 letters leaves one out of 201: a gap, unless it is the first or the last.
+        features = [collections.Counter() for _ in X]
+        for found, text in zip(features, X, strict=True):
+            for i in range(201):
+                found[text[:i] + text[i + 1 :]] += decay if 0 < i < 200 else 1.0
+        K = np.array([[sum(a[word] * b[word] for word in a) for b in features] for a in features])
+        expected = K / np.sqrt(np.outer(np.diag(K), np.diag(K)))
+        kernel = k.Subsequence(200, decay)
+        np.testing.assert_allclose(kernel.normalize()(X), expected, rtol=1e-9, atol=1e-12)
+        frame = pd.DataFrame({"s": X})
+        for same in (kernel.on("s"), (3.0 * kernel).on("s"), 3.0 * kernel.on("s")):
+            np.testing.assert_allclose(same.normalize()(frame), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_normalized_is_the_quotient():
@@ -312,7 +339,7 @@ def test_bad_rows_are_named(kernel):
         kernel.on("text")(pd.DataFrame({"text": ["ab", None]}))
     assert (kernel(["", ""]) == 0).all()
     assert kernel([]).shape == (0, 0)
-    assert kernel(["ab", "cd"], []).shape == (2, 0)
+    assert kernel.fit(["ab", "cd"])(["ab", "cd"], []).shape == (2, 0)
 
 
 def test_unequal_lengths_are_named():

@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from mercer import gram
 from mercer.core.coordinates import from_free
-from mercer.core.errors import NotPositiveDefiniteError
+from mercer.core.errors import NotPositiveDefiniteError, rows_of
 from mercer.core.inputs import Inputs, align_columns, count_rows, take_rows
 from mercer.gp.likelihood import Likelihood, with_fast_integrals
 from mercer.inference.base import LabelPosterior
@@ -118,8 +118,9 @@ class SampledPosterior(LabelPosterior):
                 rows = take_rows(Z, part)
                 means, variances = [], []
                 for kernel, factor, white in group:
-                    V = factor.half_solve_in_place(gram.between(kernel, rows, self._rows.of(kernel)).T)
-                    variance = np.maximum(gram.diagonal(kernel, rows) - np.einsum("ij,ij->j", V, V), 0.0)
+                    with rows_of(part):
+                        V = factor.half_solve_in_place(gram.between(kernel, rows, self._rows.of(kernel)).T)
+                        variance = np.maximum(gram.diagonal(kernel, rows) - np.einsum("ij,ij->j", V, V), 0.0)
                     means.append(np.swapaxes(white @ V, 1, 2))
                     variances.append(np.repeat(variance[:, None], white.shape[1], axis=1))
                 yield part, np.concatenate(means, axis=2), np.concatenate(variances, axis=1)

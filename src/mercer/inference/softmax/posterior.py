@@ -119,7 +119,7 @@ class SoftmaxPosterior(LabelPosterior):
     def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of f(z): (s, C) each, in blocks of rows."""
         Z, C = self._aligned(Z), len(self.a)
-        parts = [self.joint_moments(take_rows(Z, part)) for part in gram.pieces(count_rows(Z), C * C)]
+        parts = gram.by_pieces(self.joint_moments, Z, C * C)
         means = np.concatenate([np.empty((0, C)), *(mean for mean, _ in parts)])
         return means, np.concatenate([np.empty((0, C)), *(np.einsum("icc->ic", V) for _, V in parts)])
 
@@ -166,8 +166,7 @@ class SoftmaxPosterior(LabelPosterior):
     def class_probabilities(self, Z: Inputs, likelihood: Likelihood | None = None) -> np.ndarray:
         """(s, C), in blocks of rows."""
         Z, C = self._aligned(Z), len(self.a)
-        parts = gram.pieces(count_rows(Z), C * C)
-        found = (mean_softmax(*self.joint_moments(take_rows(Z, part))) for part in parts)
+        found = gram.by_pieces(lambda some: mean_softmax(*self.joint_moments(some)), Z, C * C)
         return np.concatenate([np.empty((0, C)), *found])
 
     def left_out(

@@ -18,6 +18,8 @@ import scipy.sparse as sp
 from mercer.core.errors import DataError, ObjectError
 from mercer.kernels.structured.rows import Counts, Vocabulary, refuse_missing
 
+DEFAULT_LABEL = "label"  # the attribute of nodes and edges that is read where they have it
+
 
 def loops() -> ModuleType:
     """Compiled loops: they need Numba, which takes a moment to import."""
@@ -298,6 +300,11 @@ def _numbered(
         raise refuse(which, says) from None
     missing = [number for label, number in numbers.items() if label is None or label != label]
     if missing and len(missing) == len(numbers):
+        if attribute not in (None, DEFAULT_LABEL):  # asked for by name
+            says = (
+                f"has no {attribute!r}, nor has any other {what} of these graphs. Check {what}_label, or leave labels "
+            )
+            raise refuse(0, f"{says}out of the kernel: {what}_label=None.")
         return np.zeros(len(labels), dtype=np.int64), Labels([None], what)
     if missing:
         says = f"has no {attribute!r}, where other {what}s have one. Label all, or none, or leave labels out of the "

@@ -1,10 +1,10 @@
 """Kernels on graphs.
 
 Rows are graphs of networkx. Nodes and edges may have labels, in the attribute "label" unless another is named
-(``node_label``, ``edge_label``; None leaves them out). Where no node, or no edge, of a data set has a label, all have
-the same one. An undirected edge is one in both directions, a directed graph is walked along its edges, parallel edges
-count each, and a loop makes a node its own neighbour. A graph without nodes has similarity zero with every graph.
-Molecules become graphs by ``mercer.datasets.from_smiles``.
+(``node_label``, ``edge_label``; None leaves them out). Where no node, or no edge, of a data set has a "label", all have
+the same one; an attribute of another name must be there. An undirected edge is one in both directions, a directed graph
+is walked along its edges, parallel edges count each, and a loop makes a node its own neighbour. A graph without nodes
+has similarity zero with every graph. Molecules become graphs by ``mercer.datasets.from_smiles``.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ them has are counted in its own self-similarity, and different features never sh
 import abc
 import functools
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -178,6 +178,16 @@ def refuse_missing(objects: np.ndarray, expected: str) -> None:
     for i, item in enumerate(objects):
         if is_missing(item):
             raise ObjectError(i, f"a missing value, where {expected} was expected. Drop the row, or fill it in.")
+
+
+def refuse_nan(distinct: Iterable[Any], rows: Iterable[Iterable[Any]], what: str) -> None:
+    """Refuse NaN among elements or tokens: it is not equal to itself, so whether two are the same would depend on how
+    they were made. ``rows`` are searched if it is among the ``distinct`` ones."""
+    if not any(isinstance(item, float | np.floating) and item != item for item in distinct):
+        return
+    for i, row in enumerate(rows):
+        if any(isinstance(item, float | np.floating) and item != item for item in row):
+            raise ObjectError(i, f"NaN, where {what} was expected. Leave it out, or write another value for it.")
 
 
 def is_missing(item: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mercer.core.errors import ObjectError
 from mercer.kernels.evaluate import Collection
-from mercer.kernels.structured.rows import Vocabulary, refuse_missing
+from mercer.kernels.structured.rows import Vocabulary, refuse_missing, refuse_nan
 
 MAX_NUMBER = 2**62  # of a word, in 64 bits
 
@@ -127,6 +127,7 @@ def _tokens(objects: np.ndarray, count: int) -> tuple[np.ndarray, Sequence[Hasha
             except TypeError as error:
                 raise ObjectError(i, f"tokens of a sequence must be hashable; {error}.") from None
         raise
+    refuse_nan(numbers, rows, "a token")
     codes = np.fromiter(map(numbers.__getitem__, itertools.chain.from_iterable(rows)), dtype=np.int32, count=count)
     return codes, list(numbers)
 

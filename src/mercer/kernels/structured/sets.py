@@ -1,5 +1,6 @@
 """Kernels on sets, and on the features that two objects share."""
 
+from collections.abc import Iterator, MappingView
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.dot import Linear
 from mercer.kernels.evaluate import HostRows
-from mercer.kernels.structured.rows import Counts, Vocabulary, objects_of, refuse_missing
+from mercer.kernels.structured.rows import Counts, Vocabulary, objects_of, refuse_missing, refuse_nan
 from mercer.kernels.validity import Validity, derive, proved
 
 MAX_LOG2 = 1023  # of a double
@@ -69,11 +70,17 @@ def _incidence(objects: np.ndarray) -> Counts:
             raise ObjectError(
                 i, f"a set was expected, or a list of its elements; got {items!r}. Write set(text) for its letters."
             )
+        if isinstance(items, Iterator | MappingView):
+            raise ObjectError(
+                i, f"a set was expected, or a list of its elements; got {type(items).__name__}, which can be read "
+                "once, or changes with a dict. Write set(...) of it."
+            )  # fmt: skip
         try:
             columns.extend(numbers.setdefault(item, len(numbers)) for item in set(items))
         except TypeError as error:
             raise ObjectError(i, f"elements of a set must be hashable; {error}.") from None
         ends.append(len(columns))
+    refuse_nan(numbers, objects, "an element of a set")
     matrix = sp.csr_matrix((np.ones(len(columns)), columns, ends), shape=(len(objects), len(numbers)))
     return Counts(matrix, Vocabulary(list(numbers)))
 

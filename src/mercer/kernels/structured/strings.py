@@ -248,7 +248,11 @@ class Subsequence(Kernel):
             return K, d_K
         sides = [_own(s, *weights)]
         sides.append(sides[0] if s is t else _own(t, *weights))
-        (a, d_a), (b, d_b) = ((np.where(own > 0, own, np.inf), d_own) for own, d_own in sides)
+        # A sequence without any such word is similar to none. One whose words underflowed has no value.
+        absent = [np.where(side.lengths < self._shortest, np.inf, np.nan) for side in (s, t)]
+        (a, d_a), (b, d_b) = (
+            (np.where(own > 0, own, instead), d_own) for (own, d_own), instead in zip(sides, absent, strict=True)
+        )
         with np.errstate(invalid="ignore"):  # what is not finite is refused later, or backed away from in learning
             norms = np.sqrt(a)[:, None] * np.sqrt(b)[None, :]
             K /= norms
@@ -256,15 +260,21 @@ class Subsequence(Kernel):
                 d_K /= norms
                 d_K -= 0.5 * K * ((d_a / a)[:, None] + (d_b / b)[None, :])
         if s is t:  # exactly, without the rounding of square roots
-            np.fill_diagonal(K, np.where(np.isfinite(a), 1.0, 0.0))
+            known = np.isfinite(a) | (s.lengths < self._shortest)
+            np.fill_diagonal(K, np.where(known, self._own_values(s, decay, False)[0], np.nan))
             if d_K is not None:
                 np.fill_diagonal(d_K, 0.0)
         return K, d_K
 
     def _own_values(self, s: Sequences, decay: float, slope: bool) -> tuple[np.ndarray, np.ndarray | None]:
         if self.normalized:
-            return np.where(s.lengths >= (1 if self.up_to else self.length), 1.0, 0.0), np.zeros(len(s))
+            return np.where(s.lengths >= self._shortest, 1.0, 0.0), np.zeros(len(s))
         return _own(s, *self._weights(decay, slope, s))
+
+    @property
+    def _shortest(self) -> int:
+        """Letters of the shortest words that count."""
+        return 1 if self.up_to else self.length
 
     def _weights(self, decay: float, slope: bool, *sides: Sequences) -> tuple[float, float, np.ndarray, np.ndarray]:
         """Decay, scale of a match, weights of the scaled sums of lengths 1, ..., length, and if ``slope`` is asked for,
@@ -278,9 +288,9 @@ class Subsequence(Kernel):
         growth = min(longest, 1 / (1 - decay)) if decay < 1 else longest
         q = np.arange(1, self.length + 1)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            logarithm = q * (2 * math.log(decay) + math.log(growth))
-            used = q >= (1 if self.up_to else self.length)
-            weights = np.exp(logarithm - (logarithm[used].max() if self.normalized else 0.0)) * used
+            used = q >= self._shortest
+            logarithm = np.where(used, q * (2 * math.log(decay) + math.log(growth)), -np.inf)
+            weights = np.exp(logarithm - (logarithm.max() if self.normalized else 0.0))
             return decay, 1 / growth, weights, 2 * q / decay * weights if slope else np.empty(0)
 
     def normalize(self) -> "Kernel":
