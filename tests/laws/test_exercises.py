@@ -1,7 +1,6 @@
 """The exercises of PRML chapter 6: what each asks to show, by running the library beside a naive computation.
 
-Not yet, for want of the kernel: 6.13 and 6.14 (Fisher kernel). The several targets of 6.23 are rows of
-one process, each with the number of its target as an input.
+The several targets of 6.23 are rows of one process, each with the number of its target as an input.
 """
 
 import functools
@@ -284,6 +283,39 @@ def test_exercise_6_12_shared_subsets_are_an_inner_product_of_indicators():
     # The matrix of all subsets is a Kronecker power of [[1, 1], [1, 2]]: positive definite, with determinant one.
     assert k.Subsets().validity.valid
     assert np.linalg.slogdet(k.Subsets()(subsets))[1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_exercise_6_13_the_fisher_kernel_does_not_depend_on_the_parameters_chosen():
+    """With theta = theta(psi), scores and information become J^T g and J^T F J, so g^T F^-1 g' stays."""
+    theta = np.array([0.4, -0.3])
+
+    def log_density(theta, x):  # a Gaussian in each input, with a mean and the logarithm of a deviation
+        return -0.5 * jnp.sum((x - theta[0]) ** 2) * jnp.exp(-2 * theta[1]) - len(x) * theta[1]
+
+    def of_psi(psi, x):
+        return log_density(jnp.stack([jnp.sinh(psi[0] + psi[1]), psi[1] ** 3 - 2 * psi[0]]), x)
+
+    # psi with theta(psi) = theta: sinh(p + q) = 0.4, q^3 - 2 p = -0.3.
+    total = np.arcsinh(0.4)
+    q = next(root.real for root in np.roots([1.0, 0.0, 2.0, 0.3 - 2 * total]) if abs(root.imag) < 1e-12)
+    one = k.Fisher(log_density, theta, information="empirical")(X)
+    other = k.Fisher(of_psi, np.array([total - q, q]), information="empirical")(X)
+    assert other == pytest.approx(one, rel=1e-8, abs=1e-9)
+    # From the formulas: the scores of a row, and the average of their products (PRML 6.36).
+    g = np.stack([((X - 0.4) * np.exp(0.6)).sum(axis=1), ((X - 0.4) ** 2 * np.exp(0.6) - 1).sum(axis=1)], axis=1)
+    assert one == pytest.approx(g @ np.linalg.solve(g.T @ g / len(X), g.T), rel=1e-8, abs=1e-9)
+
+
+def test_exercise_6_14_the_fisher_kernel_of_a_gaussian_is_a_mahalanobis_product():
+    """For N(x | mu, S) with fixed S: g = S^-1 (x - mu), F = S^-1, and k(x, x') = (x - mu)^T S^-1 (x' - mu)."""
+    A = rng.normal(size=(3, 3))
+    mu, S = rng.normal(size=3), A @ A.T + np.eye(3)
+    expected = (X - mu) @ np.linalg.solve(S, (X - mu).T)
+    assert k.Fisher(k.densities.Gaussian.of(mu, S), "means")(X) == pytest.approx(expected, rel=1e-9)
+    precision = np.linalg.inv(S)
+    given = k.Fisher(lambda m, x: -0.5 * (x - m) @ precision @ (x - m), mu, information="identity")
+    scores = (X - mu) @ precision
+    assert given(X) == pytest.approx(scores @ scores.T, rel=1e-9)
 
 
 @pytest.mark.parametrize(
