@@ -16,7 +16,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
-from mercer.core.errors import DataError, DataTypeError
+from mercer.core.errors import DataError, DataTypeError, ObjectError
 
 Inputs = Any  # rows in any container that a kernel reads: arrays, frames, lists of words or graphs
 Rows = Any  # prepared rows: what one kernel makes of inputs, a pytree of arrays with one entry per row
@@ -303,7 +303,18 @@ def take_rows(X: Inputs, which: Any) -> Inputs:
 
 def copy_rows(X: Inputs) -> Inputs:
     """Copy of the rows, objects included, so that later changes by the caller have no effect."""
-    return copy.deepcopy(X)
+    try:
+        return copy.deepcopy(X)
+    except TypeError:  # a view of a dict, a generator, an open file
+        for i, row in enumerate(X if isinstance(X, np.ndarray | list) else ()):
+            try:
+                copy.deepcopy(row)
+            except TypeError:
+                says = (
+                    f"{type(row).__name__} objects cannot be copied, so they cannot be rows. Write set(...) of it, or"
+                )
+                raise ObjectError(i, f"{says} list(...).") from None
+        raise
 
 
 def align_columns(X: Inputs, Z: Inputs, all_needed: bool = True) -> Inputs:

@@ -1,8 +1,8 @@
 """The base class of kernels: a formula and its properties, nothing about batches, solvers or devices.
 
 To write a kernel, subclass `Isotropic` or `Kernel` itself, and give the formula on prepared rows in `block`. `prepare`
-turns inputs into arrays once, with no parameters involved; `block`, `block_diag`, `geometry` and `feature_block` are
-differentiable functions of parameters and prepared rows.
+turns inputs into arrays once, with no free parameters involved; `block`, `block_diag`, `geometry` and `feature_block`
+are differentiable functions of parameters and prepared rows.
 """
 
 import warnings

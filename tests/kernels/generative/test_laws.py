@@ -63,6 +63,8 @@ EXAMPLES = [
     (k.Fisher(d.GaussianMixture(2), "means", information="sampled", n_samples=500), "vectors"),
     (k.Fisher(student, PARAMS, information="identity"), "vectors"),
     (k.Fisher(d.MultinomialMixture(2), information="diagonal"), "counts"),
+    (k.Fisher(d.MultinomialMixture(2), "probabilities", information="sampled", n_samples=500), "counts"),
+    (k.Fisher(d.HiddenMarkovModel(2, symbols="acgt"), information="sampled", n_samples=300), "strings"),
     (k.Fisher(d.HiddenMarkovModel.of(*CHAIN, TABLE, symbols="acgt"), information="diagonal"), "strings"),
     (2.0 * k.Mixture(2).normalize() + k.RBF(2.0) * k.Fisher(d.Gaussian()).normalize(), "vectors"),
     (k.HiddenMarkov(*CHAIN, TABLE, symbols="acgt").normalize() + k.Spectrum(2).normalize(), "strings"),
@@ -215,7 +217,8 @@ def test_long_sequences_do_not_underflow():
     rng = np.random.default_rng(0)
     X = ["".join(rng.choice(list("acgt"), size=3000)) for _ in range(4)]
     kernel = k.HiddenMarkov(*CHAIN, TABLE, symbols="acgt")
-    assert not kernel(X).any()  # exp(-8000)
+    with pytest.warns(mc.core.errors.ModelWarning, match="underflow"):
+        assert not kernel(X).any()  # exp(-8000)
     K = kernel.normalize()(X)
     assert np.array_equal(np.diag(K), np.ones(4))
     short = [x[:40] for x in X]

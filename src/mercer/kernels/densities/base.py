@@ -61,8 +61,9 @@ class ParametricDensity(Parametrized):
         """ln p(x | theta) of prepared rows: (n,)."""
         raise NotImplementedError
 
-    def sample(self, n: int, rng: np.random.Generator) -> Inputs:
-        """n independent rows."""
+    def sample(self, n: int, rng: np.random.Generator, like: Rows = None) -> Inputs:
+        """n independent rows. What the model does not say, such as the length of a sequence or a document, is drawn
+        from the prepared rows ``like``."""
         raise DataError(f"{type(self).__name__} cannot be sampled. Use information='empirical' or 'diagonal'.")
 
     @property
@@ -226,6 +227,10 @@ class ScipyDensity(ParametricDensity):
         if not isinstance(known, stats.rv_continuous | stats.rv_discrete):
             raise ParameterError(f"scipy.stats has no distribution {self.distribution!r}.")
 
+    def __repr__(self) -> str:
+        options = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.options)]
+        return f"{self.distribution}({', '.join(options)})"
+
     @property
     def frozen(self) -> Any:
         from scipy import stats
@@ -242,7 +247,7 @@ class ScipyDensity(ParametricDensity):
         with np.errstate(divide="ignore"):
             return np.asarray((frozen.logpdf if hasattr(frozen.dist, "pdf") else frozen.logpmf)(X[:, 0]), dtype=float)
 
-    def sample(self, n: int, rng: np.random.Generator) -> Inputs:
+    def sample(self, n: int, rng: np.random.Generator, like: Rows = None) -> Inputs:
         return np.reshape(self.frozen.rvs(size=n, random_state=rng), (n, 1)).astype(float)
 
 

@@ -10,7 +10,7 @@ from mercer.core.inputs import Inputs, Rows, as_matrix, check_width
 from mercer.core.parameters import Parametrized, PositiveArray, RealArray, evolve
 from mercer.core.precision import as_float, namespace
 from mercer.kernels.densities.base import ParametricDensity, count
-from mercer.kernels.densities.gaussian import LOG_2PI
+from mercer.kernels.densities.gaussian import LOG_2PI, centre_and_spread
 
 MIN_NOISE = 1e-3  # variance of a column that is left to noise, relative to that of the column
 
@@ -94,8 +94,7 @@ class FactorAnalysis(ParametricDensity):
                 f"{self.n_latent} latent dimensions are learned from at least two rows and as many columns; X has "
                 f"shape {X.shape}."
             )
-        centre, spread = X.mean(axis=0), X.std(axis=0)
-        spread = np.where(spread > 0, spread, 1.0)
+        centre, spread = centre_and_spread(X)
         fitter = Fitter(self.n_latent, max_iter=2000, random_state=self.random_state)
         fitter.fit((X - centre) / spread)
         noise = np.maximum(fitter.noise_variance_, MIN_NOISE) * spread**2
@@ -121,7 +120,7 @@ class FactorAnalysis(ParametricDensity):
         log_det = 2 * xp.sum(xp.log(xp.diag(L))) + xp.sum(xp.log(self.linear.noise))  # type: ignore[union-attr]
         return -0.5 * (xp.sum(x**2, axis=1) - xp.sum(h**2, axis=0) + log_det + x.shape[1] * LOG_2PI)
 
-    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, n: int, rng: np.random.Generator, like: Rows = None) -> np.ndarray:
         part: Any = self.linear
         W, m, noise = (np.asarray(value) for value in (part.loadings, part.means, part.noise))
         return rng.standard_normal((n, W.shape[1])) @ W.T + m + np.sqrt(noise) * rng.standard_normal((n, len(m)))

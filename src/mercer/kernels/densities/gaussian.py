@@ -185,8 +185,7 @@ class GaussianMixture(MixtureDensity):
                 f"a mixture of {self.n_components} components needs at least {max(2, self.n_components)} rows to be "
                 f"learned from; got {len(X)}."
             )
-        centre, spread = X.mean(axis=0), X.std(axis=0)
-        spread = np.where(spread > 0, spread, 1.0)
+        centre, spread = centre_and_spread(X)
         fitter = Fitter(
             self.n_components, covariance_type=COVARIANCES[self.covariance], reg_covar=MIN_VARIANCE, n_init=N_STARTS,
             max_iter=MAX_ITERATIONS, random_state=self.random_state,
@@ -218,7 +217,7 @@ class GaussianMixture(MixtureDensity):
     def information(self) -> np.ndarray | None:
         return self.components.information() if self.n_components == 1 else None
 
-    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, n: int, rng: np.random.Generator, like: Rows = None) -> np.ndarray:
         w = np.asarray(self.components.weights)
         which = rng.choice(self.n_components, size=n, p=w / w.sum())
         z = rng.standard_normal((n, np.shape(self.components.means)[1]))
@@ -250,6 +249,16 @@ class Gaussian(GaussianMixture):
 
     def __repr__(self) -> str:
         return f"Gaussian(covariance={self.covariance!r})"
+
+
+def centre_and_spread(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column; one for constant columns."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre, spread = X.mean(axis=0), X.std(axis=0)
+    if not np.isfinite(spread).all():
+        column = int((~np.isfinite(spread)).argmax())
+        raise DataError(f"the variance of column {column} is beyond double precision. Scale the inputs down.")
+    return centre, np.where(spread > 0, spread, 1.0)
 
 
 def cholesky_factors(S: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

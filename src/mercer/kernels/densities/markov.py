@@ -349,21 +349,19 @@ class HiddenMarkovModel(ParametricDensity):
         columns = [slopes[slot.field].reshape(len(observations), -1)[:, slot.moving.ravel()] for slot in slots_of(self)]
         return np.concatenate(columns, axis=1)
 
-    def sample(self, n: int, rng: np.random.Generator, length: int | None = None) -> Inputs:
-        """n sequences of one length."""
-        if length is None:
-            raise DataError(
-                "a hidden Markov model has no distribution of lengths, so it cannot be sampled without one. Use "
-                "information='empirical' or 'diagonal'."
-            )
+    def sample(self, n: int, rng: np.random.Generator, like: Rows = None, length: int | None = None) -> Inputs:
+        """n sequences of one ``length``, or with lengths drawn from those of the prepared rows ``like``."""
+        if like is None and length is None:
+            raise DataError("a hidden Markov model has no distribution of lengths; pass length=, or rows as like=.")
+        lengths = np.full(n, length) if like is None else rng.choice(np.diff(like.rows.starts), size=n)
         A, p = np.cumsum(self.transition, axis=1), np.cumsum(self.initial)
-        states = np.empty((n, length), dtype=int)
-        for t in range(length):
+        states = np.empty((n, lengths.max(initial=0)), dtype=int)
+        for t in range(states.shape[1]):
             limits = p[None] if t == 0 else A[states[:, t - 1]]
             states[:, t] = np.minimum((rng.random((n, 1)) > limits).sum(axis=1), self.n_states - 1)
         out = np.empty(n, dtype=object)
         for i, path in enumerate(states):
-            out[i] = self.chain.emission.draw(path, rng)  # type: ignore[union-attr]
+            out[i] = self.chain.emission.draw(path[: lengths[i]], rng)  # type: ignore[union-attr]
         return out
 
     def __repr__(self) -> str:

@@ -127,7 +127,7 @@ class MultinomialMixture(MixtureDensity):
 
     def prepare(self, X: Inputs) -> Rows:
         X = as_counts(X)
-        check_width(X, np.shape(self.components.probabilities)[1], "probabilities of a component")
+        check_width(X, np.shape(self.components.probabilities)[1], "the table of probabilities")
         return X
 
     @property
@@ -142,12 +142,17 @@ class MultinomialMixture(MixtureDensity):
         found = rows @ xp.where(impossible, 0.0, logs).T
         return xp.where(rows @ impossible.T.astype(found.dtype) > 0, -np.inf, found)
 
-    def sample(self, n: int, rng: np.random.Generator) -> Inputs:
-        raise DataError(
-            "a mixture of multinomials has no distribution of the number of words, so it cannot be sampled. Use "
-            "information='empirical' or 'diagonal'."
-        )
+    def sample(self, n: int, rng: np.random.Generator, like: Rows = None) -> np.ndarray:
+        if like is None:
+            raise DataError(
+                "a mixture of multinomials has no distribution of the number of words: give rows like which."
+            )
+        totals = rng.choice(np.asarray(like.sum(axis=1)).ravel(), size=n).astype(int)
+        p, w = np.asarray(self.components.probabilities), np.asarray(self.components.weights)
+        which = rng.choice(self.n_components, size=n, p=w / w.sum())
+        return rng.multinomial(totals, (p / p.sum(axis=1, keepdims=True))[which]).astype(float)
 
     def __repr__(self) -> str:
+        smoothing = f", smoothing={self.smoothing}" if self.smoothing != 1.0 else ""
         state = f", random_state={self.random_state}" if self.random_state else ""
-        return f"MultinomialMixture(n_components={self.n_components}{state})"
+        return f"MultinomialMixture(n_components={self.n_components}{smoothing}{state})"

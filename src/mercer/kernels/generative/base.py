@@ -102,16 +102,21 @@ class ComponentKernel(GenerativeKernel):
         if isinstance(rows, Table) and len(rows.values) > 1 and not self.normalized:
             largest = rows.values.max(axis=1)
             if np.isfinite(largest).any() and not np.exp(largest).any():
-                warnings.warn(
-                    f"all densities of {type(self).__name__} underflow: the largest is exp({largest.max():.4g}), so "
-                    "all similarities are zero. Use .normalize(), or change the units of the inputs.",
-                    ModelWarning,
-                    stacklevel=2,
-                )
+                warn_of_underflow(self, float(largest.max()))
         return rows
 
     def normalize(self) -> Kernel:
         return evolve(self, normalized=True)
+
+
+def warn_of_underflow(kernel: Kernel, largest: float) -> None:
+    """Warn that all similarities are zero, though densities, of which the logarithm of the largest is given, are not."""
+    warnings.warn(
+        f"all densities of {type(kernel).__name__} underflow: the largest is exp({largest:.4g}), so all similarities "
+        "are zero. Use .normalize(), or change the units of the inputs.",
+        ModelWarning,
+        stacklevel=2,
+    )
 
 
 def shown(kernel: Any, expression: str) -> str:

@@ -32,7 +32,8 @@ class Fisher(GenerativeKernel):
     ``information`` is F:
 
     - "exact", of the model, where it is known: a single Gaussian.
-    - "sampled", the average of g g^T over ``n_samples`` draws from the model.
+    - "sampled", the average of g g^T over ``n_samples`` draws from the model (with lengths of sequences and documents
+      drawn from those of the training rows).
     - "empirical", the average over the training rows (PRML 6.36).
     - "diagonal", the empirical one without its off-diagonal elements.
     - "identity", none: the scalar product of the scores.
@@ -80,10 +81,7 @@ class Fisher(GenerativeKernel):
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "params", params)
         if self.information == "exact" and not model.needs_fit and model.information is None:
-            raise ParameterError(
-                f"the exact information of {model!r} is not known. Use information='sampled', 'empirical', 'diagonal' "
-                "or 'identity'."
-            )
+            raise ParameterError(_unknown_information(model))
         if self.root is not None:
             object.__setattr__(self, "root", as_float(self.root))
 
@@ -97,17 +95,17 @@ class Fisher(GenerativeKernel):
             return evolve(self, model=model)
         own = chosen(model, self.params)
         kind = self.information
-        rows = None
         if kind in (None, "exact"):
             whole = model.information
             if whole is not None:
                 free = _positions(model, own)
                 return evolve(self, model=model, root=as_float(_inverse_root(whole[np.ix_(free, free)])))
             if kind == "exact":
-                raise ParameterError(f"the exact information of {model!r} is not known.")
+                raise ParameterError(_unknown_information(model))
+        rows = own.prepare(X)
         if kind == "sampled":
-            rows = own.prepare(own.sample(self.n_samples, np.random.default_rng(self.random_state)))
-        G = _scores(own, own.prepare(X) if rows is None else rows)
+            rows = own.prepare(own.sample(self.n_samples, np.random.default_rng(self.random_state), rows))
+        G = _scores(own, rows)
         n, P = G.shape
         if kind is None:
             kind = "empirical" if MAX_SHARE * n >= P else "diagonal"
@@ -146,6 +144,11 @@ class Fisher(GenerativeKernel):
         inside += [f"information={self.information!r}"] * (self.information is not None)
         inside += [f"name={self.name!r}"] * (self.name is not None)
         return f"Fisher({', '.join(inside)})"
+
+
+def _unknown_information(model: ParametricDensity) -> str:
+    remedy = "Use information='sampled', 'empirical', 'diagonal' or 'identity'."
+    return f"the exact information of {model!r} is not known. {remedy}"
 
 
 def _scores(model: Any, rows: Rows) -> Any:

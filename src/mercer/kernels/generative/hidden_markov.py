@@ -14,7 +14,7 @@ from mercer.core.parameters import evolve
 from mercer.core.precision import Array, is_traced
 from mercer.kernels.base import Kernel
 from mercer.kernels.densities.markov import HiddenMarkovModel, Observations, expected_paths, scaled, sums_by_row
-from mercer.kernels.generative.base import shown
+from mercer.kernels.generative.base import shown, warn_of_underflow
 from mercer.kernels.validity import Validity, proved
 
 MAX_DIFFERENTIATED = 1 << 34  # operations of a gradient in the parameters, before which it is refused as too long
@@ -107,6 +107,8 @@ class HiddenMarkov(Kernel):
             with np.errstate(invalid="ignore"):  # a sequence that the model cannot emit has no similarity to any
                 logs = np.where(np.isfinite(logs), logs - 0.5 * (own[0][:, None] + own[1][None, :]), -np.inf)
         K = np.exp(logs)
+        if not self.normalized and len(K) > 1 and not K.any() and np.isfinite(logs).any():
+            warn_of_underflow(self, 0.5 * float(logs.max()))
         if self.normalized and x is z:  # exactly, without the rounding of long sums
             np.fill_diagonal(K, np.isfinite(own[0]))
         return K
