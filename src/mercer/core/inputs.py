@@ -310,10 +310,8 @@ def copy_rows(X: Inputs) -> Inputs:
             try:
                 copy.deepcopy(row)
             except TypeError:
-                says = (
-                    f"{type(row).__name__} objects cannot be copied, so they cannot be rows. Write set(...) of it, or"
-                )
-                raise ObjectError(i, f"{says} list(...).") from None
+                says = f"{type(row).__name__} objects cannot be copied, so they cannot be rows."
+                raise ObjectError(i, f"{says} Write set(...) of it, or list(...).") from None
         raise
 
 

@@ -159,7 +159,8 @@ class Quantities(Problem):
 
     def compare_on(self, rows: np.ndarray) -> None:
         """Use these rows, without copies."""
-        self.rows = rows[originals(take_rows(as_rows(self.X, "anything"), rows), self.y[rows])[0]]
+        X = self.X if hasattr(self.X, "toarray") else as_rows(self.X, "anything")  # sparse rows are for the kernel
+        self.rows = rows[originals(take_rows(X, rows), self.y[rows])[0]]
         y = self.y[self.rows]
         self.target, _, self.scale, self.noise = standardised(y, as_noise(None, len(y)), normalize=True, learns=True)
         if not self.target.any():

@@ -227,8 +227,10 @@ def test_long_sequences_do_not_underflow():
     assert kernel.normalize()(short) == pytest.approx(np.exp(logs - own[:, None] - own[None, :]), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["categorical", "gaussian"])
-def test_models_of_hmmlearn(kind):
+@pytest.mark.parametrize(
+    ("kind", "covariance"), [("categorical", None), *(("gaussian", c) for c in ("full", "diag", "tied", "spherical"))]
+)
+def test_models_of_hmmlearn(kind, covariance):
     hmm = pytest.importorskip("hmmlearn.hmm")
     rng = np.random.default_rng(0)
     lengths = [20, 30, 25]
@@ -238,7 +240,7 @@ def test_models_of_hmmlearn(kind):
         X = [part[:, 0].tolist() for part in np.split(values, np.cumsum(lengths)[:-1])]
     else:
         values = rng.normal(size=(75, 2))
-        model = hmm.GaussianHMM(2, "full", random_state=0).fit(values, lengths)
+        model = hmm.GaussianHMM(2, covariance, random_state=0).fit(values, lengths)
         X = np.split(values, np.cumsum(lengths)[:-1])
     own = d.HiddenMarkovModel.from_hmmlearn(model)
     expected = [model.score(part, [len(part)]) for part in np.split(values, np.cumsum(lengths)[:-1])]
@@ -507,7 +509,8 @@ def test_densities_that_are_none_are_refused():
         k.Density(lambda x: jnp.where(x[0] == 2, jnp.nan, 1.0))(X)
     with pytest.raises(mc.DataError, match="row 1"):
         k.Density(lambda x: 0.5 - x[0])(X)
-    assert not k.Density(lambda x: 0.0 * x[0])(X).any()
+    with pytest.warns(mc.core.errors.ModelWarning, match="all densities of Density are zero"):
+        assert not k.Density(lambda x: 0.0 * x[0])(X).any()
     with pytest.warns(mc.core.errors.ModelWarning, match="underflow"):
         k.Density(lambda x: -1000.0 - x[0], log=True)(X)
     assert k.Density(lambda x: -1000.0 - x[0], log=True).normalize()(X) == pytest.approx(np.ones((4, 4)))
@@ -579,8 +582,78 @@ def test_information_without_rank_is_inverted_where_it_is_not_zero():
         k.Fisher(d.GaussianMixture(3), information="empirical")(X[:20])
 
 
+def test_one_observation_far_away_changes_no_other_sequence():
+    kernel = k.HiddenMarkov([0.6, 0.4], [[0.7, 0.3], [0.2, 0.8]], (np.array([0.0, 1.0]), np.array([1.0, 2.0])))
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=4) for _ in range(3)]
+    for far in (np.array([1e9]), np.array([0.2, 1e9, 0.3])):
+        assert kernel([far, *X])[1:, 1:] == pytest.approx(kernel(X), rel=1e-10)
+        near = kernel.normalize()([np.where(far == 1e9, 1e3, far), *X])
+        assert kernel.normalize()([far, *X])[1:, 1:] == pytest.approx(near[1:, 1:], rel=1e-10)
+    model = d.HiddenMarkovModel.of([0.6, 0.4], [[0.7, 0.3], [0.2, 0.8]], (np.array([0.0, 1.0]), np.array([1.0, 2.0])))
+    scores = model.free().scores(model.prepare([np.array([1e9]), *X]))[1:]
+    assert scores == pytest.approx(model.free().scores(model.prepare(X)), rel=1e-8, abs=1e-10)
+
+
+def test_columns_that_are_constant_up_to_rounding_have_no_tiny_variances():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    C = np.column_stack([X, np.full(40, 0.1)])
+    for kernel in (k.Mixture(2), k.Latent(1), k.Fisher(d.GaussianMixture(2))):
+        fitted = kernel.normalize().fit(C)
+        moved = fitted(C[:5] + [0.0, 0.0, 1e-6], C)
+        assert moved == pytest.approx(fitted(C[:5], C), abs=1e-3)
+
+
+def test_sequences_that_cannot_be_are_learned_around():
+    strict = k.HiddenMarkov([0.5, 0.5], [[0.5, 0.5], [0.0, 1.0]], np.eye(2), symbols="ab").normalize()
+    X, y = ["aa", "ab", "a", "ba", "aaa"], np.array([0.1, 0.5, 0.2, 0.9, 0.0])
+    model = mc.GaussianProcessRegressor(1.0 * strict.free("transition"), max_iterations=3, progress=False).fit(X, y)
+    assert np.isfinite(model.predict(X)).all()
+    assert model.kernel_.diag(X)[3] == 0.0
+
+
+def test_mixtures_of_multinomials_are_learned_further_in_weight_space():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(2.0, size=(40, 4)).astype(float)
+    kernel = 1.0 * k.Mixture(d.MultinomialMixture(2)).normalize().fit(X)
+    model = mc.GaussianProcessRegressor(kernel.free("probabilities"), max_iterations=4, progress=False)
+    assert np.isfinite(model.fit(X, X[:, 0]).predict(X)).all()
+
+
+def test_a_likelihood_that_no_node_sees_is_told():
+    narrow = lambda x, z: jnp.exp(-0.5e6 * jnp.sum((x - z) ** 2))
+    with pytest.warns(mc.core.errors.ModelWarning) as told:
+        k.Latent(narrow, 1)([0.0, 1.0])
+    assert any("too few for this likelihood" in str(warning.message) for warning in told)
+    assert np.isinf(k.Latent(narrow, 1).error([0.0, 1.0])).all()
+    many = k.Latent(lambda x, z: jnp.exp(-0.5 * jnp.sum((x - z) ** 2)), 1, n_nodes=500)
+    assert many([0.0])[0, 0] == pytest.approx(1 / np.sqrt(3), rel=1e-8)
+
+
+def test_densities_of_other_libraries():
+    from sklearn.neighbors import KernelDensity
+
+    X = np.random.default_rng(0).dirichlet(np.ones(2), size=20)
+    one = X[:, :1]
+    for density, rows in (
+        (stats.gaussian_kde(X[:, :1].T), one), (stats.dirichlet([2.0, 3.0]), X), (KernelDensity().fit(X), X),
+        (stats.norm, one), (stats.rv_histogram(np.histogram(one[:, 0]))(), one),
+    ):  # fmt: skip
+        K = k.Density(density)(rows)
+        assert np.isfinite(K).all()
+        assert K.any()
+    assert k.Density(stats.gaussian_kde(one.T)).diag(one) == pytest.approx(stats.gaussian_kde(one.T).pdf(one.T) ** 2)
+    for wrong in (lambda: k.Density(stats.norm(loc=[0.0, 1.0])), lambda: k.Density(KernelDensity())(X),
+                  lambda: k.Fisher(stats.norm())(one), lambda: k.Fisher(lambda p, x: np.asarray(x)[0], 1.0)(X),
+                  lambda: k.HiddenMarkov(2)([[0.5, 1.2], [0.3]])):  # fmt: skip
+        with pytest.raises(mc.MercerError):
+            wrong()
+    K = k.Mixture([d.Gaussian(), d.GaussianMixture(2)])(X)  # learned from the rows
+    assert np.linalg.eigvalsh(K)[0] > -1e-10 * np.trace(K)
+
+
 def test_mixtures_need_rows_to_learn_from():
-    with pytest.raises(mc.DataError, match="at least 5 rows"):
+    with pytest.raises(mc.DataError, match="at least 5 rows.*kernel.fit"):
         k.Mixture(5)(np.zeros((3, 2)))
     K = k.Mixture(2).normalize()(np.ones((6, 2)))  # one point, six times
     assert pytest.approx(np.ones((6, 6))) == K

@@ -18,8 +18,8 @@ import scipy.sparse as sp
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Kind, Rows, as_matrix
-from mercer.core.parameters import Parametrized, bare, plain, slots_of
-from mercer.core.precision import concretely, double, is_traced, namespace
+from mercer.core.parameters import Parametrized, bare, evolve, plain, slots_of
+from mercer.core.precision import concretely, is_traced, namespace
 from mercer.kernels.evaluate import take, tile_size
 from mercer.kernels.functions import RowFunction
 
@@ -98,8 +98,8 @@ class ParametricDensity(Parametrized):
         if bad.any():
             row = int(bad.reshape(len(values), -1).any(axis=1).argmax())
             raise DataError(
-                f"the {what} of {self!r} is not a number, zero or positive, in row {row}. Check the function, and "
-                "whether it returns the logarithm (log=True)."
+                f"the {what} of {self!r} must be zero or a positive number; in row {row} it is not. Check the "
+                "function, and whether it returns the logarithm (log=True)."
             )
 
 
@@ -208,7 +208,16 @@ class FittedDensity(ParametricDensity):
     def log_density(self, rows: Rows) -> Any:
         X = np.asarray(rows)
         method = next(getattr(self.model, name) for name in _LOG_METHODS if hasattr(self.model, name))
-        return np.asarray(method(X), dtype=float).reshape(len(X))
+        try:
+            values = np.asarray(method(X.T if type(self.model).__name__ in _POINTS_IN_COLUMNS else X), dtype=float)
+        except Exception as error:  # of another library
+            raise DataError(f"{self.model!r} cannot evaluate rows of {X.shape[1]} numbers: {error}") from error
+        if values.size != len(X):
+            raise DataError(
+                f"{self.model!r} must give one number for each of {len(X)} rows of {X.shape[1]} numbers; it gave shape "
+                f"{values.shape}."
+            )
+        return values.reshape(len(X))
 
 
 class ScipyDensity(ParametricDensity):
@@ -252,6 +261,7 @@ class ScipyDensity(ParametricDensity):
 
 
 _LOG_METHODS = ("score_samples", "logpdf", "logpmf")
+_POINTS_IN_COLUMNS = ("gaussian_kde", "dirichlet_frozen")  # of scipy.stats, unlike its other distributions
 
 
 class WeightedDensities(MixtureDensity):
@@ -262,7 +272,10 @@ class WeightedDensities(MixtureDensity):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        weights = np.array(self.weights, dtype=float)
+        try:
+            weights = np.array(self.weights, dtype=float)
+        except (TypeError, ValueError):
+            weights = np.empty(0)
         if weights.shape != (len(self.parts),) or not np.all(weights >= 0) or not 0 < weights.sum() < np.inf:
             raise ParameterError(
                 f"weights of a mixture must be {len(self.parts)} numbers, one for each density, zero or positive; got "
@@ -275,6 +288,13 @@ class WeightedDensities(MixtureDensity):
     @property
     def differentiable(self) -> bool:  # type: ignore[override]
         return all(part.differentiable for part in self.parts)
+
+    @property
+    def needs_fit(self) -> bool:
+        return any(part.needs_fit for part in self.parts)
+
+    def fit(self, X: Inputs) -> Self:
+        return evolve(self, parts=tuple(part.fit(X) for part in self.parts))
 
     def prepare(self, X: Inputs) -> Rows:
         return tuple(part.prepare(X) for part in self.parts)
@@ -300,19 +320,33 @@ class FunctionOfParameters(ParametricDensity):
             raise ParameterError(
                 f"a log density must be a function of parameters and one input; got {self.function!r}."
             )
-        with double():
-            object.__setattr__(self, "values", jax.tree.map(lambda leaf: np.asarray(leaf, dtype=float), self.values))
+        try:
+            values = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=float), self.values)
+        except (TypeError, ValueError):
+            raise ParameterError(
+                f"parameters of a log density must be arrays of numbers; got {self.values!r}."
+            ) from None
+        object.__setattr__(self, "values", values)
         if not jax.tree.leaves(self.values):
             raise ParameterError("a Fisher kernel needs the parameters at which scores are taken: Fisher(f, params).")
 
     def log_density(self, rows: Rows) -> Any:
         return jax.vmap(lambda x: jnp.reshape(self.function(self.values, x), ()))(rows)
 
+    def __repr__(self) -> str:
+        return getattr(self.function, "__name__", None) or repr(self.function)
+
     def scores(self, rows: Rows) -> np.ndarray:
         parts = []
         with concretely():
             for strip, n in strips(rows):
-                parts.append(np.asarray(_function_scores(self.function, self.values, strip))[:n])
+                try:
+                    parts.append(np.asarray(_function_scores(self.function, self.values, strip))[:n])
+                except (TypeError, IndexError, jax.errors.JAXTypeError) as error:
+                    raise DataError(
+                        f"{self!r} must be a function log_density(params, x) of one row x (d,) that returns one "
+                        f"number, written in jax.numpy ({error})."
+                    ) from None
         return np.concatenate(parts) if parts else np.empty((0, sum(map(np.size, jax.tree.leaves(self.values)))))
 
 
@@ -337,9 +371,18 @@ def as_density(p: Any, log: bool = False) -> ParametricDensity:
         return GaussianMixture.of(p.weights_, p.means_, _sklearn_covariances(p))
     if isinstance(p, type(stats.multivariate_normal(np.zeros(1)))) and np.all(np.linalg.eigvalsh(p.cov) > 0):
         return Gaussian.of(p.mean, p.cov)
+    if hasattr(p, "transmat_"):
+        from mercer.kernels.densities.markov import HiddenMarkovModel
+
+        return HiddenMarkovModel.from_hmmlearn(p)
+    if isinstance(p, stats.rv_continuous | stats.rv_discrete):
+        p = p()
     if isinstance(getattr(p, "dist", None), stats.rv_continuous | stats.rv_discrete):
-        plain_numbers = lambda values: tuple(float(value) if np.ndim(value) == 0 else value for value in values)
-        return ScipyDensity(p.dist.name, plain_numbers(p.args), tuple(sorted(p.kwds.items())))
+        arguments = {**dict(enumerate(p.args)), **p.kwds}
+        if any(np.ndim(value) for value in arguments.values()):
+            raise ParameterError(f"one distribution was expected; {p.dist.name} was given arrays of parameters.")
+        if getattr(stats, p.dist.name, None) is not None:
+            return ScipyDensity(p.dist.name, tuple(map(float, p.args)), tuple(sorted(p.kwds.items())))
     if any(hasattr(p, name) for name in _LOG_METHODS) and not isinstance(p, type):
         return FittedDensity(p)
     if callable(p):

@@ -1,5 +1,6 @@
 """Linear-Gaussian models with a latent variable: factor analysis, and probabilistic PCA (PRML 12.2, 12.4)."""
 
+import warnings
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
@@ -87,16 +88,19 @@ class FactorAnalysis(ParametricDensity):
         if self.given:
             return self
         from sklearn.decomposition import FactorAnalysis as Fitter
+        from sklearn.exceptions import ConvergenceWarning
 
         X = as_matrix(X)
         if len(X) < 2 or X.shape[1] < self.n_latent:
             raise DataError(
-                f"{self.n_latent} latent dimensions are learned from at least two rows and as many columns; X has "
-                f"shape {X.shape}."
+                f"{self!r} needs at least two rows and {self.n_latent} columns to be learned from; X has shape "
+                f"{X.shape}."
             )
         centre, spread = centre_and_spread(X)
         fitter = Fitter(self.n_latent, max_iter=2000, random_state=self.random_state)
-        fitter.fit((X - centre) / spread)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fitter.fit((X - centre) / spread)
         noise = np.maximum(fitter.noise_variance_, MIN_NOISE) * spread**2
         return evolve(self, linear=Loadings(spread[:, None] * fitter.components_.T, centre, noise))
 

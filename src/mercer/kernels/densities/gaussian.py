@@ -15,6 +15,7 @@ from mercer.kernels.densities.base import MixtureDensity, count, log_normalized
 
 LOG_2PI = math.log(2 * math.pi)
 MIN_VARIANCE = 1e-3  # of a learned component along any direction, relative to that of the column
+MAX_ROUNDING = 1e-12  # spread of a constant column, relative to its values
 N_STARTS = 3  # of expectation-maximisation
 MAX_ITERATIONS = 300
 COVARIANCES = {"diagonal": "diag", "full": "full", "spherical": "spherical"}  # ours to scikit-learn's
@@ -110,7 +111,7 @@ class FullComponents(Parametrized):
 
 
 class GaussianMixture(MixtureDensity):
-    """sum_i w_i N(x | m_i, S_i), with diagonal, spherical or full covariances.
+    """sum_i w_i N(x | m_i, S_i), with diagonal, spherical (on standardised columns) or full covariances.
 
     ``GaussianMixture(5).fit(X)`` learns five components by expectation-maximisation on standardised columns, where no
     variance is below 0.001; ``GaussianMixture.of(weights, means, covariances)`` takes given ones.
@@ -154,12 +155,16 @@ class GaussianMixture(MixtureDensity):
             raise ParameterError("a mixture is made from numbers; to differentiate in its parameters, use replace.")
         means = as_matrix(means, what="means")
         C, d = means.shape
-        weights = as_float(weights)
+        try:
+            weights, S = as_float(weights), np.asarray(as_float(covariances))
+        except (TypeError, ValueError):
+            raise ParameterError("weights and covariances of a mixture must be arrays of numbers.") from None
         if np.shape(weights) != (C,) or not (np.all(weights >= 0) and np.sum(weights) > 0):
             raise ParameterError(f"weights must be {C} numbers, one for each mean, zero or positive; got {weights!r}.")
-        S = np.asarray(as_float(covariances))
         if S.ndim < 3:
-            variances = np.broadcast_to(S[:, None] if S.shape == (C,) else S, (C, d)) if S.ndim < 2 else S
+            if S.shape == (C,):
+                S = S[:, None]
+            variances = np.broadcast_to(S, (C, d)) if S.shape in ((), (C, 1)) else S
             if variances.shape != (C, d):
                 raise ParameterError(
                     f"covariances must have shape ({C},), ({C}, {d}) or ({C}, {d}, {d}); got {S.shape}."
@@ -182,8 +187,8 @@ class GaussianMixture(MixtureDensity):
         X = as_matrix(X)
         if len(X) < max(2, self.n_components):
             raise DataError(
-                f"a mixture of {self.n_components} components needs at least {max(2, self.n_components)} rows to be "
-                f"learned from; got {len(X)}."
+                f"{self!r} needs at least {max(2, self.n_components)} rows to be learned from; got {len(X)}. Where "
+                "scikit-learn calls the kernel, as in SVC, give one that is fitted: kernel.fit(X_train)."
             )
         centre, spread = centre_and_spread(X)
         fitter = Fitter(
@@ -252,13 +257,13 @@ class Gaussian(GaussianMixture):
 
 
 def centre_and_spread(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column; one for constant columns."""
+    """Mean and standard deviation of each column; one for columns that are constant up to rounding."""
     with np.errstate(over="ignore", invalid="ignore"):
         centre, spread = X.mean(axis=0), X.std(axis=0)
     if not np.isfinite(spread).all():
         column = int((~np.isfinite(spread)).argmax())
         raise DataError(f"the variance of column {column} is beyond double precision. Scale the inputs down.")
-    return centre, np.where(spread > 0, spread, 1.0)
+    return centre, np.where(spread > MAX_ROUNDING * np.abs(X).max(axis=0), spread, 1.0)
 
 
 def cholesky_factors(S: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

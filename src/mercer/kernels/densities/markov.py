@@ -10,7 +10,7 @@ from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import NonNegativeArray, Parametrized, PositiveArray, RealArray, evolve, slots_of
 from mercer.core.precision import as_float
 from mercer.kernels.densities.base import ParametricDensity, count, log_normalized
-from mercer.kernels.densities.gaussian import cholesky_factors, log_diagonal, log_full
+from mercer.kernels.densities.gaussian import centre_and_spread, cholesky_factors, log_diagonal, log_full
 from mercer.kernels.evaluate import Collection, HostRows
 from mercer.kernels.structured.rows import objects_of, refuse_missing
 from mercer.kernels.structured.sequences import Sequences, ordered
@@ -55,14 +55,15 @@ class Symbols(Parametrized):
             )
 
     def read(self, objects: np.ndarray) -> Observations:
-        sequences = Sequences.of(objects)
+        sequences = Sequences.of(_columns_as_vectors(objects))
         numbers = {symbol: number for number, symbol in enumerate(self.alphabet)}
         places = np.array([numbers.get(letter, -1) for letter in sequences.letters.keys] or [0])
         values = places[sequences.codes]
         if (values < 0).any():
             at = int((values < 0).argmax())
             row = int(np.searchsorted(sequences.starts, at, side="right")) - 1
-            known = "".join(self.alphabet) if all(isinstance(a, str) for a in self.alphabet) else self.alphabet
+            letters = all(isinstance(a, str) and len(a) == 1 for a in self.alphabet)
+            known = "".join(self.alphabet) if letters else self.alphabet
             raise ObjectError(
                 row,
                 f"the model has no symbol {sequences.letters.keys[sequences.codes[at]]!r}; it has {known!r}. Name all "
@@ -120,8 +121,8 @@ class Gaussians(Parametrized):
         visits = states.sum(axis=0)[:, None] + 1e-10
         means = states.T @ X / visits
         away2 = np.stack([weights @ (X - mean) ** 2 for weights, mean in zip(states.T, means, strict=True)])
-        whole = np.maximum(X.var(axis=0), np.finfo(float).tiny)
-        return evolve(self, means=as_float(means), variances=as_float(away2 / visits + MIN_VARIANCE * whole))
+        floor = MIN_VARIANCE * centre_and_spread(X)[1] ** 2
+        return evolve(self, means=as_float(means), variances=as_float(away2 / visits + floor))
 
     def scores(self, observations: Observations, states: np.ndarray) -> dict[str, np.ndarray]:
         m, v = np.asarray(self.means), np.asarray(self.variances)
@@ -195,7 +196,7 @@ class HiddenMarkovModel(ParametricDensity):
     """p(x) = sum over paths z of p(z_1) prod_t p(z_t | z_t-1) prod_t p(x_t | z_t), for sequences of any length.
 
     Observations are symbols (rows are strings, or lists of symbols) or, with ``emission="gaussian"``, vectors with
-    independent Gaussian entries (rows are matrices, one observation a line; a vector is a sequence of numbers).
+    independent Gaussian entries (rows are matrices, one observation per row; a vector is a sequence of numbers).
     ``HiddenMarkovModel(4).fit(X)`` learns four states by expectation-maximisation (Baum-Welch) from three random
     starts; ``HiddenMarkovModel.of(initial, transition, emission)`` takes given probabilities. The alphabet is
     ``symbols``, or that of the rows learned from.
@@ -226,7 +227,7 @@ class HiddenMarkovModel(ParametricDensity):
             table: Any = getattr(emission, "probabilities" if self.emission == "symbols" else "means", None)
             shapes = np.shape(self.chain.initial), np.shape(self.chain.transition), np.shape(table)[:1]
             if shapes != ((S,), (S, S), (S,)):
-                raise ParameterError(f"the parts of a chain of {S} states do not have as many entries.")
+                raise ParameterError(f"initial, transition and emission must all have {S} states; got shapes {shapes}.")
 
     @classmethod
     def of(cls, initial: Any, transition: Any, emission: Any, symbols: Any = None) -> "HiddenMarkovModel":
@@ -266,10 +267,13 @@ class HiddenMarkovModel(ParametricDensity):
     @classmethod
     def from_hmmlearn(cls, model: Any) -> "HiddenMarkovModel":
         """From a fitted CategoricalHMM or GaussianHMM."""
-        if hasattr(model, "emissionprob_"):
+        kind = type(model).__name__
+        if kind == "CategoricalHMM" and hasattr(model, "emissionprob_"):
             return cls.of(model.startprob_, model.transmat_, model.emissionprob_)
-        if hasattr(model, "means_") and hasattr(model, "covars_") and hasattr(model, "transmat_"):
-            return cls.of(model.startprob_, model.transmat_, (model.means_, model.covars_))
+        if kind == "GaussianHMM" and hasattr(model, "means_") and hasattr(model, "transmat_"):
+            spread = np.asarray(model._covars_)
+            spread = np.stack([spread] * len(model.means_)) if model.covariance_type == "tied" else spread
+            return cls.of(model.startprob_, model.transmat_, (model.means_, spread))
         raise ParameterError(
             f"a fitted CategoricalHMM or GaussianHMM of hmmlearn was expected; got {type(model).__name__}. Give "
             "matrices: HiddenMarkov(initial, transition, emission)."
@@ -287,7 +291,13 @@ class HiddenMarkovModel(ParametricDensity):
         if self.emission == "gaussian":
             observations = _vectors(objects)
         else:
-            alphabet = self.symbols or tuple(ordered(Sequences.of(objects).letters.keys)) or (None,)
+            letters = Sequences.of(_columns_as_vectors(objects)).letters.keys
+            if self.symbols is None and any(isinstance(a, float) and a != round(a) for a in letters):
+                raise DataError(
+                    "sequences of numbers that are not whole would be read as symbols, each number as one of its own. "
+                    "For measurements use emission='gaussian'."
+                )
+            alphabet = self.symbols or tuple(ordered(letters)) or (None,)
             observations = Symbols(np.ones((1, len(alphabet))), alphabet=alphabet).read(objects)
         if not len(observations.values):
             raise DataError("a hidden Markov model is learned from observations, and all sequences are empty.")
@@ -377,8 +387,11 @@ class HiddenMarkovModel(ParametricDensity):
         return f"HiddenMarkovModel({', '.join(parts)})"
 
 
-def expected_paths(logs: np.ndarray, starts: np.ndarray, initial: np.ndarray, transition: np.ndarray) -> Expected:
-    """Sum over the paths of each sequence, from ln of its emissions (N, S)."""
+def expected_paths(
+    logs: np.ndarray, starts: np.ndarray, initial: np.ndarray, transition: np.ndarray, whole: bool = True
+) -> Expected:
+    """Sum over the paths of each sequence, from ln of its emissions (N, S). If not ``whole``, without the largest
+    emission at each position."""
     from mercer.kernels.densities import markov_loops as loops
     from mercer.kernels.structured.sequence_loops import on_all_cores
 
@@ -386,7 +399,7 @@ def expected_paths(logs: np.ndarray, starts: np.ndarray, initial: np.ndarray, tr
     n, S = len(starts) - 1, len(initial)
     states, moves, found = np.zeros((len(e), S)), np.zeros((n, S, S)), np.zeros(n)
     on_all_cores(loops.expected, n, e, starts, initial, transition, states, moves, found)
-    return Expected(found + sums_by_row(largest, starts), states, moves)
+    return Expected(found + sums_by_row(largest, starts) if whole else found, states, moves)
 
 
 def scaled(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -422,13 +435,20 @@ def _random_gaussians(observations: Observations, S: int, rng: np.random.Generat
     """Means at random observations, with the variances of all."""
     X = observations.values
     means = X[rng.choice(len(X), size=S, replace=len(X) < S)]
-    variances = X.var(axis=0)
-    variances = np.where(variances > 0, variances, 1.0)
+    variances = centre_and_spread(X)[1] ** 2
     return Gaussians(means + 1e-3 * np.sqrt(variances) * rng.standard_normal(means.shape), np.tile(variances, (S, 1)))
 
 
+def _columns_as_vectors(objects: np.ndarray) -> np.ndarray:
+    """Sequences in columns (L, 1), as hmmlearn has them, as vectors (L,)."""
+    out = np.empty(len(objects), dtype=object)
+    for i, row in enumerate(objects):
+        out[i] = row[:, 0] if isinstance(row, np.ndarray) and row.ndim == 2 and row.shape[1] == 1 else row
+    return out
+
+
 def _vectors(objects: np.ndarray, d: int | None = None) -> Observations:
-    """Matrices with one observation a line; vectors are sequences of numbers."""
+    """Matrices with one observation per row; vectors are sequences of numbers."""
     refuse_missing(objects, "a sequence of numbers")
     parts = []
     for i, item in enumerate(objects):
@@ -438,7 +458,7 @@ def _vectors(objects: np.ndarray, d: int | None = None) -> Observations:
             part = np.empty((0, 0, 0))
         if isinstance(item, str | bytes) or part.ndim not in (1, 2):
             raise ObjectError(
-                i, f"a matrix of numbers was expected, one observation a line; got {type(item).__name__}."
+                i, f"a matrix of numbers was expected, one observation per row; got {type(item).__name__}."
             )
         part = part[:, None] if part.ndim == 1 else part
         d = part.shape[1] if d is None and len(part) else d
@@ -452,9 +472,11 @@ def _vectors(objects: np.ndarray, d: int | None = None) -> Observations:
 
 
 def sums_by_row(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Sum over the observations of each row: (n, ...). Exact zeros for empty rows."""
-    total = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
-    return total[starts[1:]] - total[starts[:-1]]
+    """Sum over the observations of each row: (n, ...); zero for empty rows."""
+    out, some = np.zeros((len(starts) - 1, *values.shape[1:])), np.diff(starts) > 0
+    if some.any():  # row by row: a difference of running totals would lose the digits of all rows after a large one
+        out[some] = np.add.reduceat(values, starts[:-1][some], axis=0)
+    return out
 
 
 def _distributions(values: Any, name: str, ndim: int) -> np.ndarray:
@@ -462,7 +484,8 @@ def _distributions(values: Any, name: str, ndim: int) -> np.ndarray:
     try:
         p = np.asarray(as_float(values))
     except (TypeError, ValueError):
-        raise ParameterError(f"{name} must be an array of probabilities; got {type(values).__name__}.") from None
+        hint = " Give means and covariances as a tuple." if name == "emission" else ""
+        raise ParameterError(f"{name} must be an array of probabilities; got {type(values).__name__}.{hint}") from None
     if p.ndim != ndim or not p.size or not np.isfinite(p).all() or (p < 0).any():
         raise ParameterError(f"{name} must be an array of probabilities with {ndim} axes; got shape {p.shape}.")
     total = p.sum(axis=-1)
@@ -475,17 +498,17 @@ def _distributions(values: Any, name: str, ndim: int) -> np.ndarray:
 def _gaussians(means: np.ndarray, spread: np.ndarray) -> Gaussians | FullGaussians:
     """Emissions with variances of shape (), (S,) or (S, d), or covariances (S, d, d)."""
     S, d = means.shape
+    allowed = (), (S,), (S, 1), (S, d), (1, d), (S, d, d)
+    if spread.shape not in allowed:
+        raise ParameterError(
+            f"emissions must have variances ({S}, {d}) or covariances ({S}, {d}, {d}); got shape {spread.shape}."
+        )
     if spread.ndim == 3:
         diagonal = np.einsum("sii->si", spread)
         if spread.shape == (S, d, d) and np.array_equal(spread, diagonal[:, :, None] * np.eye(d)):
             return Gaussians(means, diagonal)
         return FullGaussians(means, cholesky_factors(spread, (S, d, d)))
-    try:
-        return Gaussians(means, np.broadcast_to(spread[:, None] if spread.shape == (S,) else spread, (S, d)))
-    except ValueError:
-        raise ParameterError(
-            f"spreads of emissions must be variances ({S}, {d}) or covariances ({S}, {d}, {d}); got {spread.shape}."
-        ) from None
+    return Gaussians(means, np.broadcast_to(spread[:, None] if spread.shape == (S,) else spread, (S, d)))
 
 
 def _alphabet(symbols: Any) -> tuple[Any, ...] | None:

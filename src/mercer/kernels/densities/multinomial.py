@@ -3,13 +3,14 @@
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_counts, check_width
-from mercer.core.parameters import NonNegativeArray, Parametrized, evolve
-from mercer.core.precision import as_float, is_traced, namespace
+from mercer.core.parameters import NonNegativeArray, Parametrized, evolve, plain
+from mercer.core.precision import as_float, is_traced
 from mercer.kernels.densities.base import (
     MixtureDensity,
     count,
@@ -47,8 +48,8 @@ class MultinomialMixture(MixtureDensity):
 
     Rows are counts, dense or in a sparse matrix of SciPy. The density is that of the words in their order: the number
     of orders, which no parameter changes, is left out. ``MultinomialMixture(8).fit(X)`` learns eight components by
-    expectation-maximisation, where each word has ``smoothing`` extra occurrences per component, so that a word which
-    is new in a component does not exclude it.
+    expectation-maximisation, where each word has ``smoothing`` extra occurrences per component, so that no
+    component is ruled out by a word that it has not seen.
 
     >>> X = [[3, 0, 1], [4, 1, 0], [0, 5, 2], [1, 6, 3]]
     >>> MultinomialMixture(2).fit(X)
@@ -58,7 +59,7 @@ class MultinomialMixture(MixtureDensity):
     _transparent: ClassVar[bool] = True
 
     n_components: int = eqx.field(static=True, converter=count("the number of components"))
-    smoothing: float = eqx.field(default=1.0, static=True, kw_only=True)
+    smoothing: float = eqx.field(default=1.0, static=True, kw_only=True, converter=plain)
     random_state: int = eqx.field(default=0, static=True, kw_only=True)
     components: Any = eqx.field(default=None, kw_only=True)  # set by `fit` and `of`
     given: bool = eqx.field(default=False, static=True, kw_only=True)  # whether by `of`
@@ -66,14 +67,18 @@ class MultinomialMixture(MixtureDensity):
     reads = "counts"
 
     def __check_init__(self) -> None:
-        if isinstance(self.smoothing, bool) or not isinstance(self.smoothing, int | float) or not self.smoothing > 0:
+        if (
+            isinstance(self.smoothing, bool)
+            or not isinstance(self.smoothing, int | float)
+            or not 0 < self.smoothing < np.inf
+        ):
             raise ParameterError(f"smoothing must be a number of occurrences, above zero; got {self.smoothing!r}.")
         if not isinstance(self.components, MultinomialComponents | None):
             raise ParameterError(f"components are set by fit and of; got {self.components!r}.")
         if self.components is not None and not is_traced(self.components):
             w, p = np.shape(self.components.weights), np.shape(self.components.probabilities)
             if len(p) != 2 or w != (self.n_components,) or p[0] != self.n_components:
-                raise ParameterError(f"weights and probabilities of a mixture do not fit together: {w} and {p}.")
+                raise ParameterError(f"weights and probabilities of a mixture have shapes that do not match: {w}, {p}.")
 
     @classmethod
     def of(cls, weights: Any, probabilities: Any) -> "MultinomialMixture":
@@ -136,7 +141,7 @@ class MultinomialMixture(MixtureDensity):
 
     def log_components(self, rows: Rows) -> Any:
         logs = log_normalized(self.components.probabilities)
-        xp = namespace(logs)
+        xp: Any = jnp if is_traced((logs, rows)) else np
         # A word of probability zero excludes the component only where it occurs.
         impossible = ~xp.isfinite(logs)
         found = rows @ xp.where(impossible, 0.0, logs).T
@@ -144,9 +149,7 @@ class MultinomialMixture(MixtureDensity):
 
     def sample(self, n: int, rng: np.random.Generator, like: Rows = None) -> np.ndarray:
         if like is None:
-            raise DataError(
-                "a mixture of multinomials has no distribution of the number of words: give rows like which."
-            )
+            raise DataError("a mixture of multinomials has no distribution of the number of words; pass rows as like=.")
         totals = rng.choice(np.asarray(like.sum(axis=1)).ravel(), size=n).astype(int)
         p, w = np.asarray(self.components.probabilities), np.asarray(self.components.weights)
         which = rng.choice(self.n_components, size=n, p=w / w.sum())

@@ -58,7 +58,8 @@ class GenerativeKernel(Kernel):
             return rows.toarray() if sp.issparse(rows) else rows
         if free:
             raise ParameterError(
-                f"parameters of {self.model!r} cannot be learned here: it cannot be differentiated by JAX. Fix them."
+                f"parameters of {self.model!r} cannot be learned: JAX cannot differentiate this model. Keep them "
+                "fixed: kernel.fix(...)."
             )
         with concretely():  # in strips of a few sizes, so that a new number of rows needs no compilation
             parts = [(rows, None)] if on_host(rows) else strips(rows)
@@ -101,7 +102,7 @@ class ComponentKernel(GenerativeKernel):
         rows = super().prepare(X, index)
         if isinstance(rows, Table) and len(rows.values) > 1 and not self.normalized:
             largest = rows.values.max(axis=1)
-            if np.isfinite(largest).any() and not np.exp(largest).any():
+            if not np.exp(largest).any():
                 warn_of_underflow(self, float(largest.max()))
         return rows
 
@@ -110,10 +111,15 @@ class ComponentKernel(GenerativeKernel):
 
 
 def warn_of_underflow(kernel: Kernel, largest: float) -> None:
-    """Warn that all similarities are zero, though densities, of which the logarithm of the largest is given, are not."""
+    """Warn that all similarities are zero; ``largest`` is the logarithm of the largest density."""
+    says, remedy = (
+        f"underflow: the largest is exp({largest:.4g})",
+        "Use .normalize(), or change the units of the inputs.",
+    )
+    if not np.isfinite(largest):
+        says, remedy = "are zero", "Check the function, or give the logarithm of the density (log=True)."
     warnings.warn(
-        f"all densities of {type(kernel).__name__} underflow: the largest is exp({largest:.4g}), so all similarities "
-        "are zero. Use .normalize(), or change the units of the inputs.",
+        f"all densities of {type(kernel).__name__} {says}, so all similarities are zero. {remedy}",
         ModelWarning,
         stacklevel=2,
     )

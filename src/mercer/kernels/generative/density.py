@@ -19,8 +19,8 @@ class Density(ComponentKernel):
 
     ``p`` is a function of one input, in JAX or not, that returns the density (or with ``log=True`` its logarithm), a
     distribution of scipy.stats, a fitted model of scikit-learn with ``score_samples``, or one of
-    `mercer.kernels.densities`. Where p is zero, so is the similarity. ``normalize()`` is one wherever p is not zero;
-    it is computed in logarithms, so p may underflow.
+    `mercer.kernels.densities`. Where p is zero, so is the similarity. Normalised, the similarity is one wherever
+    p is not zero for both rows; it is computed in logarithms, so p may underflow.
 
     >>> from scipy import stats
     >>> Density(stats.expon())([0.0, 1.0, -1.0]).round(3)
@@ -35,7 +35,7 @@ class Density(ComponentKernel):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "model", as_density(self.model, self.log))
-        object.__setattr__(self, "log", False)  # the density knows
+        object.__setattr__(self, "log", False)  # now held by the density
 
     def table(self, rows: Rows) -> Any:
         return self.model.log_density(rows)[:, None]
@@ -54,12 +54,13 @@ class Mixture(ComponentKernel):
 
     ``Mixture(5)`` learns a mixture of five Gaussians with diagonal covariances from the training rows;
     ``Mixture(k.densities.GaussianMixture(5, "full"))`` and ``Mixture(k.densities.MultinomialMixture(8))`` learn others.
-    A fitted mixture of scikit-learn or of `mercer.kernels.densities` is taken as it is, and so are components with
-    weights: ``Mixture([p1, p2], weights=[0.3, 0.7])``, densities as for `Density`.
+    A fitted mixture of scikit-learn or of `mercer.kernels.densities` is used without further fitting, and so are
+    components with weights: ``Mixture([p1, p2], weights=[0.3, 0.7])``, densities as for `Density`.
 
     Values are products of densities, and depend on the units of the inputs. ``normalize()``, computed in logarithms,
-    compares which components are likely and is seldom wrong to use. Cost: O(n C) for features, and C n^2 for a Gram
-    matrix; with more rows than components, Gaussian processes compute with the features.
+    compares which components are likely, whatever the units: prefer it unless you need the densities themselves. Cost:
+    O(n C d) for the features, O(n^2 C) for a Gram matrix; with more rows than components, Gaussian processes compute
+    with the features.
 
     >>> from mercer.kernels import densities
     >>> two = Mixture(densities.GaussianMixture.of([0.5, 0.5], [[0.0], [4.0]], 1.0))
@@ -76,7 +77,7 @@ class Mixture(ComponentKernel):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "model", _mixture(self.model, self.n_components, self.weights))
-        object.__setattr__(self, "n_components", None)  # the model knows
+        object.__setattr__(self, "n_components", None)  # now held by the model
         object.__setattr__(self, "weights", None)
 
     @property
@@ -94,7 +95,7 @@ def _mixture(model: Any, n_components: int | None, weights: Any) -> MixtureDensi
                 "Mixture takes a number of components to learn, a mixture model, or densities with weights: "
                 "Mixture(5), Mixture(model), Mixture([p1, p2], weights=[0.3, 0.7])."
             )
-        return GaussianMixture(int(n_components if model is None else model))  # type: ignore[arg-type]
+        return GaussianMixture(n_components if model is None else model)  # type: ignore[arg-type]
     if n_components is not None:
         raise ParameterError("Mixture takes a model or a number of components, not both.")
     if isinstance(model, list | tuple):
@@ -107,7 +108,7 @@ def _mixture(model: Any, n_components: int | None, weights: Any) -> MixtureDensi
     density: ParametricDensity = as_density(model)
     if not isinstance(density, MixtureDensity):
         raise ParameterError(
-            f"{model!r} is no mixture model whose components are known. Give a fitted GaussianMixture of scikit-learn, "
+            f"{model!r} is not a mixture whose components can be read. Give a fitted GaussianMixture of scikit-learn, "
             "one of mercer.kernels.densities, or a list of densities with weights; Density(p) takes any density."
         )
     return density

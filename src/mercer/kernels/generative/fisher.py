@@ -10,7 +10,7 @@ import numpy as np
 from mercer.core.errors import DataError, ModelWarning, ParameterError
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import evolve, plain, slots_of
-from mercer.core.precision import as_float, is_traced
+from mercer.core.precision import Array, as_float, is_traced
 from mercer.kernels.densities.base import FunctionOfParameters, ParametricDensity, as_density, chosen
 from mercer.kernels.generative.base import GenerativeKernel
 from mercer.kernels.validity import Validity, proved
@@ -39,14 +39,14 @@ class Fisher(GenerativeKernel):
     - "identity", none: the scalar product of the scores.
 
     Without a choice it is exact if known, else empirical if there are at least twice as many rows as parameters, else
-    diagonal. With F whole, the kernel does not depend on how the model is parametrised; with "diagonal" it does
-    not depend on the units of the parameters; with "identity" it does. Directions without information, such as the
+    diagonal. With the full matrix F, the kernel does not depend on how the model is parametrised; with "diagonal" it
+    does not depend on the units of the parameters; with "identity" it does. Directions without information, such as the
     common scale of weights that are normalised, are left out.
 
     Scores are taken in the coordinates of the optimiser: logarithms of positive parameters. Cost with P parameters:
     O(P) a score; F takes n P^2, and its inverse root P^3, which is seconds for P = 2,000 and too much for P = 20,000,
-    where "diagonal" takes n P. If P is not much smaller than the number n of training rows, the empirical F makes all
-    of these nearly orthogonal to each other. F is kept as it is while parameters of the model are learned further.
+    where "diagonal" takes n P. If P is not much smaller than the number n of training rows, the empirical F makes
+    the training rows nearly orthogonal to each other. F stays fixed when freed parameters of the model are learned.
 
     >>> from mercer.kernels import densities
     >>> gaussian = densities.Gaussian.of([1.0, 0.0], [[2.0, 0.0], [0.0, 1.0]])
@@ -93,6 +93,11 @@ class Fisher(GenerativeKernel):
         model = self.model.fit(X)
         if self.information == "identity":
             return evolve(self, model=model)
+        if not slots_of(model) and not isinstance(model, FunctionOfParameters):
+            raise ParameterError(
+                f"{model!r} has no parameters in which scores could be taken. Give one of mercer.kernels.densities, or "
+                "a function: Fisher(log_density, params)."
+            )
         own = chosen(model, self.params)
         kind = self.information
         if kind in (None, "exact"):
@@ -122,8 +127,18 @@ class Fisher(GenerativeKernel):
                 )
             root = _inverse_root(G.T @ G / n)
         if not root.any():
-            raise DataError(f"the scores of {model!r} are zero on these rows, so there is nothing to compare.")
+            raise DataError(f"the scores of {model!r} are zero on these rows, so the kernel would be zero.")
         return evolve(self, model=model, root=as_float(root))
+
+    def prepare(self, X: Inputs, index: Array) -> Rows:
+        if any(slot.free for slot in slots_of(self.model)) and any(
+            not slot.moving.all() for slot in slots_of(self.model.fix().free())
+        ):
+            raise ParameterError(
+                f"parameters of {self.model!r} cannot be learned further, as some of them are exactly zero. Leave out "
+                "the components or words that they belong to."
+            )
+        return super().prepare(X, index)
 
     def table(self, rows: Rows) -> Any:
         return _scores(chosen(self.model, self.params), rows)
@@ -158,8 +173,8 @@ def _scores(model: Any, rows: Rows) -> Any:
     bad = ~np.isfinite(G).all(axis=1)
     if bad.any():
         raise DataError(
-            f"the score of row {int(bad.argmax())} is not finite, as that of {bad.sum()} of {len(bad)} rows: {model!r} "
-            "gives it probability zero, or its log density cannot be differentiated there."
+            f"the score of row {int(bad.argmax())} is not finite ({bad.sum()} of {len(bad)} rows have this problem): "
+            f"{model!r} gives it probability zero, or its log density cannot be differentiated there."
         )
     return G
 

@@ -31,7 +31,7 @@ class HiddenMarkov(Kernel):
     ``HiddenMarkov(initial, transition, emission)`` takes probabilities (S,), (S, S) and (S, V), with ``symbols`` for
     the V columns, or as ``emission`` a pair of means (S, d) and variances or covariances; ``HiddenMarkov(4)`` learns
     four states from the training rows; a fitted CategoricalHMM or GaussianHMM of hmmlearn and a
-    `mercer.kernels.densities.HiddenMarkovModel` are taken as they are.
+    `mercer.kernels.densities.HiddenMarkovModel` are used without further fitting.
 
     Values are probabilities of sequences, so they are tiny: ``normalize()``, computed in logarithms, gives every
     sequence similarity one to itself. Cost: O(L S^2) a pair of length L, in compiled code.
@@ -67,7 +67,7 @@ class HiddenMarkov(Kernel):
         if isinstance(first, HiddenMarkovModel):
             return first
         if isinstance(first, numbers.Integral) and not isinstance(first, bool):
-            if self.transition is not None or self.emission not in (None, "symbols", "gaussian"):
+            if self.transition is not None or not (self.emission is None or isinstance(self.emission, str)):
                 raise ParameterError(
                     "HiddenMarkov(n) learns n states, of symbols or with emission='gaussian'; it takes no matrices."
                 )
@@ -97,10 +97,12 @@ class HiddenMarkov(Kernel):
         own: Any
         if is_traced(self.model):
             logs = self._traced_pairs(x, z)
+            possible = jnp.isfinite(logs)
             if self.normalized:
                 own = [self._traced_own(side) for side in (x, z)]
-                logs = logs - 0.5 * (own[0][:, None] + own[1][None, :])
-            return jnp.exp(logs)
+                own = [jnp.where(jnp.isfinite(side), side, 0.0) for side in own]
+                logs = jnp.where(possible, logs, 0.0) - 0.5 * (own[0][:, None] + own[1][None, :])
+            return jnp.where(possible, jnp.exp(jnp.where(possible, logs, 0.0)), 0.0)
         logs = self._pairs(x, z)
         if self.normalized:
             own = [self._own(side) for side in (x, z)]
@@ -117,7 +119,8 @@ class HiddenMarkov(Kernel):
         own: Any
         if is_traced(self.model):
             own = self._traced_own(X.rows)
-            return jnp.ones_like(own) if self.normalized else jnp.exp(own)
+            possible = jnp.isfinite(own)
+            return jnp.where(possible, 1.0 if self.normalized else jnp.exp(jnp.where(possible, own, 0.0)), 0.0)
         own = self._own(X.rows)
         return np.isfinite(own).astype(float) if self.normalized else np.exp(own)
 
@@ -125,27 +128,30 @@ class HiddenMarkov(Kernel):
         """ln k of all pairs: (n, m)."""
         q = self.model
         logs = [q.log_emissions(side) for side in ((x,) if x is z else (x, z))]
-        return log_pairs(logs[0], x.starts, logs[-1], z.starts, q.initial, q.transition, x is z)
+        return log_pairs(logs[0], x.starts, logs[-1], z.starts, q.initial, q.transition, x is z, not self.normalized)
 
     def _own(self, x: Observations) -> np.ndarray:
         """ln k(x, x): (n,)."""
         q = self.model
-        return expected_paths(2 * q.log_emissions(x), x.starts, q.initial, q.transition).log_density
+        logs = 2 * q.log_emissions(x)
+        return expected_paths(logs, x.starts, q.initial, q.transition, not self.normalized).log_density
 
     # -- gradients in the parameters: values and slopes come from the compiled loops, for JAX to differentiate --------
 
     def _traced_pairs(self, x: Observations, z: Observations) -> jax.Array:
         S = self.model.n_states
-        if 10.0 * len(x) * len(z) * S * S * max(np.diff(x.starts).max(initial=1), 1) > MAX_DIFFERENTIATED:
+        length = max(int(np.diff(side.starts).max(initial=1)) for side in (x, z))
+        if 10.0 * len(x) * len(z) * S * S * length > MAX_DIFFERENTIATED:
             raise DataError(
-                "learning the parameters of a hidden Markov model on so many long sequences would take hours; fix "
-                "them, or use fewer rows."
+                f"learning the parameters of a hidden Markov model on {len(x)} sequences of length {length} would take "
+                "hours. Fix them, or use fewer rows."
             )
 
         @jax.custom_vjp
         def pairs(lx: Any, lz: Any, initial: Any, transition: Any) -> Any:
             lx, lz, initial, transition = _host(lx, lz, initial, transition)
-            return jnp.asarray(log_pairs(lx, x.starts, lz, z.starts, initial, transition, False))
+            whole = not self.normalized
+            return jnp.asarray(log_pairs(lx, x.starts, lz, z.starts, initial, transition, False, whole))
 
         def forward(*arguments: Any) -> Any:
             return pairs(*arguments), arguments
@@ -173,7 +179,8 @@ class HiddenMarkov(Kernel):
         @jax.custom_vjp
         def single(logs: Any, initial: Any, transition: Any) -> Any:
             logs, initial, transition = _host(logs, initial, transition)
-            return jnp.asarray(expected_paths(logs, x.starts, initial, transition).log_density)
+            found = expected_paths(logs, x.starts, initial, transition, not self.normalized)
+            return jnp.asarray(found.log_density)
 
         def forward(*arguments: Any) -> Any:
             return single(*arguments), arguments
@@ -204,16 +211,19 @@ class HiddenMarkov(Kernel):
 
 def log_pairs(
     lx: np.ndarray, starts_x: np.ndarray, lz: np.ndarray, starts_z: np.ndarray, initial: np.ndarray,
-    transition: np.ndarray, same: bool,
+    transition: np.ndarray, same: bool, whole: bool = True,
 ) -> np.ndarray:  # fmt: skip
-    """ln of the sum over shared paths for all pairs: (n, m), from ln of the emissions of both sides."""
+    """ln of the sum over shared paths for all pairs: (n, m), from ln of the emissions of both sides. If not ``whole``,
+    without the largest emission at each position, which a normalised kernel divides by."""
     from mercer.kernels.densities import markov_loops as loops
     from mercer.kernels.structured.sequence_loops import on_all_cores
 
     (ex, largest_x), (ez, largest_z) = scaled(lx), scaled(lz)
     out = np.empty((len(starts_x) - 1, len(starts_z) - 1))
     on_all_cores(loops.log_pairs, len(out), ex, starts_x, ez, starts_z, initial, transition, same, out)
-    return out + sums_by_row(largest_x, starts_x)[:, None] + sums_by_row(largest_z, starts_z)[None, :]
+    if whole:
+        out += sums_by_row(largest_x, starts_x)[:, None] + sums_by_row(largest_z, starts_z)[None, :]
+    return out
 
 
 def _host(*arguments: Any) -> list[np.ndarray]:

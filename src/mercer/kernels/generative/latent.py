@@ -75,12 +75,12 @@ class Latent(ComponentKernel):
     `mercer.kernels.densities`, a distribution of scipy.stats, or draws from it (M, q). The integral is a sum over
     nodes, so the kernel is valid whatever its error: Gaussian quadrature for z of up to three dimensions, else Monte
     Carlo with the same draws for all pairs (quasi-random ones, except for priors that can only be sampled). ``method``
-    and ``n_nodes`` change that; ``error(X)`` estimates the relative error, and a large one is warned of.
+    and ``n_nodes`` change that; ``error(X)`` estimates the relative error, and a warning says when it is large.
 
     Linear-Gaussian models x = W z + m + noise have a closed form. ``Latent(2)`` learns one with two latent dimensions
     from the training rows (factor analysis); ``k.densities.FactorAnalysis``, or a fitted FactorAnalysis or PCA of
-    scikit-learn, is taken as it is. With h(x) = sqrt(2) B^-1/2 W^T x, B = I + 2 W^T W, and x and W divided by the
-    deviation of the noise, it is f(x) f(x') exp(h(x).h(x') / 2), and normalised exp(-|h(x) - h(x')|^2 / 4).
+    scikit-learn, is used without further fitting. With h(x) = sqrt(2) B^-1/2 W^T x, B = I + 2 W^T W, and x and W
+    divided by the deviation of the noise, it is f(x) f(x') exp(h(x).h(x') / 2); normalised exp(-|h(x) - h(x')|^2 / 4).
 
     >>> from mercer.kernels import densities
     >>> def likelihood(x, z):
@@ -143,9 +143,10 @@ class Latent(ComponentKernel):
         if isinstance(rows, Table) and not self._closed and len(rows.values):
             error = float(np.median(self._errors(self.model.prepare(take_rows(X, slice(0, MAX_ERROR_ROWS))))))
             if error > MAX_ERROR:
+                size = f"about {error:.0%}" if np.isfinite(error) else "unknown, since no value explains a row"
                 warnings.warn(
-                    f"few of the {len(self.model.nodes)} values of z carry the integral of Latent: the relative error "
-                    f"of a similarity is about {error:.0%}. Raise n_nodes, or use a wider likelihood.",
+                    f"Latent integrates over {len(self.model.nodes)} values of z, too few for this likelihood: the "
+                    f"relative error of a similarity is {size}. Raise n_nodes, or scale the inputs.",
                     ModelWarning,
                     stacklevel=2,
                 )
@@ -182,15 +183,19 @@ class Latent(ComponentKernel):
         if self._closed:
             return np.zeros(len(rows))
         with concretely():
-            logs = 2 * np.asarray(self.table(rows))
-            shares = normalized_exp(np.where(np.isfinite(logs), logs, -np.inf))
             if self.model.coarse is None:
-                return np.sqrt(np.maximum(np.sum(shares**2, axis=1) - 1 / logs.shape[1], 0.0))
+                logs = 2 * np.asarray(self.table(rows))
+                found = np.isfinite(logs).any(axis=1)
+                shares = normalized_exp(np.where(found[:, None], logs, 0.0))
+                error = np.sqrt(np.maximum(np.sum(shares**2, axis=1) - 1 / logs.shape[1], 0.0))
+                return np.where(found, error, np.inf)  # no value of z explains the row
             own, coarse = (
                 np.asarray(log_sum(2 * model.log_components(rows) + model.log_weights))
                 for model in (self.model, self.model.coarse)
             )
-        return np.abs(np.expm1(np.where(np.isfinite(own), coarse - own, 0.0)))
+        found = np.isfinite(own)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.where(found, np.abs(np.expm1(coarse - own)), np.inf)
 
     @property
     def validity(self) -> Validity:
@@ -218,7 +223,10 @@ def _linear(model: Any) -> FactorAnalysis | None:
 def _integrated(likelihood: Callable, log: bool, prior: Any, method: str, n: int | None, seed: int) -> LatentFunction:
     """The likelihood with nodes and weights for its integral under the prior."""
     if np.ndim(prior) in (1, 2) and isinstance(prior, np.ndarray | jax.Array | list):
-        draws = np.asarray(prior, dtype=float)
+        try:
+            draws = np.asarray(prior, dtype=float)
+        except (TypeError, ValueError):
+            draws = np.empty(0)
         draws = draws[:, None] if draws.ndim == 1 else draws
         if not len(draws) or not np.isfinite(draws).all():
             raise ParameterError("draws of the prior must be finite numbers, one row for each.")
@@ -267,8 +275,10 @@ def _transform(prior: Any) -> tuple[int, Callable | None, bool]:
 def _quadrature(q: int, transform: Callable, normal: bool, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes (M, q) and weights (M,) on a grid: Gauss-Hermite for normal distributions, else Gauss-Legendre between the
     quantiles."""
+    from scipy.special import roots_hermitenorm
+
     if normal:
-        x, w = np.polynomial.hermite_e.hermegauss(size)
+        x, w = roots_hermitenorm(size)
         w = w / w.sum()
     else:
         x, w = np.polynomial.legendre.leggauss(size)
