@@ -696,3 +696,14 @@ def test_kernels_go_on_columns_and_into_estimators():
     ):  # fmt: skip
         estimator.fit(frame, labels)
     assert len(list(itertools.islice(model.kernel_.parameters, 3))) == 3
+
+
+def test_kernels_on_sparse_counts_are_chosen_between():
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix(rng.poisson(1.0, size=(50, 5)))
+    y = X[:, 0].toarray().ravel() + 0.1 * rng.normal(size=50)
+    candidates = [1.0 * k.Fisher(d.MultinomialMixture(n), "probabilities").normalize() for n in (1, 2)]
+    chosen = mc.select_kernel(X, y, candidates=candidates, progress=False)
+    model = mc.GaussianProcessRegressor(chosen.kernel, progress=False).fit(X, y)
+    more = model.update(sp.csr_matrix(rng.poisson(1.0, size=(3, 5))), np.zeros(3))
+    assert np.isfinite(more.predict(X[:4])).all()
