@@ -46,8 +46,7 @@ from mercer.inference.base import INFERENCES
 from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
-from mercer.kernels.densities import base as densities
-from mercer.kernels.densities import factor, gaussian, markov, multinomial
+from mercer.kernels.densities import emissions, factor, gaussian, markov, multinomial, outside
 from mercer.kernels.functions import PairFunction, RowFunction
 from mercer.kernels.generative import latent
 from mercer.kernels.structured import text
@@ -92,9 +91,9 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "densities": [
         factor.FactorAnalysis, factor.Loadings, gaussian.DiagonalComponents, gaussian.FullComponents, gaussian.Gaussian,
-        gaussian.GaussianMixture, markov.Chain, markov.FullGaussians, markov.Gaussians, markov.HiddenMarkovModel,
-        markov.Symbols, multinomial.MultinomialComponents, multinomial.MultinomialMixture, densities.FittedDensity,
-        densities.FunctionDensity, densities.FunctionOfParameters, densities.ScipyDensity, densities.WeightedDensities,
+        gaussian.GaussianMixture, markov.Chain, emissions.FullGaussians, emissions.Gaussians, markov.HiddenMarkovModel,
+        emissions.Symbols, multinomial.MultinomialComponents, multinomial.MultinomialMixture, outside.FittedDensity,
+        outside.FunctionDensity, outside.FunctionOfParameters, outside.ScipyDensity, outside.WeightedDensities,
         latent.LatentFunction,
     ],
     "parts": [

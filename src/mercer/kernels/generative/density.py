@@ -8,8 +8,9 @@ import numpy as np
 
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Rows
-from mercer.kernels.densities.base import MixtureDensity, ParametricDensity, WeightedDensities, as_density
+from mercer.kernels.densities.base import MixtureDensity, ParametricDensity
 from mercer.kernels.densities.gaussian import GaussianMixture
+from mercer.kernels.densities.outside import WeightedDensities, as_density
 from mercer.kernels.generative.base import ComponentKernel, shown
 from mercer.kernels.validity import Validity, proved
 

@@ -11,7 +11,8 @@ from mercer.core.errors import DataError, ModelWarning, ParameterError
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import evolve, plain, slots_of
 from mercer.core.precision import Array, as_float, is_traced
-from mercer.kernels.densities.base import FunctionOfParameters, ParametricDensity, as_density, chosen
+from mercer.kernels.densities.base import ParametricDensity, chosen
+from mercer.kernels.densities.outside import FunctionOfParameters, as_density
 from mercer.kernels.generative.base import GenerativeKernel
 from mercer.kernels.validity import Validity, proved
 

@@ -13,7 +13,8 @@ from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import evolve
 from mercer.core.precision import Array, is_traced
 from mercer.kernels.base import Kernel
-from mercer.kernels.densities.markov import HiddenMarkovModel, Observations, expected_paths, scaled, sums_by_row
+from mercer.kernels.densities.emissions import Observations, sums_by_row
+from mercer.kernels.densities.markov import HiddenMarkovModel, expected_paths, scaled
 from mercer.kernels.generative.base import shown, warn_of_underflow
 from mercer.kernels.validity import Validity, proved
 
