@@ -32,7 +32,7 @@ def objective_of(model, X, y):
     """The evidence that the default fit maximised, of the kernel it chose."""
     rows = np.unique(model.copy_of_, return_index=True)[1]
     target = (y[rows] - model.center_) / model.scale_
-    return RegressionObjective(model.kernel_, X[rows], target, None, Dense(), True)
+    return RegressionObjective(model.kernel_, X[rows], target, None, Dense(), "unknown")
 
 
 def best_of_random(model, X, y, rng):

@@ -34,7 +34,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from scipy import sparse
 
-from mercer import basis, kernels, priors
+from mercer import basis, kernels, means, priors
 from mercer.core import dates, graphs
 from mercer.core.errors import FileError, MercerError, ParameterError
 from mercer.core.inputs import as_frame, is_numeric
@@ -85,6 +85,7 @@ _FAMILIES: dict[str, list[Any]] = {
         algebra.Sum, algebra.Product, algebra.Scale, algebra.Power, algebra.PolynomialOf, algebra.Exp,
         substitution.Modulate, substitution.Warp, substitution.On, substitution.GaussianOf, substitution.Normalize,
     ],
+    "means": [means.Basis, means.Coefficients],
     "basis": [basis.Polynomial, basis.Gaussian, basis.Sigmoid],
     "priors": [
         priors.Normal, priors.LogNormal, priors.HalfNormal, priors.HalfCauchy, priors.Gamma, priors.InverseGamma,
@@ -281,7 +282,8 @@ class _Writer:
         kernel = as_kernel(value, or_none=True)
         if kernel is not None and kernel is not value:  # a scikit-learn kernel, with the same Gram matrices
             return self.write(kernel, where)
-        if isinstance(value, PairFunction) or (callable(value) and not isinstance(value, Parametrized)):
+        ours = isinstance(value, Parametrized) and not isinstance(value, means.Function)
+        if isinstance(value, PairFunction) or (callable(value) and not ours):
             raise _user_function(where, value)
         if graphs.kind_of(value) is not None:
             return self._graph(value, where)
@@ -495,9 +497,8 @@ def _rebuilt(cls, fields: dict[str, Any]) -> Any:
 
 def _consistent(made) -> bool:
     match made:
-        case MeanFunction():
-            parts = (made.constant, float), (made.function, RowFunction | None), (made.unknown, bool)
-            return all(isinstance(part, kind) for part, kind in parts)
+        case MeanFunction() | means.Basis():
+            return made.consistent()
         case RowFunction() if made.function is not None or not isinstance(made.module, basis.Basis):
             return False
         case algebra.Nary() if not made.parts or not all(isinstance(part, Kernel) for part in made.parts):

@@ -1,5 +1,6 @@
 """What every registered solver promises, on the kernels and rows that it takes."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -7,6 +8,7 @@ import mercer as mc
 from design import example
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
+from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import RowNoise
 from mercer.inference.base import INFERENCES, named
 from mercer.solvers.base import SOLVERS
@@ -38,11 +40,27 @@ ALL = [cls() for cls in SOLVERS.values()]
 THERE = [solver for solver in ALL if takes(solver, "few features")]
 solvers = pytest.mark.parametrize("solver", THERE, ids=lambda solver: solver.name)
 exact_solvers = pytest.mark.parametrize("solver", [s for s in THERE if s.exact], ids=lambda solver: solver.name)
-means = pytest.mark.parametrize("unknown", [False, True])
+MEANS = {
+    "zero": None,
+    "constant": "unknown",
+    "linear": "linear",
+    "a column": [1],
+    "functions": mc.basis.Gaussian([[0.0, 0.0], [1.5, 0.5]], 1.0),
+    "Gaussian prior": mc.means.Basis(mc.basis.Polynomial(1), variance=3.0),
+    "known": lambda x: 3.0 + 0.5 * x[0],
+    "learned": mc.means.Function(lambda p, x: p["level"] + jnp.tanh(p["rate"] * x[1]), {"level": 3.0, "rate": -0.4}),
+}
+FEW = ("zero", "constant", "linear", "Gaussian prior")
+means = pytest.mark.parametrize("mean", MEANS)
+few_means = pytest.mark.parametrize("mean", FEW)
 
 
-def posterior(solver, unknown=False, rows=slice(None), kernel=KERNEL):
-    return solver.posterior(kernel, X[rows], y[rows], NOISE[rows], unknown)
+def made(mean):
+    return None if MEANS[mean] is None else MeanFunction.of(MEANS[mean])
+
+
+def posterior(solver, mean="zero", rows=slice(None), kernel=KERNEL):
+    return solver.posterior(kernel, X[rows], y[rows], NOISE[rows], made(mean))
 
 
 @pytest.mark.parametrize("solver", ALL, ids=lambda solver: solver.name)
@@ -57,14 +75,14 @@ def test_it_is_registered_under_its_name_and_says_what_it_does(solver):
         assert cost.why
 
 
-@means
+@pytest.mark.parametrize("mean", ["zero", "constant"])
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize("solver", ALL, ids=lambda solver: solver.name)
-def test_its_evidence_and_moments_are_those_of_the_dense_solver_or_bound_them(solver, example, unknown):
+def test_its_evidence_and_moments_are_those_of_the_dense_solver_or_bound_them(solver, example, mean):
     if not takes(solver, example):
         pytest.skip("the solver does not apply")
     kernel, rows = EXAMPLES[example]
-    own, dense = (each.posterior(kernel, rows, y, NOISE, unknown) for each in (solver, DENSE))
+    own, dense = (each.posterior(kernel, rows, y, NOISE, made(mean)) for each in (solver, DENSE))
     if solver.exact:
         assert own.log_evidence() == pytest.approx(dense.log_evidence(), rel=1e-7)
         for one, other in zip(own.moments(rows[:5]), dense.moments(rows[:5]), strict=True):
@@ -75,11 +93,12 @@ def test_its_evidence_and_moments_are_those_of_the_dense_solver_or_bound_them(so
 
 @means
 @exact_solvers
-def test_it_answers_as_the_dense_solver_does(solver, unknown):
-    own, dense = posterior(solver, unknown), posterior(DENSE, unknown)
+def test_it_answers_as_the_dense_solver_does(solver, mean):
+    own, dense = posterior(solver, mean), posterior(DENSE, mean)
     assert own.log_evidence() == pytest.approx(dense.log_evidence(), rel=1e-9)
-    assert own.constant() == pytest.approx(dense.constant(), rel=1e-8)
-    assert own.unknown == unknown
+    assert repr(own.prior_mean) == repr(dense.prior_mean)
+    for one, other in zip((*own.coefficients(), *own.trend(Z)), (*dense.coefficients(), *dense.trend(Z)), strict=True):
+        assert one == pytest.approx(other, rel=1e-6, abs=1e-8)
     for one, other in zip(own.moments(Z), dense.moments(Z), strict=True):
         assert one == pytest.approx(other, rel=1e-7, abs=1e-9)
     assert own.mean(Z) == pytest.approx(dense.mean(Z), rel=1e-7)
@@ -91,11 +110,10 @@ def test_it_answers_as_the_dense_solver_does(solver, unknown):
 
 @means
 @solvers
-def test_its_evidence_has_the_slope_it_says(solver, unknown):
-    H = np.ones((N, 1)) if unknown else None
-    with solver.evidence(KERNEL, X, y, None, H) as evidence:
+def test_its_evidence_has_the_slope_it_says(solver, mean):
+    with solver.evidence(KERNEL, X, y, None, made(mean)) as evidence:
         theta = np.linspace(-0.5, 0.3, evidence.size)
-        for profiled in (False, True):
+        for profiled in (False, True) if mean != "Gaussian prior" else (False,):
             found = evidence(theta, profiled=profiled)
             for i, step in enumerate(1e-5 * np.eye(evidence.size)):
                 high, low = (evidence(theta + sign * step, False, profiled).value for sign in (1, -1))
@@ -104,28 +122,28 @@ def test_its_evidence_has_the_slope_it_says(solver, unknown):
 
 @means
 @solvers
-def test_the_evidence_learned_from_is_that_of_the_posterior(solver, unknown):
-    H = np.ones((N, 1)) if unknown else None
-    with solver.evidence(KERNEL.fix(), X, y, NOISE, H) as evidence:
-        found = evidence(np.zeros(0), gradient=False)
-    assert found.value == pytest.approx(posterior(solver, unknown).log_evidence(), rel=1e-9)
+def test_the_evidence_learned_from_is_that_of_the_posterior(solver, mean):
+    with solver.evidence(KERNEL.fix(), X, y, NOISE, made(mean)) as evidence:
+        theta = np.zeros(0) if made(mean) is None else np.asarray(to_free(made(mean)))
+        found = evidence(theta, gradient=False)
+    assert found.value == pytest.approx(posterior(solver, mean).log_evidence(), rel=1e-9)
 
 
 @means
 @exact_solvers
-def test_leaving_one_out_is_fitting_without_it(solver, unknown):
-    mean, variance = posterior(solver, unknown).leave_one_out()
+def test_leaving_one_out_is_fitting_without_it(solver, mean):
+    left_out, variance = posterior(solver, mean).leave_one_out()
     for i in (0, 5, N - 1):
-        m, v = posterior(solver, unknown, np.arange(N) != i).moments(X[i : i + 1])
-        assert mean[i] == pytest.approx(m[0], rel=1e-6)
+        m, v = posterior(solver, mean, np.arange(N) != i).moments(X[i : i + 1])
+        assert left_out[i] == pytest.approx(m[0], rel=1e-6)
         assert variance[i] == pytest.approx(v[0] + NOISE[i], rel=1e-6)
 
 
 @means
 @exact_solvers
-def test_conditioning_twice_is_conditioning_once(solver, unknown):
-    whole, first = posterior(solver, unknown), posterior(solver, unknown, slice(0, 15))
-    twice = first.condition(X[15:], y[15:], NOISE[15:])
+def test_conditioning_twice_is_conditioning_once(solver, mean):
+    whole, first = posterior(solver, mean), posterior(solver, mean, slice(0, 15))
+    twice = first.condition(X[15:16], y[15:16], NOISE[15:16]).condition(X[16:], y[16:], NOISE[16:])
     assert twice.log_evidence() == pytest.approx(whole.log_evidence(), rel=1e-9)
     for one, other in zip(twice.moments(Z), whole.moments(Z), strict=True):
         assert one == pytest.approx(other, rel=1e-7, abs=1e-9)
@@ -133,12 +151,12 @@ def test_conditioning_twice_is_conditioning_once(solver, unknown):
         assert np.array_equal(one, other)
 
 
-@means
+@pytest.mark.parametrize("mean", [mean for mean in MEANS if mean != "Gaussian prior"])
 @solvers
-def test_larger_variances_are_those_of_a_larger_covariance(solver, unknown):
+def test_larger_variances_are_those_of_a_larger_covariance(solver, mean):
     factor = 1.7
-    expected = solver.posterior(factor * KERNEL, X, y, factor * NOISE, unknown)
-    found = posterior(solver, unknown).rescaled(factor * KERNEL, factor)
+    expected = solver.posterior(factor * KERNEL, X, y, factor * NOISE, made(mean))
+    found = posterior(solver, mean).rescaled(factor * KERNEL, factor)
     assert found.log_evidence() == pytest.approx(expected.log_evidence(), rel=1e-9)
     for one, other in zip(
         (*found.moments(Z), *found.leave_one_out(), found.covariance(Z), found.data[2]),
@@ -151,22 +169,23 @@ def test_larger_variances_are_those_of_a_larger_covariance(solver, unknown):
 
 @means
 @exact_solvers
-def test_terms_add_up_to_the_mean(solver, unknown):
-    own = posterior(solver, unknown)
-    terms, dense = own.terms(Z), posterior(DENSE, unknown).terms(Z)
+def test_terms_add_up_to_the_mean(solver, mean):
+    own = posterior(solver, mean)
+    terms, dense = own.terms(Z), posterior(DENSE, mean).terms(Z)
     assert [part for part, *_ in terms] == list(KERNEL.parts)
-    assert sum(mean for _, mean, _ in terms) + own.constant() == pytest.approx(own.mean(Z), rel=1e-7)
+    assert sum(each for _, each, _ in terms) + own.trend(Z)[0] == pytest.approx(own.mean(Z), rel=1e-7)
     for (_, *one), (_, *other) in zip(terms, dense, strict=True):
         assert one[0] == pytest.approx(other[0], rel=1e-6, abs=1e-7)
         assert one[1] == pytest.approx(other[1], rel=1e-6, abs=1e-7)
 
 
+@few_means
 @solvers
-def test_samples_have_its_moments(solver):
-    own = posterior(solver)
-    draws, (mean, variance) = own.sample(Z, size=4000, seed=1), own.moments(Z)
+def test_samples_have_its_moments(solver, mean):
+    own = posterior(solver, mean)
+    draws, (center, variance) = own.sample(Z, size=4000, seed=1), own.moments(Z)
     assert draws.shape == (4000, len(Z))
-    assert np.abs(draws.mean(axis=0) - mean).max() < 5 * np.sqrt(variance.max() / 4000)
+    assert np.abs(draws.mean(axis=0) - center).max() < 5 * np.sqrt(variance.max() / 4000)
     assert draws.var(axis=0) == pytest.approx(variance, rel=0.12)
     assert np.array_equal(draws, own.sample(Z, size=4000, seed=1))
 
@@ -179,10 +198,12 @@ def test_numerics_say_how_well_it_was_solved(solver):
     assert found["residual"] < 1e-8
 
 
+@pytest.mark.parametrize("mean", ["zero", "linear", "functions", "Gaussian prior"])
 @solvers
-def test_a_regressor_takes_it_by_name_and_as_an_object_and_comes_back_from_a_file(solver, tmp_path):
+def test_a_regressor_takes_it_by_name_and_as_an_object_and_comes_back_from_a_file(solver, mean, tmp_path):
     by_name, model = (
-        mc.GaussianProcessRegressor(KERNEL, solver=given, progress=False).fit(X, y) for given in (solver.name, solver)
+        mc.GaussianProcessRegressor(KERNEL, solver=given, mean=MEANS[mean], progress=False).fit(X, y)
+        for given in (solver.name, solver)
     )
     assert model.solver_ == solver
     assert model.plan_.method == solver.name
@@ -195,6 +216,8 @@ def test_a_regressor_takes_it_by_name_and_as_an_object_and_comes_back_from_a_fil
         assert np.array_equal(one, other)
     assert back.log_marginal_likelihood(back.theta_) == pytest.approx(model.log_marginal_likelihood_, rel=1e-9)
     assert {*model.decompose(Z)} == {*back.decompose(Z)}
+    assert repr(back.trend_) == repr(model.trend_)
+    assert str(back) == str(model)
     model.update(Z, np.zeros(len(Z)))
     assert model.loo().mean.shape == (N + len(Z),)
 

@@ -48,7 +48,7 @@ def regressor(checkpoint=None, kernel=None, **settings):
 
 def objective(n=90):
     t = y[:n] - y[:n].mean()
-    return RegressionObjective(1.0 * k.RBF([1.0, 1.0]), X[:n], t, None, Dense(), True)
+    return RegressionObjective(1.0 * k.RBF([1.0, 1.0]), X[:n], t, None, Dense(), "unknown")
 
 
 # -- in memory --------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_rows_of_another_seed_are_not_taken_for_the_same():
     n = 600
     A = rng.uniform(0, 10, size=(n, 1))
     t = np.sin(A[:, 0]) + 0.1 * rng.normal(size=n)
-    many = RegressionObjective(1.0 * k.RBF(), A, t, None, Dense(), True)
+    many = RegressionObjective(1.0 * k.RBF(), A, t, None, Dense(), "unknown")
     first = learn(many, Settings(), np.random.default_rng(1))
     other = learn(many, Settings(), np.random.default_rng(2), Journal(first.state))
     alone = learn(many, Settings(), np.random.default_rng(2))

@@ -32,12 +32,12 @@ def test_the_kernel_is_chosen_on_the_rows_where_learning_begins(kind, monkeypatc
 
 def test_the_weak_prior_is_gone_with_many_rows_and_has_the_right_gradient():
     X, y = draw(16, 30, 3, lambda X: X[:, 0], 0.1)
-    few = RegressionObjective(standard_kernel(X, constant=False), X, y, None, Dense(), True)
+    few = RegressionObjective(standard_kernel(X, constant=False), X, y, None, Dense(), "unknown")
     prior = family.WeakPrior.of(few)
     theta = few.start_with_noise(0.3) + np.random.default_rng(0).normal(size=few.size)
     slope = prior(theta)[1]
     for i, step in enumerate(1e-6 * np.eye(few.size)):
         assert slope[i] == pytest.approx((prior(theta + step)[0] - prior(theta - step)[0]) / 2e-6, abs=1e-6)
     A, t = draw(17, 100, 3, lambda X: X[:, 0], 0.1)
-    many = RegressionObjective(standard_kernel(A, constant=False), A, t, None, Dense(), True)
+    many = RegressionObjective(standard_kernel(A, constant=False), A, t, None, Dense(), "unknown")
     assert family.WeakPrior.of(many) is None

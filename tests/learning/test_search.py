@@ -417,4 +417,4 @@ def test_the_objective_of_the_search_is_that_of_the_estimator():
     assert isinstance(objective, RegressionObjective)
     assert np.mean(objective.target) == pytest.approx(0.0)
     assert np.std(objective.target) == pytest.approx(1.0)
-    assert objective.unknown
+    assert objective.mean.centred

@@ -73,7 +73,7 @@ def test_the_optimum_is_the_best_of_random_climbs(seed, d, f):
     found = model(X, y)
     theta = before_calibration(found)
     value = found.log_marginal_likelihood(theta)
-    objective = RegressionObjective(found.kernel_, X, (y - found.center_) / found.scale_, None, Dense(), True)
+    objective = RegressionObjective(found.kernel_, X, (y - found.center_) / found.scale_, None, Dense(), "unknown")
     rng, lengths = np.random.default_rng(0), [name.startswith("theta1") for name in found.parameter_names_]
     best = -np.inf
     with objective.criterion() as evidence:

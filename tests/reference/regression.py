@@ -49,8 +49,19 @@ def predict_with_unknown_mean(C, K_s, K_ss, y):
     return constant + mean, cov + np.outer(R, R) / A
 
 
-def restricted_log_evidence(C, y):
-    """The density of n - 1 orthonormal contrasts of y, none of which sees a constant (Patterson and Thompson 1971)."""
-    n = len(y)
-    Q = np.linalg.qr(np.column_stack([np.ones(n), np.eye(n)[:, : n - 1]]))[0][:, 1:]
+def universal_kriging(C, K_s, K_ss, H, h, y):
+    """The textbook system [[C, H], [H^T, 0]] [L; M] = [K_s; h^T] (Cressie 1993, 3.4.2): mean L^T y, and the covariance
+    K_ss - L^T K_s - M^T h^T. H is (n, q), h is (s, q)."""
+    n, q = H.shape
+    system = np.block([[C, H], [H.T, np.zeros((q, q))]])
+    found = np.linalg.solve(system, np.vstack([K_s, h.T]))
+    L, M = found[:n], found[n:]
+    return L.T @ y, K_ss - L.T @ K_s - M.T @ h.T
+
+
+def restricted_log_evidence(C, y, H=None):
+    """The density of n - q orthonormal contrasts of y, none of which sees the columns H (Patterson and Thompson 1971):
+    without H, a constant."""
+    H = np.ones((len(y), 1)) if H is None else H
+    Q = np.linalg.svd(H)[0][:, H.shape[1] :]
     return log_evidence(Q.T @ C @ Q, Q.T @ y)

@@ -26,6 +26,7 @@ Rows = Any  # prepared rows: what one kernel makes of inputs, a pytree of arrays
 # "columns": some columns of a table. "anything": what a user's function accepts.
 Kind = Literal["vectors", "objects", "counts", "columns", "anything"]
 
+CONSTANT_SPREAD = 1e-14  # of the size of a column: below it the column is constant to rounding
 _TIMES = ("dates", "durations")
 _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."
 
@@ -358,6 +359,15 @@ def stack_rows(A: Inputs, B: Inputs, kind: Kind, all_needed: bool = True) -> Inp
     if A.shape[1:] != B.shape[1:]:
         raise DataError(f"rows must have equal width to be joined; got shapes {A.shape} and {B.shape}.")
     return np.concatenate([A, B])
+
+
+def centre_and_spread(X: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column, the latter one where a column is constant to rounding."""
+    size = np.maximum(np.abs(X).max(axis=0), np.finfo(float).tiny)  # squares of large values would overflow
+    shift = np.average(X / size, axis=0, weights=weights) * size
+    spread = np.sqrt(np.average((X / size - shift / size) ** 2, axis=0, weights=weights)) * size
+    constant = spread <= CONSTANT_SPREAD * np.maximum(size, np.abs(shift))
+    return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
 
 
 def select_columns(X: Inputs, columns: Any) -> Any:

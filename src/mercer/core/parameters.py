@@ -155,6 +155,8 @@ class Parametrized(eqx.Module):
     _transparent: ClassVar[bool] = False
     # Parameters whose range belongs to a construction rule: field to rule.
     _rules: ClassVar[dict[str, str]] = {}
+    # Parameters called by the name of their node alone.
+    _unnamed: ClassVar[frozenset[str]] = frozenset()
 
     # Equinox makes a module of every method that is asked for, a tenth of a millisecond each; here methods are methods.
     __getattribute__ = object.__getattribute__
@@ -386,7 +388,9 @@ def slots_of(tree: Parametrized) -> list[Slot]:
         if group not in labels:
             labels[group] = _unique(label, set(labels.values()))
         for field, constraint in constraints(type(node)).items():
-            name = _unique(field if unprefixed else f"{labels[group]}_{field}", taken)
+            label = labels[group]
+            full = field if unprefixed else label if field in node._unnamed else f"{label}_{field}"
+            name = _unique(full, taken)
             taken.add(name)
             slots.append(Slot(name, path, field, node, constraint))
     return slots

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -34,7 +34,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, clear_upper, factor, random_root, root
-from mercer.linalg.trend import Trend
+from mercer.linalg.trend import Trend, log_unit
 
 MAX_DENSE_SAMPLES = 4000  # inputs up to which samples come from one dense covariance matrix
 MAX_INDEPENDENT_SHARE = 1e-3  # of the variance sampled independently at each input, without a warning
@@ -46,7 +46,7 @@ Seed = int | np.random.Generator | jax.Array | None
 class Observed:
     """Data a process is conditioned on: inputs, targets, noise variances, the factor of C and a = C^-1 (y - m).
 
-    With an unknown constant in the mean, m includes its estimate, and ``trend`` holds its posterior.
+    With unknown coefficients in the mean, m includes their estimates, and ``trend`` holds their posterior.
     """
 
     X: Inputs
@@ -75,7 +75,7 @@ class Observed:
         a, trend, residual = factor.solve(target), None, None
         if prior_mean.unknown:
             H = prior_mean.columns(X)
-            trend = Trend.of(H, factor.solve(H))
+            trend = Trend.of(H, factor.solve(H), prior_mean.precision)
             a = trend.contrasted(a, target)
             target = target - H @ trend.coefficients(target)
         if diagonal is not None:
@@ -87,10 +87,12 @@ class Observed:
 class GP:
     """A Gaussian process with a mean and a covariance function, the kernel (PRML 6.4.1).
 
-    ``mean`` is a number, a function of one input, or "unknown": a constant with a flat prior, integrated out
-    (ordinary kriging; RW06 2.7), in which case the process must be conditioned on data before anything else. The
-    posterior is again a GP, to be sampled or conditioned again. A kernel known not to be positive semidefinite is
-    refused unless ``allow_invalid=True``.
+    ``mean`` is a number, a function of one input, or has unknown coefficients, which are integrated out (RW06 2.7), in
+    which case the process must be conditioned on data before anything else: "unknown" is a constant with a flat prior
+    (ordinary kriging), "linear" a constant and all inputs, a list of columns a constant and these, a basis from
+    `mercer.basis` its functions (universal kriging); see also `mercer.means`. The posterior is again a GP, to be
+    sampled or conditioned again. A kernel known not to be positive semidefinite is refused unless
+    ``allow_invalid=True``.
 
     >>> from mercer import kernels as k
     >>> f = GP(k.RBF())
@@ -99,9 +101,7 @@ class GP:
     (array([1.013]), array([0.087]))
     """
 
-    def __init__(
-        self, kernel: Any, mean: float | str | Callable | MeanFunction = 0.0, *, allow_invalid: bool = False
-    ) -> None:
+    def __init__(self, kernel: Any, mean: Any = 0.0, *, allow_invalid: bool = False) -> None:
         self.kernel: Kernel = as_covariance(kernel, "a Gaussian process", allow_invalid)
         self.prior_mean = MeanFunction.of(mean)
         self.allow_invalid = allow_invalid
@@ -112,7 +112,7 @@ class GP:
     def mean(self, Z: Inputs) -> np.ndarray:
         """E f(z): (s,). For a posterior m(z) + k(z, X) C^-1 (y - m(X)) (PRML 6.66)."""
         Z = self._aligned(Z)
-        mean = self._mean_with_constant(Z)
+        mean = self._mean_with_trend(Z)
         if self.observed is not None:
             mean += self._prepared().across(Z, self.observed.a)
         return mean
@@ -124,7 +124,7 @@ class GP:
     def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance together: (s,), (s,). Computed in blocks of rows, with bounded temporary memory."""
         Z = self._aligned(Z)
-        mean, variance = self._mean_with_constant(Z), gram.diagonal(self.kernel, Z)
+        mean, variance = self._mean_with_trend(Z), gram.diagonal(self.kernel, Z)
         if self.observed is not None:
             H = self.prior_mean.columns(Z)
             for part, V, S in self._whitened_pieces(self.kernel, self.observed, Z, H, mean):
@@ -138,27 +138,31 @@ class GP:
         mean, variance = self.moments(Z)
         return Normal(mean, np.sqrt(np.maximum(variance + noise, 0.0)))
 
-    @property
-    def unknown(self) -> bool:
-        """Whether the mean has an unknown constant."""
-        return self.prior_mean.unknown
-
-    def constant(self) -> float:
-        """Estimate of the unknown constant in the mean; zero if there is none."""
+    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Estimates of the unknown coefficients of the mean's columns, and their covariance: (q,), (q, q)."""
         if not self.prior_mean.unknown:
-            return 0.0
+            return np.zeros(0), np.zeros((0, 0))
         observed = self._require_data()
         assert observed.trend is not None
-        return float(observed.trend.coefficients(observed.y - self.prior_mean(observed.X))[0])
+        return observed.trend.coefficients(observed.y - self.prior_mean(observed.X)), observed.trend.covariance()
 
-    def _mean_with_constant(self, Z: Inputs) -> np.ndarray:
-        """Prior mean plus the estimate of the unknown constant."""
-        return self.prior_mean(Z) + self.constant()
+    def trend(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """The prior mean with estimated coefficients, and its variance: (s,), (s,)."""
+        Z = self._aligned(Z)
+        (estimate, covariance), H = self.coefficients(), self.prior_mean.columns(Z)
+        return self.prior_mean(Z) + H @ estimate, np.einsum("ij,jk,ik->i", H, covariance, H)
+
+    def _mean_with_trend(self, Z: Inputs) -> np.ndarray:
+        """Prior mean plus the estimate of its unknown part."""
+        if not self.prior_mean.unknown:
+            return self.prior_mean(Z)
+        estimate = self.coefficients()[0]
+        return self.prior_mean(Z) + self.prior_mean.columns(Z) @ estimate
 
     def _whitened_pieces(
         self, kernel: Kernel, observed: Observed, Z: Inputs, H: np.ndarray, mean: np.ndarray
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Yield, for each block of rows of Z, L^-1 k(X, Z) and the contribution of the uncertain constant
+        """Yield, for each block of rows of Z, L^-1 k(X, Z) and the contribution of the uncertain trend
         (`Trend.uncertainty_root`), and add k(Z, X) a to ``mean``. Blocks share memory. ``H``: design matrix at Z."""
         many = len(mean) > len(observed.y)
         for part, K in self._prepared().of(kernel).blocks(Z):
@@ -196,7 +200,7 @@ class GP:
 
     @property
     def _needs_all_columns(self) -> bool:
-        return self.kernel.needs_all_columns or self.prior_mean.function is not None
+        return self.kernel.needs_all_columns or self.prior_mean.needs_all_columns
 
     # -- samples -------------------------------------------------------------------------------------------------
 
@@ -267,8 +271,9 @@ class GP:
             if self.observed is None:
                 return both.log_evidence()
             # The contrasts of all rows, and of those observed before, are each along directions of unit length.
-            before = len(self.observed.y)
-            return both.log_evidence() - self.log_evidence() - 0.5 * math.log((before + n) / before)
+            H, units = self.prior_mean.columns, self.prior_mean.precision
+            grown = log_unit(H(both._require_data().X), units) - log_unit(H(self.observed.X), units)
+            return both.log_evidence() - self.log_evidence() - 0.5 * grown
         L, residual = self._extend(X, n, noise), y - self.prior_mean(X)
         if self.observed is None:
             white = L.half_solve(residual)
@@ -280,13 +285,13 @@ class GP:
         return -0.5 * float(white @ white) - half_log_det - 0.5 * n * math.log(2 * math.pi)
 
     def log_evidence(self) -> float:
-        """ln p(y) of the observed data (PRML 6.69); with an unknown constant, the restricted likelihood: that of the
-        contrasts orthogonal to it."""
+        """ln p(y) of the observed data (PRML 6.69); with unknown coefficients of a flat prior, the restricted
+        likelihood: that of the contrasts orthogonal to their columns."""
         observed = self._require_data()
         quadratic = float((observed.y - self.prior_mean(observed.X)) @ observed.a)
         log_det, contrasts = observed.factor.log_det(), len(observed.y)
         if observed.trend is not None:
-            log_det, contrasts = log_det + observed.trend.log_det(), contrasts - observed.trend.size
+            log_det, contrasts = log_det + observed.trend.log_det(), contrasts - observed.trend.flat
         return -0.5 * (log_det + quadratic + contrasts * math.log(2 * math.pi))
 
     def condition(self, X: Inputs, y: ArrayLike, noise: ArrayLike = 0.0) -> "GP":
@@ -321,9 +326,10 @@ class GP:
             )
             y = np.concatenate([self.observed.y, y])
             noise = np.concatenate([self.observed.noise, noise])
-        observed = Observed.of(rows.X, y.copy(), noise, L, self.prior_mean, diagonal)
+        prior_mean = self.prior_mean.fit(rows.X)
+        observed = Observed.of(rows.X, y.copy(), noise, L, prior_mean, diagonal)
         gram.keep(observed, rows)
-        return self._replace(observed=observed)
+        return self._replace(observed=observed, prior_mean=prior_mean)
 
     def _replace(self, **changes: Any) -> "GP":
         """Copy with some attributes replaced."""
@@ -355,8 +361,8 @@ class GP:
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of each observation given all the others, noise included (RW06 5.12): (n,), (n,).
 
-        An unknown constant is estimated again without the row: P (`Trend`) takes the place of C^-1. If the constant
-        cannot be estimated without the row, as when there is only one, the estimate stays as it is.
+        Unknown coefficients are estimated again without the row: P (`Trend`) takes the place of C^-1. If they cannot be
+        estimated without the row, as a constant when there is only one, the estimates stay as they are.
         """
         observed = self._require_data()
         diagonal = observed.factor.inverse_diagonal()
@@ -370,28 +376,31 @@ class GP:
         observed = self._require_data()
         if observed.residual is not None:
             return observed.residual
-        target = observed.y - self._mean_with_constant(observed.X)
+        target = observed.y - self._mean_with_trend(observed.X)
         residual = (observed.noise + observed.factor.jitter) * observed.a - target
         residual += self._prepared().times(observed.a)
         return float(np.linalg.norm(residual) / (np.linalg.norm(target) or 1.0))
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of `mean` and `variance` with respect to the inputs: (s, d), (s, d)."""
-        if self.prior_mean.function is not None:
-            raise ParameterError("a process with a mean function has no gradients; give a constant mean.")
         named = self._aligned(Z)
         names = column_names(named)
         kernel = self.kernel if names is None else by_position(self.kernel, names)
         Z = as_matrix(named)
-        dmean, dvariance = np.zeros(Z.shape), gram.diagonal_slope(kernel, Z)
+        dmean, dvariance = self.prior_mean.slope(Z, names), gram.diagonal_slope(kernel, Z)
         if self.observed is not None:
-            X, a = self._prepared(), self.observed.a
+            X, a, H = self._prepared(), self.observed.a, self.prior_mean.columns(named)
+            dH = self.prior_mean.columns_slope(Z, names)
+            dmean += np.einsum("sqd,q->sd", dH, self.coefficients()[0])
             for part, K in X.blocks(named):
-                dmean[part] = gram.slope(kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
+                dmean[part] += gram.slope(kernel, Z[part], X, np.broadcast_to(a, (len(Z[part]), len(a))))
                 weights = self.observed.factor.solve(K.T).T
                 if self.observed.trend is not None:
-                    S = self.observed.trend.uncertainty_root(self.prior_mean.columns(Z[part]), K)
+                    S = self.observed.trend.uncertainty_root(H[part], K)
                     weights += (self.observed.trend.half @ S).T
+                    dvariance[part] += 2 * np.einsum(
+                        "sqd,qs->sd", dH[part], np.linalg.solve(self.observed.trend.root.T, S)
+                    )
                 dvariance[part] -= 2 * gram.slope(kernel, Z[part], X, weights)
         return dmean, dvariance
 
@@ -404,7 +413,7 @@ class GP:
         observed = self._require_data()
         Z = self._aligned(Z)
         mean, variance = np.zeros(count_rows(Z)), gram.diagonal(part, Z)
-        none = np.zeros_like(self.prior_mean.columns(Z))  # the unknown constant belongs to no term
+        none = np.zeros_like(self.prior_mean.columns(Z))  # the trend belongs to no term
         for piece, V, S in self._whitened_pieces(part, observed, Z, none, mean):
             variance[piece] += np.einsum("ij,ij->j", S, S) - np.einsum("ij,ij->j", V, V)
         return mean, np.maximum(variance, 0.0)
@@ -414,6 +423,8 @@ class GP:
         Nothing is factorised again: the Cholesky factor of this process is overwritten."""
         observed, root = self._require_data(), math.sqrt(factor)
         lower, trend = observed.factor.lower, observed.trend
+        if trend is not None and trend.precision is not None:
+            raise ParameterError("the prior variance of a trend does not scale with the covariance.")
         lower *= root
         rescaled = Observed(
             observed.X, observed.y, observed.noise * factor, Cholesky(lower, observed.factor.jitter * factor),

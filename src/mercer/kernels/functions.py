@@ -75,18 +75,14 @@ class RowFunction(Parametrized):
         if isinstance(self.module, Basis):
             return self.module.design(rows)
         mode = self._mode(rows.shape[1])
-        if mode == "row":
-            return jax.vmap(lambda x: _flat(self.call(x)))(rows)
-        if mode == "scalar":
-            return jax.vmap(lambda x: _flat(self.call(x[0])))(rows)
-        if mode == "batch":
-            return _as_columns(_floats(self.call(rows)), rows.shape[0])
-        raise _not_traceable(self)
+        if mode == "host":
+            raise _not_traceable(self)
+        return apply_by_row(self.call, mode, rows)
 
     def _mode(self, d: int) -> str:
         if isinstance(self.module, Basis):
             return "batch"
-        return _row_mode(self.function, d) if self.module is None else _find_row_mode(self.call, d)
+        return _row_mode(self.function, d) if self.module is None else row_mode(self.call, d)
 
     def __repr__(self) -> str:
         return getattr(self.call, "__name__", None) or repr(self.call)
@@ -170,7 +166,7 @@ def _traces(f: Callable, *shapes: jax.ShapeDtypeStruct, accept: Callable[[Any], 
         return False
 
 
-def _find_row_mode(f: Callable, d: int) -> str:
+def row_mode(f: Callable, d: int) -> str:
     """How to call a function of one input of d columns: with a "row", "scalar" or "batch" of rows, or on the "host"."""
     if _traces(lambda x: _flat(f(x)), _row(d)):
         return "row"
@@ -181,7 +177,14 @@ def _find_row_mode(f: Callable, d: int) -> str:
     return "host"
 
 
-_row_mode = functools.lru_cache(maxsize=1024)(_find_row_mode)
+_row_mode = functools.lru_cache(maxsize=1024)(row_mode)
+
+
+def apply_by_row(f: Callable, mode: str, rows: Any) -> jax.Array:
+    """Values (n, M) of a function of one input that JAX can trace, called as `row_mode` says."""
+    if mode == "batch":
+        return _as_columns(_floats(f(rows)), rows.shape[0])
+    return jax.vmap(lambda x: _flat(f(x if mode == "row" else x[0])))(rows)
 
 
 @functools.lru_cache(maxsize=1024)

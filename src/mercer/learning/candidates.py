@@ -162,7 +162,9 @@ class Quantities(Problem):
         X = self.X if hasattr(self.X, "toarray") else as_rows(self.X, "anything")  # sparse rows are for the kernel
         self.rows = rows[originals(take_rows(X, rows), self.y[rows])[0]]
         y = self.y[self.rows]
-        self.target, _, self.scale, self.noise = standardised(y, as_noise(None, len(y)), normalize=True, learns=True)
+        self.target, _, self.scale, self.noise, self.mean = standardised(
+            y, as_noise(None, len(y)), normalize=True, learns=True
+        )
         if not self.target.any():
             raise DataError("y is the same in all rows, so kernels cannot be compared.")
 
@@ -174,7 +176,7 @@ class Quantities(Problem):
         noise: Noise = CommonNoise(0.0) if split_white(kernel)[1] > 0 else self.noise
         solver = solvers.resolve("auto", kernel, X, noise)
         plan(solver, kernel, X, 1, asked=False).check()
-        return RegressionObjective(kernel, X, self.target, noise, solver, unknown=True, use_priors=_has_priors(kernel))
+        return RegressionObjective(kernel, X, self.target, noise, solver, self.mean, use_priors=_has_priors(kernel))
 
     def learn(self, kernel: Kernel) -> Evaluated:
         objective, theta, jitter, evaluations, interrupted = self.objective(kernel), np.zeros(0), 0.0, 1, False

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from mercer.core.coordinates import Layout
 from mercer.core.parameters import Parametrized, Path, children_of, evolve, evolve_at, node_at, slots_of
 from mercer.core.random import generator
 from mercer.kernels.algebra import Product
@@ -25,7 +26,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
 from mercer.learning.choice import Choice, Tried, best_first
 from mercer.learning.climb import ClimbStart, Optimum, Surface, climb
-from mercer.learning.objective import MAX_LOG_CHANGE, LogDensity, Start, product_of_priors
+from mercer.learning.objective import MAX_LOG_CHANGE, LogDensity, Start, logarithmic_mask, product_of_priors
 from mercer.learning.optimise import SCREENING_ITERATIONS, Learned, Settings
 from mercer.learning.plan import search_stages
 from mercer.learning.progress import Progress
@@ -110,6 +111,7 @@ class Coordinates:
                 lengths += entries
             elif slot.field == "theta3":
                 self.linear = entries[0]
+        self.logarithmic = logarithmic_mask(Layout.of(model))  # all but parameters of the mean
         self.lengths, self.crossed = np.array(lengths, dtype=int), np.array(crossed, dtype=int)
 
     def directions(self, member: Member) -> np.ndarray:
@@ -165,7 +167,7 @@ class WeakPrior:
         self.centre = centre
         deviation = np.full(coordinates.size, AMPLITUDE_DEVIATION)
         deviation[coordinates.lengths] = 2 * LENGTH_DEVIATION * math.sqrt(len(coordinates.lengths))  # in ln theta1
-        self.precision = weight / deviation**2
+        self.precision = weight / deviation**2 * coordinates.logarithmic
         self.linear, self.crossed = coordinates.linear, coordinates.crossed
 
     @classmethod
@@ -191,7 +193,7 @@ def scaled_start(objective: RegressionObjective, noise: float = NOISE_SHARE) -> 
     theta, size = objective.start_with_noise(noise), math.log(objective.variance())
     coordinates = Coordinates(objective.model)
     ratios = np.isin(np.arange(len(theta)), [*coordinates.lengths, *coordinates.crossed])
-    return theta + np.where(ratios, 0.0, size)
+    return objective.with_mean_fitted(theta + np.where(ratios | ~coordinates.logarithmic, 0.0, size))
 
 
 def starts(objective: RegressionObjective, steep: bool) -> list[Start]:
@@ -237,7 +239,7 @@ class MemberObjective(RegressionObjective):
     def __init__(self, objective: RegressionObjective, chosen: Tried, drawn: Sequence[Start]) -> None:
         kernel = with_standard(objective.kernel, nu=np.float64(chosen.member.nu))
         super().__init__(
-            kernel, objective.rows, objective.target, objective.noise, objective.solver, objective.unknown,
+            kernel, objective.rows, objective.target, objective.noise, objective.solver, objective.mean,
             objective.use_priors,
         )  # fmt: skip
         self.coordinates, self.chosen, self._drawn = Coordinates(self.model), chosen, drawn
@@ -367,7 +369,8 @@ class Comparison:
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
         self._journal = journal or Journal()
         self._surfaces: dict[float, tuple[Evidence, Surface]] = {}
-        self._box = self.thetas.min(axis=0) - MAX_LOG_CHANGE, self.thetas.max(axis=0) + MAX_LOG_CHANGE
+        room = np.where(self.coordinates.logarithmic, MAX_LOG_CHANGE, np.inf)
+        self._box = self.thetas.min(axis=0) - room, self.thetas.max(axis=0) + room
         if self.coordinates.linear is not None:
             self._box[0][self.coordinates.linear] += OFF_LOG_RATIO
         self._box[0][self.coordinates.crossed] += OFF_LOG_RATIO

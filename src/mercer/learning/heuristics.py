@@ -8,7 +8,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
-from mercer.core.inputs import Inputs, as_matrix, count_rows, select_columns, take_rows
+from mercer.core.inputs import Inputs, as_matrix, centre_and_spread, count_rows, select_columns, take_rows
 from mercer.core.parameters import children_of, evolve, evolve_at
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Linear, Polynomial, Standard, White
 from mercer.kernels.algebra import Power, Product, Scale, Sum
@@ -20,7 +20,6 @@ CANCELLATION_FACTORS = (1e4, 1e8, 1e12)  # on the variance of terms that cancel 
 LENGTH_FACTORS = (1.0, 1 / 3, 3.0, 0.1)  # on the lengthscales
 MAX_SPREADS_FROM_ZERO = 5.0  # of an input: beyond it a line through zero is hardly a line
 MAX_VARIATION_ROWS = 200  # enough to tell how much a function varies
-CONSTANT_SPREAD = 1e-14  # of the size of a column: below it the column is constant to rounding
 
 Place = tuple[tuple[Any, ...], str]  # of a parameter in a kernel: path and field
 
@@ -43,15 +42,6 @@ def radial_kernel(X: Inputs, factor: float = 1.0, weights: np.ndarray | None = N
     apart."""
     X = as_matrix(X)
     return RBF(factor * np.sqrt(X.shape[1]) * centre_and_spread(X, weights)[1])
-
-
-def centre_and_spread(X: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column, the latter one where a column is constant to rounding."""
-    size = np.maximum(np.abs(X).max(axis=0), np.finfo(float).tiny)  # squares of large values would overflow
-    shift = np.average(X / size, axis=0, weights=weights) * size
-    spread = np.sqrt(np.average((X / size - shift / size) ** 2, axis=0, weights=weights)) * size
-    constant = spread <= CONSTANT_SPREAD * np.maximum(size, np.abs(shift))
-    return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
 
 
 def middle_spread(X: np.ndarray, spread: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError
 from mercer.core.inputs import Inputs, take_rows
 from mercer.core.random import generator
-from mercer.gp.mean import MeanFunction
+from mercer.gp.mean import UNKNOWN, LearnedMean, MeanFunction
 from mercer.gp.model import Model
 from mercer.gp.noise import Noise, as_noise
 from mercer.kernels.base import Kernel
@@ -21,10 +21,13 @@ from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.plan import search_stages
 from mercer.learning.resolution import resolution
 from mercer.learning.state import Journal
+from mercer.linalg.trend import independent_columns
+from mercer.means import RANK_TOLERANCE
 from mercer.solvers.base import Evidence, GivenNoise, Solver
 
 MIN_FREE_NOISE = 3e-3  # share of the target's variance: smaller noise is on a plateau
 MIN_NOISE_RATIO = 1e-10  # to the variance of y
+MIN_VARIANCE_SHARE = 1e-8  # of the target's: less than this around a trend is rounding
 NEGLIGIBLE_NOISE = 1e-8  # share of the target's variance: lower floors are hardly ever reached
 
 
@@ -32,25 +35,48 @@ NEGLIGIBLE_NOISE = 1e-8  # share of the target's variance: lower floors are hard
 
 
 class Standardised(NamedTuple):
-    """The target that is learned from, (y - center) / scale, and the noise in its units."""
+    """The target that is learned from, (y - center) / scale, and the noise and the mean in its units."""
 
     target: np.ndarray
     center: float
     scale: float
     noise: Noise
+    mean: MeanFunction
 
 
-def standardised(y: np.ndarray, noise: Noise, normalize: bool, learns: bool) -> Standardised:
-    """Target of zero mean and unit variance, if ``normalize``, and the noise in its units: if it ``learns``, no smaller
-    than the resolution of y allows."""
-    center, scale = _center_and_scale(y) if normalize else (0.0, 1.0)
+def standardised(
+    y: np.ndarray, noise: Noise, normalize: bool, learns: bool, mean: MeanFunction | None = None, X: Inputs = None
+) -> Standardised:
+    """Target of unit variance around its mean, if ``normalize``, and the noise in its units: if it ``learns``, no
+    smaller than the resolution of y allows.
+
+    The centre is that of y where the ``mean`` has an unknown constant, which None is, or else the constant that is
+    known. Where the parameters of the mean are learned, the variance is that of y. ``X``: inputs, where the mean is not
+    constant.
+    """
+    mean = MeanFunction.of(UNKNOWN) if mean is None else mean
+    center, scale, learned = float(mean.constant), 1.0, bool(to_free(mean).size)
+    known = np.zeros(len(y)) if mean.function is None or learned else mean(X) - center
+    if normalize and (mean.centred or learned):
+        middle, scale = _center_and_scale(y)
+        center = middle if mean.centred else center
+    elif normalize:
+        scale = _spread(y - center - known)
     target = (y - center) / scale
     if normalize and not target.any():  # one row, or a constant: a nominal scale
         scale = (1.0 if len(y) == 1 else 1e-6) * (abs(center) or 1.0)
     if not 1e-140 < scale < 1e140:
         raise DataError(f"the scale of y, {scale:.2g}, overflows or underflows when squared. Use other units for y.")
-    floor = max(resolution(y) ** 2 / 12 / scale**2, MIN_NOISE_RATIO * float(np.mean(target**2))) if learns else 0.0
-    return Standardised(target, center, scale, noise.scaled(scale**-2).bounded_below(floor))
+    size = float(np.mean((target - known / scale) ** 2))
+    floor = max(resolution(y) ** 2 / 12 / scale**2, MIN_NOISE_RATIO * size) if learns else 0.0
+    noise = noise.scaled(scale**-2).bounded_below(floor)
+    return Standardised(target, center, scale, noise, mean.in_units(center, scale))
+
+
+def _spread(residual: np.ndarray) -> float:
+    """Root mean square around zero; one if that is zero."""
+    size = float(np.abs(residual).max())
+    return float(np.sqrt(np.mean((residual / size) ** 2))) * size if size else 1.0
 
 
 def _center_and_scale(y: np.ndarray) -> tuple[float, float]:
@@ -71,8 +97,8 @@ def _center_and_scale(y: np.ndarray) -> tuple[float, float]:
 class RegressionObjective(ModelObjective):
     """Evidence of a Gaussian process regression.
 
-    ``X`` may be prepared: a `Gram`. ``noise`` is a `Noise`, or what makes one. ``unknown``: whether the target has an
-    unknown mean, which is integrated out. ``use_priors``: whether the priors of kernel and noise count ("map").
+    ``X`` may be prepared: a `Gram`. ``noise`` is a `Noise`, or what makes one. ``mean`` is that of the target: what
+    `MeanFunction.of` takes. ``use_priors``: whether the priors of kernel and noise count ("map").
     """
 
     screens_starts = True
@@ -84,12 +110,12 @@ class RegressionObjective(ModelObjective):
         target: np.ndarray,
         noise: GivenNoise,
         solver: Solver,
-        unknown: bool = False,
+        mean: Any = 0.0,
         use_priors: bool = False,
     ) -> None:
         self._rows, self.target, self.solver, self.use_priors = X, target, solver, use_priors
         self.noise = as_noise(noise, len(target))
-        self.model = Model((kernel,), MeanFunction(unknown=unknown), self.noise)
+        self.model = Model((kernel,), MeanFunction.of(mean).fit(gram.raw(X)), self.noise)
 
     @property
     def n(self) -> int:
@@ -100,14 +126,12 @@ class RegressionObjective(ModelObjective):
         return self.model.kernel
 
     @property
-    def unknown(self) -> bool:
-        return self.model.mean.unknown
+    def mean(self) -> MeanFunction:
+        return self.model.mean
 
     def with_kernel(self, kernel: Kernel) -> "RegressionObjective":
         """Of the same data with another kernel."""
-        return RegressionObjective(
-            kernel, self._rows, self.target, self.noise, self.solver, self.unknown, self.use_priors
-        )
+        return RegressionObjective(kernel, self._rows, self.target, self.noise, self.solver, self.mean, self.use_priors)
 
     @functools.cached_property
     def rows(self) -> gram.Gram:
@@ -122,8 +146,7 @@ class RegressionObjective(ModelObjective):
         X, target, noise = self.rows, self.target, self.noise
         if rows is not None:
             X, target, noise = take_rows(X, rows), target[rows], noise.take(rows)
-        H = np.ones((len(target), 1)) if self.unknown else None
-        return self.solver.evidence(self.kernel, X, target, noise, H)
+        return self.solver.evidence(self.kernel, X, target, noise, self.mean)
 
     # -- the search ----------------------------------------------------------------------------------------------------
 
@@ -131,31 +154,82 @@ class RegressionObjective(ModelObjective):
         return search_stages(self.n)
 
     def start_with_noise(self, variance: float) -> np.ndarray:
-        """The kernel as it is, and this noise variance where it is learned."""
-        return self.layout.joined(kernels=self.start()[self.layout.part("kernels")], noise=self.noise.start(variance))
+        """Kernel and mean as they are, and this noise variance where it is learned."""
+        theta = self.start().copy()
+        theta[self.layout.part("noise")] = self.noise.start(variance)
+        return theta
 
     def starts(self) -> list[Start]:
         variance = self.variance()
         shares = heuristics.NOISE_SHARES if self.noise.size else heuristics.NOISE_SHARES[:1]
-        kernels = heuristics.starting_kernels(self.kernel, self.rows, variance, self.unknown)
+        kernels = heuristics.starting_kernels(self.kernel, self.rows, variance, self.mean.centred)
         names = ["as given", *(f"scaled to the data ({i})" for i in range(1, len(kernels)))]
         return [
             Start(
-                f"{name}, noise {share:g}" if self.noise.size else name,
-                self.layout.joined(kernels=to_free(kernel), noise=self.noise.start(share * variance)),
+                f"{name}, noise {share:g}{about}" if self.noise.size else f"{name}{about}",
+                self.layout.joined(kernels=to_free(kernel), noise=self.noise.start(share * variance), mean=mean),
             )
+            for about, mean in self._starting_means()
             for name, kernel in zip(names, kernels, strict=True)
             for share in shares
         ]
 
+    def _starting_means(self) -> list[tuple[str, np.ndarray]]:
+        """Parameters of the mean as they are, and where they fit the target best."""
+        given = np.asarray(to_free(self.mean), dtype=float)
+        if not given.size:
+            return [("", given)]
+        return [(", mean as given", given), (", mean by least squares", self._least_squares)]
+
+    def with_mean_fitted(self, theta: np.ndarray) -> np.ndarray:
+        """``theta`` with the parameters of the mean that fit the target best."""
+        part = self.layout.part("mean")
+        if part.stop > part.start:
+            theta = theta.copy()
+            theta[part] = self._least_squares
+        return theta
+
+    @functools.cached_property
+    def _learned_mean(self) -> LearnedMean:
+        return LearnedMean(self.mean, self.X)
+
+    @functools.cached_property
+    def _least_squares(self) -> np.ndarray:
+        """Parameters of the mean that minimise the squares of what it leaves of the target."""
+        from scipy.optimize import least_squares  # takes a while to import
+
+        given, of_mean = np.asarray(to_free(self.mean), dtype=float), self._learned_mean
+        with np.errstate(all="ignore"):
+            try:
+                found = least_squares(
+                    lambda p: self.target - of_mean(p), given, lambda p: -of_mean.jacobian(p), x_scale="jac"
+                )
+            except ValueError:  # not finite at the start
+                return given
+        return found.x if np.isfinite(found.x).all() and np.isfinite(found.cost) else given
+
+    def directions(self) -> np.ndarray:
+        """Parameters of the mean move in directions that change it alike: columns of R^-1 for its Jacobian Q R."""
+        out, part = np.eye(self.size), self.layout.part("mean")
+        if part.stop > part.start:
+            J = self._learned_mean.jacobian(self._least_squares)
+            kept, T = independent_columns(J, RANK_TOLERANCE) if np.isfinite(J).all() else (np.zeros(0), np.zeros(0))
+            if len(kept) == part.stop - part.start:
+                out[part, part] = T
+        return out
+
     def floor(self) -> np.ndarray:
         """Noise is not below the resolution of the target."""
-        return self.layout.joined(kernels=np.array(-np.inf), noise=self.noise.floor())
+        floor = np.full(self.size, -np.inf)
+        floor[self.layout.part("noise")] = self.noise.floor()
+        return floor
 
     def amplitude(self) -> np.ndarray | None:
         """Mask of the coordinates that, shifted together, multiply C; None if they do not reach all of it."""
         mask, own = heuristics.amplitude_mask(self.kernel), self.noise.amplitude()
-        return None if mask is None or own is None else self.layout.joined(kernels=mask, noise=own)
+        if mask is None or own is None or self.mean.precision is not None:
+            return None
+        return self.layout.joined(kernels=mask, noise=own)
 
     def profiled(self) -> np.ndarray | None:
         """None also where there is a prior, or a floor of the noise that may be reached: these do not scale."""
@@ -167,8 +241,13 @@ class RegressionObjective(ModelObjective):
 
     def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
         """Noise that few rows could not tell from none is raised."""
-        raised = self.noise.raised_to(MIN_FREE_NOISE * self.variance(), theta[self.layout.part("noise")])
-        return None if raised is None else self.layout.joined(kernels=theta[self.layout.part("kernels")], noise=raised)
+        part = self.layout.part("noise")
+        raised = self.noise.raised_to(MIN_FREE_NOISE * self.variance(), theta[part])
+        if raised is None:
+            return None
+        theta = theta.copy()
+        theta[part] = raised
+        return theta
 
     def tie_score(self, theta: np.ndarray) -> float | None:
         """Minus the mean CRPS of rows left out; not for "map", whose priors it leaves out."""
@@ -183,8 +262,16 @@ class RegressionObjective(ModelObjective):
     # -- what theta means ----------------------------------------------------------------------------------------------
 
     def variance(self) -> float:
-        """Of the target, around zero; one if it is zero everywhere."""
-        return float(np.mean(self.target**2)) or 1.0
+        """Of the target, around its mean; one if that is all of it."""
+        return self._variance
+
+    @functools.cached_property
+    def _variance(self) -> float:
+        if self.mean.is_constant:
+            return float(np.mean(self.target**2)) or 1.0
+        residual, H = self.target - self._learned_mean(self._least_squares), self.mean.columns(self.X)
+        residual = residual - H @ np.linalg.lstsq(H, residual, rcond=None)[0]
+        return max(float(np.mean(residual**2)), MIN_VARIANCE_SHARE * float(np.mean(self.target**2))) or 1.0
 
     def units(self, scale: float) -> np.ndarray:
         """What to add to theta for a target ``scale`` times this one, of which noise is a variance."""

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mercer.core.errors import DataError
-from mercer.core.inputs import Inputs, as_matrix
-from mercer.learning.heuristics import centre_and_spread
+from mercer.core.inputs import Inputs, as_matrix, centre_and_spread
 
 MIN_DECIMALS, MAX_DECIMALS = -15, 12
 MAX_STEPS = 1e9  # of a lattice: with more, rounding would make a lattice of any numbers

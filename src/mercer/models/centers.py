@@ -7,12 +7,11 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_matrix, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_matrix, centre_and_spread, count_rows, holds_numbers, take_rows
 from mercer.core.parameters import slots_of
 from mercer.kernels import RationalQuadratic
 from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import Isotropic
-from mercer.learning.heuristics import centre_and_spread
 from mercer.linalg.forward import Ridge, forward
 
 MAX_CENTERS = 200  # when their number is chosen by leave-one-out

@@ -17,6 +17,7 @@ from mercer.core.inputs import (
     as_matrix,
     as_objects,
     as_vector,
+    centre_and_spread,
     copy_rows,
     count_rows,
     holds_numbers,
@@ -27,7 +28,6 @@ from mercer.core.machine import require_memory
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.splines import ThinPlate
-from mercer.learning.heuristics import centre_and_spread
 from mercer.linalg.saddle import MAX_RESIDUAL, Saddle, spread_of
 from mercer.models.estimator import Regressor, all_or_nothing, is_integer
 from mercer.scores import LeaveOneOut

@@ -6,10 +6,9 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, ParameterError, rows_of
-from mercer.core.inputs import align_columns, as_matrix, copy_rows, count_rows, take_rows
+from mercer.core.inputs import align_columns, as_matrix, centre_and_spread, copy_rows, count_rows, take_rows
 from mercer.kernels import Linear
 from mercer.kernels.convert import as_covariance
-from mercer.learning.heuristics import centre_and_spread
 from mercer.models.estimator import Classifier, all_or_nothing, is_integer
 
 WEIGHTS = ("uniform", "distance")

@@ -6,14 +6,14 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import align_columns, copy_rows, count_rows, take_rows
+from mercer.core.inputs import align_columns, centre_and_spread, copy_rows, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import number, rounded
 from mercer.kernels.convert import as_kernel
 from mercer.learning.basis_functions import BasisObjective, learn_basis
 from mercer.learning.choice import quoted
-from mercer.learning.heuristics import centre_and_spread, radial_kernel
+from mercer.learning.heuristics import radial_kernel
 from mercer.linalg.forward import Ridge
 from mercer.models.centers import Data, Placer, lengthscales_of, normalised, stretched
 from mercer.models.estimator import Regressor, all_or_nothing, is_integer, is_number

@@ -7,7 +7,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
-from mercer.core.inputs import as_matrix, copy_rows, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_matrix, centre_and_spread, copy_rows, count_rows, holds_numbers, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
@@ -15,7 +15,7 @@ from mercer.kernels import RBF, Linear
 from mercer.kernels.algebra import Scale
 from mercer.kernels.convert import as_covariance
 from mercer.kernels.stationary import Isotropic
-from mercer.learning.heuristics import centre_and_spread, radial_kernel
+from mercer.learning.heuristics import radial_kernel
 from mercer.linalg import backend
 from mercer.linalg.cholesky import random_root
 from mercer.linalg.eigen import largest, signs_to_fix

@@ -8,13 +8,14 @@ import numpy as np
 
 from mercer import gram, priors
 from mercer.core.coordinates import free_names
-from mercer.core.errors import NumericalWarning, ParameterError
+from mercer.core.errors import ModelWarning, NumericalWarning, ParameterError
 from mercer.core.inputs import as_vector, copy_rows, count_rows, take_rows
-from mercer.core.parameters import nodes_of
+from mercer.core.parameters import slots_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
 from mercer.core.text import number, rounded, table
 from mercer.distributions import Distribution, Normal
+from mercer.gp.mean import UNKNOWN, MeanFunction
 from mercer.gp.noise import CommonNoise, LearnedNoise, Noise, as_noise
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
@@ -27,6 +28,8 @@ from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
+from mercer.means import Coefficients
+from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import Regressor, all_or_nothing
 from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
@@ -61,6 +64,13 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         (``mean_`` is the estimate). The kernel, ``theta_`` and ``log_marginal_likelihood_``, which is then the
         restricted likelihood, refer to the scaled target; noise always refers to y itself. False means a zero mean
         function and y unscaled.
+    mean : the mean function before any data, in units of y. None is an unknown constant, or zero if not ``normalize``.
+        A number or a function of one input is known. Unknown coefficients are integrated out under a flat prior
+        (universal kriging; ``trend_`` has their estimates): "linear" is a constant and all numeric inputs, a list of
+        columns a constant and these, a basis from `mercer.basis` the functions in it. `mercer.means.Basis` gives
+        coefficients a Gaussian prior, `mercer.means.Function` is a JAX function whose parameters are learned with those
+        of the kernel. Predictions far from the data follow it. Beside "linear", or a polynomial, the default kernel has
+        no linear term.
     random_state : seed of restarts and of the subset on which learning starts. None means 0, so that equal data give
         equal models.
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
@@ -86,10 +96,11 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     """
 
     choice_ = None  # with a given kernel, or a model stored before kernels were chosen
+    trend_ = None  # without unknown coefficients beside a constant, or in a model stored before there were others
 
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
-        *, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
+        *, mean=None, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
         allow_invalid=False,
     ):  # fmt: skip
         self.kernel = kernel
@@ -99,6 +110,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         self.n_restarts = n_restarts
         self.normalize = normalize
         self.random_state = random_state
+        self.mean = mean
         self.calibrate = calibrate
         self.optimizer = optimizer
         self.max_iterations = max_iterations
@@ -121,7 +133,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         self.solver_ = solvers.resolve(self.solver, kernel, rows, noise)
         plan = self._plan(self.solver_, kernel, rows, noise)
         plan.check()
-        warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=isinstance(self.noise, priors.Prior))
+        mean = self._mean_for(X)
+        warn_of_model(self, [kernel], X, mean.centred, noise_prior=isinstance(self.noise, priors.Prior))
         learns = self.learning is not None
         self.y_train_, self.copy_of_ = y, np.arange(n)
         if self._learns_noise() and learns:
@@ -130,15 +143,22 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
                 rows = rows[kept].alone()
         given_noise = noise
-        target, center, scale, noise = standardised(y, noise, bool(self.normalize), learns)
-        objective = RegressionObjective(
-            kernel, rows, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
-        )
+        target, center, scale, noise, mean = standardised(y, noise, bool(self.normalize), learns, mean, X)
+        objective = RegressionObjective(kernel, rows, target, noise, self.solver_, mean, self.learning == "map")
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
             seed = seed_of(self.random_state)  # the same subset in every stage
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
-            given = self.noise, self.solver_, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
+            given = (
+                self.noise,
+                self.mean,
+                self.solver_,
+                bool(self.normalize),
+                self.learning,
+                seed,
+                self.optimizer,
+                self.n_restarts,
+            )
             journal = resumed(self.checkpoint, {"data": (X, y), "kernel": kernel, "settings": given})
             if self.kernel is None and family.standard_path(kernel) is not None:
                 objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
@@ -150,7 +170,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         else:
             theta = objective.start_with_noise(0.1 if target.any() else 1e-2)
         try:
-            calibrated = learned is not None and self._calibrates(given_noise)
+            calibrated = learned is not None and self._calibrates(given_noise, objective)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
@@ -158,9 +178,10 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         self.plan_ = plan
         return self
 
-    def _calibrates(self, noise: Noise) -> bool:
+    def _calibrates(self, noise: Noise, objective: RegressionObjective) -> bool:
         if self.calibrate is None:
-            return self.kernel is None and bool(noise.size) and not noise.priors and self.learning == "mle"
+            default = self.kernel is None and bool(noise.size) and not noise.priors and self.learning == "mle"
+            return default and objective.mean.precision is None
         return bool(self.calibrate)
 
     def _calibration_factor(self, objective: RegressionObjective, posterior: solvers.Posterior) -> float:
@@ -169,7 +190,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         if objective.amplitude() is None:
             raise ParameterError(
                 "calibrate=True multiplies the whole covariance, noise included, so every term of the kernel needs a "
-                "free amplitude, and noise must be learned. Try 1.0 * kernel, and noise=None."
+                "free amplitude, noise must be learned, and coefficients of the mean may have no Gaussian prior. Try "
+                "1.0 * kernel, and noise=None."
             )
         chosen = self.kernel is None  # which counts as one parameter
         new_rows = unbiased_factor(objective.n, objective.size + chosen)
@@ -183,9 +205,10 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         """Set all fitted attributes from the optimum, with one factorisation. ``given``: noise in units of y^2."""
         # If nothing was learned, exactly as given, without rounding by logarithms.
         kernel = objective.kernel if learned is None else objective.at(theta).kernel
+        mean = objective.mean if learned is None else objective.at(theta).mean
         noise = objective.variances(theta)
         self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
-        posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter)
+        posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter, mean)
         if calibrated:
             self.calibration_ = self._calibration_factor(objective, posterior)
             theta = theta + math.log(self.calibration_) * np.asarray(objective.amplitude())
@@ -214,8 +237,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             LearnedNoise(self.noise_) if "noise" in self.parameter_names_ else as_noise(self.noise_, len(self.y_train_))
         )
 
-    def _posterior(self, kernel, X, target, noise) -> solvers.Posterior:
-        return self._solver().posterior(kernel, X, target, noise, bool(self.normalize), bool(self.allow_invalid))
+    def _posterior(self, kernel, X, target, noise, mean: MeanFunction) -> solvers.Posterior:
+        return self._solver().posterior(kernel, X, target, noise, mean, bool(self.allow_invalid))
 
     def _solver(self) -> solvers.Solver:
         """``solver_``; models stored before it existed have its name in their plan."""
@@ -226,7 +249,16 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         found = posterior.numerics()
         self.numerics_ = {**found, "jitter": self._jitter + found["jitter"]}
         self.log_marginal_likelihood_ = posterior.log_evidence()
-        self.mean_ = self.center_ + self.scale_ * posterior.constant()
+        X, mean = posterior.data[0], posterior.prior_mean
+        self.mean_ = self.center_ + self.scale_ * float(np.mean(posterior.trend(X)[0]))
+        self.trend_ = None if mean.is_constant else self._coefficients(mean, X, *posterior.coefficients())
+
+    def _coefficients(self, mean: MeanFunction, X, estimate: np.ndarray, covariance: np.ndarray) -> Coefficients | None:
+        """Coefficients of the mean in units of y."""
+        found = mean.coefficients(X, estimate * self.scale_, covariance * self.scale_**2)
+        if found is not None and mean.centred:  # a polynomial, with its constant first
+            found.estimate[0] += self.center_
+        return found
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -237,11 +269,31 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     def _kernel_for(self, X):
         if self.kernel is None:
             X = X if self._mixed() else self._check_vectors(X)
-            kernel = default_kernel(X, self.columns_, constant=not self.normalize)
+            mean = self._given_mean()
+            kernel = default_kernel(X, self.columns_, constant=not mean.centred)
+            if mean.linear and family.standard_path(kernel) is not None:  # it has the linear term
+                kernel = family.with_standard(kernel, theta3=np.float64(0.0))
             if self.learning is None or family.standard_path(kernel) is None:
                 return kernel
             return family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid, X)
+
+    def _given_mean(self) -> MeanFunction:
+        return MeanFunction.of((UNKNOWN if self.normalize else 0.0) if self.mean is None else self.mean)
+
+    def _mean_for(self, X) -> MeanFunction:
+        """Mean of y, its columns conditioned on these rows; warns where some are left out."""
+        mean = self._given_mean().fit(X)
+        dropped = [] if mean.trend is None else mean.trend.dropped(X)
+        if dropped:
+            warnings.warn(
+                f"on these rows {', '.join(dropped)} of the mean {mean!r} follow{'s' * (len(dropped) == 1)} from the "
+                "others (a constant input, or one that is a combination of others), so the coefficients are not "
+                "determined; left out.",
+                ModelWarning,
+                stacklevel=5,
+            )
+        return mean
 
     def _learns_noise(self) -> bool:
         """Whether the noise is learned, with or without a prior."""
@@ -261,7 +313,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         return as_noise(self.noise, n)
 
     def _plan(self, solver: solvers.Solver, kernel, X, noise: Noise) -> Plan:
-        free = len(free_names(kernel)) + noise.size
+        free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
         runs = 0 if self.learning is None or not free else 1 + self.n_restarts
         asked = not isinstance(self.solver, str) or self.solver != "auto"
         return plan(solver, kernel, X, runs, asked)
@@ -336,7 +388,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         seeds = np.random.SeedSequence(entropy(random_state)).generate_state(2)
         posterior, (latent, white) = self.posterior_, split_white(self.kernel_)
         if not include_noise and latent is None:  # a kernel of noise only: the function is its mean
-            return np.full((count_rows(X), n_samples), self.mean_)
+            return np.repeat(self._mean(X)[:, None], n_samples, axis=1)
         if not include_noise and white:
             posterior = posterior.latent()
         draws = posterior.sample(X, size=n_samples, seed=int(seeds[0])) * self.scale_ + self.center_
@@ -353,30 +405,46 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Mean and standard deviation of each term of a sum of kernels, by name or expression.
 
-        The means add up to the prediction minus ``mean_``. Standard deviations do not add up: if two terms (a trend and
+        The means add up to the prediction minus ``mean_``. Where the mean function is not a constant, it is a term of
+        its own, "mean", and they add up to the prediction. Standard deviations do not add up: if two terms (a trend and
         a season, say) can both absorb a constant, each is less certain than their sum.
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for part, mean, variance in self.posterior_.terms(X):
-            label = part.name or " * ".join(node.name for node in nodes_of(part) if node.name) or repr(quoted(part))
+            label = term_name(part) or repr(quoted(part))
             while label in out:
                 label += "'"
             out[label] = mean * self.scale_, np.sqrt(variance) * self.scale_
+        if not self.posterior_.prior_mean.is_constant:
+            mean, variance = self.posterior_.trend(X)
+            out["mean"] = mean * self.scale_ + self.center_, np.sqrt(variance) * self.scale_
         return out
+
+    def effects(self) -> Effects:
+        """Variance components and effects of groups, as of a mixed model; prints as tables.
+
+        Of each term of the kernel the standard deviation and the share of variance, and of each term on categories
+        (random effects, nested and crossed ones, and random slopes, as in `mercer.models.effects`) the posterior mean
+        and standard deviation of every group. Learned with an unknown mean, the components are REML estimates. A group
+        without rows has mean zero and the standard deviation of its term.
+        """
+        self._check_fitted()
+        return effects(self.kernel_, self.posterior_, float(np.mean(self.noise_)), self.scale_)
 
     # -- diagnostics -------------------------------------------------------------------------------------------------
 
     def _objective(self) -> RegressionObjective:
         X, target, _ = self.posterior_.data
         rows, noise = gram.kept(self, self.kernel_, X), self._fitted_noise().scaled(self.scale_**-2)
-        return RegressionObjective(self.kernel_, rows, target, noise, self._solver(), self.posterior_.unknown)
+        return RegressionObjective(self.kernel_, rows, target, noise, self._solver(), self.posterior_.prior_mean)
 
     def loo(self) -> LeaveOneOut:
         """Leave-one-out predictions at the learned parameters, in closed form (RW06 5.10-5.12).
 
-        An unknown mean is estimated without the row; copies of a row (``copy_of_``) are left out with it.
+        Unknown coefficients of the mean are estimated without the row; copies of a row (``copy_of_``) are left out with
+        it.
         """
         self._check_fitted()
         found, copies = self.posterior_.leave_one_out(), self._copies()
@@ -392,10 +460,11 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         """Relevance of each input: the share of the variance of held-out y explained through it."""
         self._check_fitted()
         X, target, noise = self.posterior_.data
+        prior_mean = self.posterior_.prior_mean.unfitted()
 
         def fitted_to(rows):
-            mean = self._posterior(self.kernel_, take_rows(X, rows), target[rows], noise[rows]).mean
-            return lambda Z: mean(Z)[:, None]
+            found = self._posterior(self.kernel_, take_rows(X, rows), target[rows], noise[rows], prior_mean)
+            return lambda Z: found.mean(Z)[:, None]
 
         return relevance(X, target[:, None], fitted_to, self.kernel_)
 
@@ -423,14 +492,17 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         return self
 
     def _summary(self):
-        found = {**self.kernel_.parameters, "noise": np.mean(self.noise_)}
+        learned = {slot.name: slot.value for slot in slots_of(self.posterior_.prior_mean) if slot.free}
+        found = {**self.kernel_.parameters, **learned, "noise": np.mean(self.noise_)}
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
             *self._about_columns(),
             f"kernel: {quoted(self.kernel_)!r}",
+            *([] if self.mean is None else [f"mean: {self.posterior_.prior_mean!r}"]),
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
             table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
+            *([] if self.trend_ is None else ["", str(self.trend_)]),
         ]
         return "\n".join(lines)

@@ -6,13 +6,21 @@ from collections.abc import Callable
 import numpy as np
 
 from mercer.core.errors import DataError
-from mercer.core.inputs import as_frame, as_matrix, column_names, count_rows, holds_numbers, is_numeric, take_rows
+from mercer.core.inputs import (
+    as_frame,
+    as_matrix,
+    centre_and_spread,
+    column_names,
+    count_rows,
+    holds_numbers,
+    is_numeric,
+    take_rows,
+)
 from mercer.core.parameters import children_of
 from mercer.core.text import table
 from mercer.kernels import Kernel, Standard
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import On, Warp, by_position
-from mercer.learning.heuristics import centre_and_spread
 
 FOLDS = 5
 MAX_FOLDED_ROWS = 2000  # beyond it a single set of rows is held out, for one factorisation

@@ -31,6 +31,11 @@ def report(model, X=None, y=None) -> Report:
         "Noise": _noise(model, target),
         "Parameters": table(["parameter", "value"], _parameters(model)),
     }
+    if model.trend_ is not None:
+        sections["Mean"] = f"{model.posterior_.prior_mean!r}, in units of y\n\n{model.trend_}"
+    effects = model.effects()
+    if effects.groups:
+        sections["Variance components and effects of groups"] = str(effects)
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
         sections[HELD_OUT] = _comparison(held, left_out)
@@ -90,9 +95,11 @@ def _independent(model) -> np.ndarray | None:
         L = gram.factored(model.kernel_, take_rows(X, order), noise[order])
     except MercerError:
         return None
-    a, b = L.half_solve(target[order]), L.half_solve(np.ones(n))
+    mean = model.posterior_.prior_mean
+    H = mean.columns(X) if mean.unknown else np.ones((n, 1))
+    a, B = L.half_solve((target - mean(X))[order]), L.half_solve(H[order])
     out = np.empty(n)
-    out[order] = a - b * (b @ a) / (b @ b)  # minus the estimate of the unknown mean
+    out[order] = a - B @ np.linalg.lstsq(B, a, rcond=None)[0]  # minus the estimate of the unknown mean
     return out
 
 
@@ -150,7 +157,8 @@ def _noise(model, y) -> str:
 
 
 def _parameters(model):
-    rows = [[name, number(rounded(value))] for name, value in model.kernel_.parameters.items()]
+    learned = {slot.name: slot.value for slot in slots_of(model.posterior_.prior_mean) if slot.free}
+    rows = [[name, number(rounded(value))] for name, value in {**model.kernel_.parameters, **learned}.items()]
     return [*rows, ["noise", f"{float(np.mean(model.noise_)):.4g}"]]
 
 

@@ -17,10 +17,13 @@ from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
 from mercer.core.registry import check_free
 from mercer.distributions import Distribution, Normal
+from mercer.gp.mean import LearnedMean, MeanFunction
 from mercer.gp.model import Model
 from mercer.gp.noise import Noise, as_noise
 from mercer.inference.sites import Covariance, LatentCovariance
 from mercer.kernels.base import Kernel
+from mercer.linalg.trend import Trend, independent_columns
+from mercer.means import RANK_TOLERANCE
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -41,25 +44,30 @@ class Evaluation(NamedTuple):
 class Evidence(abc.ABC):
     """ln p(y | theta) = -1/2 ln|C| - 1/2 y^T C^-1 y - n/2 ln 2 pi (PRML 6.69), with C(theta) = K + diag(noise).
 
-    ``noise`` is a `Noise`, or what makes one: None learns a variance. ``H`` (n, q) has columns whose coefficients are
-    unknown, with a flat prior: then it is the evidence of the n - q contrasts they do not reach, the restricted
-    likelihood (`Trend`), and P takes the place of C^-1. A call answers with an `Evaluation`, or None where C is not
-    positive definite in double precision or not finite: a step to be rejected. With ``profiled=True`` the evidence is
+    ``noise`` is a `Noise`, or what makes one: None learns a variance. ``mean`` is subtracted from y; where it has
+    columns ``H`` (n, q) of unknown coefficients with a flat prior, this is the evidence of the n - q contrasts they do
+    not reach, the restricted likelihood (`Trend`), and P takes the place of C^-1. A call answers
+    with an `Evaluation`, or None where C is not positive definite in double precision or not finite: a step to be
+    rejected. With ``profiled=True`` the evidence is
     that of the best multiple of C, which costs nothing extra (PRML 6.69 maximised over a common factor: C is multiplied
     by `scale`).
     """
 
     def __init__(
-        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, H: np.ndarray | None = None
+        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None
     ) -> None:
         self.y, self.n = np.asarray(y, dtype=float), len(y)
         self.noise = as_noise(noise, self.n)
-        self.H = np.zeros((self.n, 0)) if H is None else H
-        self.contrasts = self.n - self.H.shape[1]
+        mean = (MeanFunction() if mean is None else mean).fit(gram.raw(X))
+        self.mean, self.H, self.precision = LearnedMean(mean, gram.raw(X)), mean.columns(gram.raw(X)), mean.precision
+        if self.H.shape[1] > 1 and self.precision is None:  # on a part of the rows, fewer may be independent
+            kept, T = independent_columns(self.H, RANK_TOLERANCE)
+            self.H = self.H[:, kept] @ T
+        self.contrasts = self.n - (self.H.shape[1] if self.precision is None else 0)
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
         self.rows = X
-        self.layout = Layout.of(Model((kernel,), noise=self.noise))
+        self.layout = Layout.of(Model((kernel,), mean, self.noise))
         self.K: Any = self._representation(kernel, X)
 
     @property
@@ -100,6 +108,17 @@ class Evidence(abc.ABC):
         own, free = theta[self._of_kernel], theta[self._of_noise]
         return own, free, self.noise.variances(free, self.rows) + self.jitter
 
+    def _residual(self, theta: np.ndarray) -> np.ndarray:
+        """y minus the mean at these parameters, without its columns H: (n,)."""
+        return self.y - self.mean(np.asarray(theta)[self._of_mean])
+
+    def _trend(self, C_inv_H: np.ndarray) -> Trend | None:
+        """The trend of the columns H, from C^-1 H; None where A is not positive definite."""
+        try:
+            return Trend.of(self.H, C_inv_H, self.precision)
+        except np.linalg.LinAlgError:
+            return None
+
     @functools.cached_property
     def _of_kernel(self) -> slice:
         return self.layout.part("kernels")
@@ -108,10 +127,19 @@ class Evidence(abc.ABC):
     def _of_noise(self) -> slice:
         return self.layout.part("noise")
 
-    def _slope(self, of_kernel: np.ndarray, free: np.ndarray, of_variances: np.ndarray) -> np.ndarray:
-        """Gradient in theta, from that in the kernel's part and that in the noise variances: (size,)."""
-        slope = np.empty(self.size)
-        slope[self._of_kernel], slope[self._of_noise] = of_kernel, self.noise.slope(free, self.rows, of_variances)
+    @functools.cached_property
+    def _of_mean(self) -> slice:
+        return self.layout.part("mean")
+
+    def _slope(
+        self, theta: np.ndarray, of_kernel: np.ndarray, a: np.ndarray, diagonal: np.ndarray, scale: float
+    ) -> np.ndarray:
+        """Gradient in theta, from that in the kernel's part, a of `_answer`, the diagonal of P, and the scale, which is
+        one unless profiled: (size,)."""
+        slope, theta = np.empty(self.size), np.asarray(theta, dtype=float)
+        slope[self._of_kernel] = of_kernel
+        slope[self._of_mean] = self.mean.slope(theta[self._of_mean], a / math.sqrt(scale))
+        slope[self._of_noise] = self.noise.slope(theta[self._of_noise], self.rows, 0.5 * (a**2 - diagonal))
         return slope
 
     def _answer(
@@ -194,8 +222,8 @@ class Posterior(Protocol):
         """Inputs, targets and noise variances that it was conditioned on."""
 
     @property
-    def unknown(self) -> bool:
-        """Whether the mean has an unknown constant, integrated out."""
+    def prior_mean(self) -> MeanFunction:
+        """The mean before any data, fitted to the rows; it may have unknown coefficients, integrated out."""
 
     def mean(self, Z: Inputs) -> np.ndarray:
         """(s,)."""
@@ -232,8 +260,11 @@ class Posterior(Protocol):
         """With all variances, noise included, ``factor`` times as large: ``kernel`` must equal factor times this one.
         May invalidate this posterior."""
 
-    def constant(self) -> float:
-        """The estimate of an unknown constant in the mean; zero where there is none."""
+    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Estimates of the unknown coefficients of the mean's columns, and their covariance: (q,), (q, q)."""
+
+    def trend(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """The mean before any data, with estimated coefficients, and its variance: (s,), (s,)."""
 
     def log_evidence(self) -> float:
         """ln p(y) (PRML 6.69)."""
@@ -259,8 +290,7 @@ class Cost(NamedTuple):
 class Solver(abc.ABC):
     """One way to solve a Gaussian process. Its settings are the fields of a frozen dataclass, with defaults.
 
-    ``noise`` is a `Noise`, of a posterior one variance for each row; ``H`` (n, q) has columns with unknown
-    coefficients, ``unknown`` says whether the mean has an unknown constant.
+    ``noise`` is a `Noise`, of a posterior one variance for each row; ``mean`` is the prior mean, None zero.
     """
 
     name: ClassVar[str]  # of ``solver=``
@@ -278,7 +308,7 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def evidence(
-        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, H: np.ndarray | None = None
+        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None
     ) -> Evidence: ...
 
     @abc.abstractmethod
@@ -288,7 +318,7 @@ class Solver(abc.ABC):
         X: Inputs,
         y: np.ndarray,
         noise: np.ndarray,
-        unknown: bool = False,
+        mean: MeanFunction | None = None,
         allow_invalid: bool = False,
     ) -> Posterior: ...
 

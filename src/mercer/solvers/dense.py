@@ -8,13 +8,12 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import NumericalWarning
 from mercer.core.inputs import Inputs, count_rows
-from mercer.gp.mean import UNKNOWN
+from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import Noise
 from mercer.gp.process import GP
 from mercer.kernels.base import Kernel
 from mercer.kernels.standard import StandardTriangle
 from mercer.linalg.cholesky import attempt
-from mercer.linalg.trend import Trend
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
 
 OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
@@ -37,9 +36,9 @@ class Dense(Solver):
         return Cost(8 * 2 * n**2, OVERHEAD * float(n) ** 3, (n, n), why)
 
     def evidence(
-        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, H: np.ndarray | None = None
+        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None
     ) -> "FunctionSpace":
-        return FunctionSpace(kernel, X, y, noise, H)
+        return FunctionSpace(kernel, X, y, noise, mean)
 
     def posterior(
         self,
@@ -47,12 +46,12 @@ class Dense(Solver):
         X: Inputs,
         y: np.ndarray,
         noise: np.ndarray,
-        unknown: bool = False,
+        mean: MeanFunction | None = None,
         allow_invalid: bool = False,
     ) -> GP:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)  # `GP.numerics` has it
-            return GP(kernel, UNKNOWN if unknown else 0.0, allow_invalid=allow_invalid).condition(X, y, noise)
+            return GP(kernel, 0.0 if mean is None else mean, allow_invalid=allow_invalid).condition(X, y, noise)
 
 
 class FunctionSpace(Evidence):
@@ -70,8 +69,9 @@ class FunctionSpace(Evidence):
 
     def _evaluate(self, theta: np.ndarray, gradient: bool, profiled: bool, accurate: bool) -> Evaluation | None:
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
-        theta, free, noise = self._split(theta)
-        self.K.fill(theta, M, accurate)
+        own, _, noise = self._split(theta)
+        y = self._both[:, 0] = self._residual(theta)
+        self.K.fill(own, M, accurate)
         diagonal = M.ravel()[:: self.n + 1]
         self.diagonal = float(diagonal.mean())
         diagonal += noise
@@ -81,12 +81,11 @@ class FunctionSpace(Evidence):
         solved, trend, log_det = factor.solve(self._both), None, factor.log_det()
         a = solved[:, 0]
         if self.H.shape[1]:
-            try:
-                trend = Trend.of(self.H, solved[:, 1:])
-            except np.linalg.LinAlgError:
+            trend = self._trend(solved[:, 1:])
+            if trend is None:
                 return None
-            a, log_det = trend.contrasted(a, self.y), log_det + trend.log_det()
-        answer = self._answer(log_det, a, float(self.y @ a), profiled)
+            a, log_det = trend.contrasted(a, y), log_det + trend.log_det()
+        answer = self._answer(log_det, a, float(y @ a), profiled)
         if answer is None or not gradient:
             return answer and Evaluation(answer[0], None, answer[2])
         value, a, scale = answer
@@ -94,8 +93,8 @@ class FunctionSpace(Evidence):
         if trend is not None:
             trend.project(M.T)
         self._weights = a
-        slope = 0.5 * self.K.contract(theta, M, a)
-        slope = self._slope(slope, free, 0.5 * (a**2 - diagonal))
+        slope = 0.5 * self.K.contract(own, M, a)
+        slope = self._slope(theta, slope, a, diagonal, scale if profiled else 1.0)
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

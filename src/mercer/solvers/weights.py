@@ -25,6 +25,7 @@ from mercer.core.inputs import (
 )
 from mercer.core.random import normal
 from mercer.distributions import Normal
+from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import Noise
 from mercer.gp.process import check_size
 from mercer.inference.sites import (
@@ -40,6 +41,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import by_position
 from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky, attempt, factor, root
+from mercer.linalg.trend import log_unit
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, LatentSpace, Solver, left_out, register
 
 
@@ -47,8 +49,8 @@ from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, LatentSp
 class WeightPosterior:
     """p(w | y) = N(weights, B^-1), B = I + Phi^T diag(noise)^-1 Phi, beside the data it came from.
 
-    With an ``unknown`` constant, the last feature is one everywhere and its weight has a flat prior: no prior precision
-    is added for it in B.
+    Where ``prior_mean`` has unknown coefficients, its columns are the last features, and I in B is their prior
+    precision there: zero, if that is flat.
     """
 
     kernel: Kernel
@@ -58,46 +60,54 @@ class WeightPosterior:
     B: np.ndarray
     factor: Cholesky
     weights: np.ndarray
-    unknown: bool = False
+    prior_mean: MeanFunction
 
     @classmethod
-    def given(cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: Any, unknown: bool = False) -> "WeightPosterior":
+    def given(
+        cls, kernel: Kernel, X: Inputs, y: np.ndarray, noise: Any, mean: MeanFunction | None = None
+    ) -> "WeightPosterior":
         # A copy, because the caller may modify the rows later. Prepared ones are not the caller's.
         n, rows = count_rows(X), X if isinstance(X, gram.Gram) else gram.Gram(kernel, copy_rows(X))
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
-        Phi = _features(kernel, rows, unknown)
-        B, c = _statistics(Phi, y, noise, unknown)
-        return cls._from(kernel, rows, y, noise, B, c, unknown)
+        mean = (MeanFunction() if mean is None else mean).fit(rows.X)
+        B, c = _statistics(_features(kernel, rows, mean), y - mean(rows.X), noise)
+        return cls._from(kernel, rows, y, noise, B + _prior(len(B), mean), c, mean)
 
     @classmethod
     def _from(
         cls, kernel: Kernel, rows: gram.Gram, y: np.ndarray, noise: np.ndarray, B: np.ndarray, c: np.ndarray,
-        unknown: bool,
+        mean: MeanFunction,
     ) -> "WeightPosterior":  # fmt: skip
         L = factor(B.copy())
-        new = cls(kernel, rows.X, y, noise, B, L, L.solve(c), unknown)
+        new = cls(kernel, rows.X, y, noise, B, L, L.solve(c), mean)
         gram.keep(new, rows.of(kernel))
         return new
+
+    @classmethod
+    def restored(cls, unknown: bool = False, **fields: Any) -> "WeightPosterior":
+        """From the fields of a file; older ones hold whether the mean has an unknown constant."""
+        return cls(**{"prior_mean": MeanFunction.restored(unknown)} | fields)
 
     def consistent(self) -> bool:
         """Whether its parts fit together, for `mercer.load`."""
         n, M = count_rows(self.X), len(self.weights)
         square = self.B.shape == self.factor.lower.shape == (M, M) and self.weights.shape == (M,)
-        return square and self.y.shape == self.noise.shape == (n,) and isinstance(self.kernel, Kernel)
+        parts = isinstance(self.kernel, Kernel) and isinstance(self.prior_mean, MeanFunction)
+        return square and self.y.shape == self.noise.shape == (n,) and parts
 
     def condition(self, X: Inputs, y: np.ndarray, noise: np.ndarray) -> "WeightPosterior":
         """Given more data: the sufficient statistics add up."""
-        X = align_columns(self.X, X, self.kernel.needs_all_columns)
+        X = self._aligned(X)
+        y, noise = as_vector(y, count_rows(X)), np.broadcast_to(np.asarray(noise, dtype=float), (count_rows(X),))
         if gram.grows(self._rows.rows):  # the new rows may have features of their own
             y, noise = np.concatenate([self.y, y]), np.concatenate([self.noise, noise])
-            X = stack_rows(self.X, X, self.kernel.reads, self.kernel.needs_all_columns)
-            return WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
-        more = WeightPosterior.given(self.kernel, X, y, noise, self.unknown)
-        B = self.B + more.B - np.diag(_prior(len(self.B), self.unknown))
-        c = self.B @ self.weights + more.B @ more.weights
-        X = stack_rows(self.X, more.X, self.kernel.reads, self.kernel.needs_all_columns)
-        y, noise = np.concatenate([self.y, more.y]), np.concatenate([self.noise, more.noise])
-        return WeightPosterior._from(self.kernel, gram.Gram(self.kernel, X), y, noise, B, c, self.unknown)
+            X = stack_rows(self.X, X, self.kernel.reads, self._needs_all_columns)
+            return WeightPosterior.given(self.kernel, X, y, noise, self.prior_mean)
+        B, c = _statistics(self._features(X), y - self.prior_mean(X), noise)
+        B, c = self.B + B, self.B @ self.weights + c
+        X = stack_rows(self.X, copy_rows(X), self.kernel.reads, self._needs_all_columns)
+        y, noise = np.concatenate([self.y, y]), np.concatenate([self.noise, noise])
+        return WeightPosterior._from(self.kernel, gram.Gram(self.kernel, X), y, noise, B, c, self.prior_mean)
 
     # -- moments -------------------------------------------------------------------------------------------------
 
@@ -107,10 +117,14 @@ class WeightPosterior:
         return gram.kept(self, self.kernel, self.X)
 
     def _features(self, Z: Inputs) -> np.ndarray:
-        return _features(self.kernel, self._rows if Z is self.X else Z, self.unknown, self._rows)
+        return _features(self.kernel, self._rows if Z is self.X else Z, self.prior_mean, self._rows)
 
     def _aligned(self, Z: Inputs) -> Inputs:
-        return align_columns(self.X, Z, self.kernel.needs_all_columns)
+        return align_columns(self.X, Z, self._needs_all_columns)
+
+    @property
+    def _needs_all_columns(self) -> bool:
+        return self.kernel.needs_all_columns or self.prior_mean.needs_all_columns
 
     def mean(self, Z: Inputs) -> np.ndarray:
         return self.moments(Z, variance=False)[0]
@@ -119,15 +133,16 @@ class WeightPosterior:
         return self.moments(Z)[1]
 
     def moments(self, Z: Inputs, variance: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """E f(z) = phi(z)^T w and var f(z) = |L^-1 phi(z)|^2, plus the prior variance of features that no training row
-        has: (s,), (s,)."""
+        """E f(z) = m(z) + phi(z)^T w and var f(z) = |L^-1 phi(z)|^2, plus the prior variance of features that no
+        training row has: (s,), (s,)."""
 
         def moments(some: Inputs) -> tuple[np.ndarray, np.ndarray]:
             Phi = self._features(some)
+            mean = self.prior_mean(some) + Phi @ self.weights
             if not variance:
-                return Phi @ self.weights, np.empty(0)
+                return mean, np.empty(0)
             half = self.factor.half_solve(Phi.T)
-            return Phi @ self.weights, np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, self._rows)
+            return mean, np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, self._rows)
 
         found = gram.by_pieces(moments, self._aligned(Z), len(self.weights))
         means, variances = zip((np.empty(0), np.empty(0)), *found, strict=True)
@@ -155,7 +170,7 @@ class WeightPosterior:
             R = root(np.asarray(gram.unseen(self.kernel, Z, self._rows, whole=True)), scale=scale)
         z = normal(seed, (M + R.shape[1], size))
         w = self.weights[:, None] + self.factor.half_solve(z[:M], transposed=True)
-        return (self._features(Z) @ w + R @ z[M:]).T
+        return self.prior_mean(Z) + (self._features(Z) @ w + R @ z[M:]).T
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
@@ -163,11 +178,12 @@ class WeightPosterior:
         names = column_names(Z)
         kernel = self.kernel if names is None else by_position(self.kernel, names)
         Phi, Z = self._features(Z), as_matrix(Z)
-        M = len(self.weights) - self.unknown  # a constant has no slope
-        return (
-            gram.feature_slope(kernel, Z, np.broadcast_to(self.weights, Phi.shape)[:, :M]),
-            2 * gram.feature_slope(kernel, Z, self.factor.solve(Phi.T).T[:, :M]),
-        )
+        dH = self.prior_mean.columns_slope(Z, names)
+        M, B_inv_Phi = len(self.weights) - dH.shape[1], self.factor.solve(Phi.T).T
+        dmean = self.prior_mean.slope(Z, names) + np.einsum("sqd,q->sd", dH, self.weights[M:])
+        dmean += gram.feature_slope(kernel, Z, np.broadcast_to(self.weights, Phi.shape)[:, :M])
+        dvariance = gram.feature_slope(kernel, Z, B_inv_Phi[:, :M]) + np.einsum("sqd,sq->sd", dH, B_inv_Phi[:, M:])
+        return dmean, 2 * dvariance
 
     def terms(self, Z: Inputs) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
         """As `GP.terms`: a term has its own features and weights."""
@@ -192,7 +208,7 @@ class WeightPosterior:
 
     def rescaled(self, kernel: Kernel, factor: float) -> "WeightPosterior":
         """As `GP.rescaled`; by solving again, from M x M matrices."""
-        return WeightPosterior.given(kernel, self._rows, self.y, self.noise * factor, self.unknown)
+        return WeightPosterior.given(kernel, self._rows, self.y, self.noise * factor, self.prior_mean)
 
     def latent(self) -> "WeightPosterior":
         """Itself: white noise has no finite features."""
@@ -208,14 +224,23 @@ class WeightPosterior:
         """As `GP.numerics`, of B."""
         return {"jitter": self.jitter, "condition": self.factor.condition(), "residual": self.residual()}
 
-    def constant(self) -> float:
-        """As `GP.constant`."""
-        return float(self.weights[-1]) if self.unknown else 0.0
+    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """As `GP.coefficients`: the last of the weights."""
+        M = len(self.weights)
+        q = 0 if self.prior_mean.trend is None else self.prior_mean.trend.transform.shape[1]
+        last = self.factor.half_solve(np.eye(M)[:, M - q :])
+        return self.weights[M - q :], last.T @ last
+
+    def trend(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """As `GP.trend`."""
+        Z = self._aligned(Z)
+        H, (estimate, covariance) = self.prior_mean.columns(Z), self.coefficients()
+        return self.prior_mean(Z) + H @ estimate, np.einsum("ij,jk,ik->i", H, covariance, H)
 
     @property
     def a(self) -> np.ndarray:
-        """C^-1 y, or P y with an unknown constant: (n,)."""
-        return (self.y - self._features(self.X) @ self.weights) / self.noise
+        """C^-1 (y - m), or P (y - m) with unknown coefficients: (n,)."""
+        return (self.y - self.prior_mean(self.X) - self._features(self.X) @ self.weights) / self.noise
 
     @property
     def jitter(self) -> float:
@@ -224,11 +249,13 @@ class WeightPosterior:
     def log_evidence(self) -> float:
         """As `GP.log_evidence`."""
         Phi, n = self._features(self.X), len(self.y)
-        residual = self.y - Phi @ self.weights
-        prior = _prior(len(self.weights), self.unknown)
-        quadratic = float(residual @ (residual / self.noise) + self.weights @ (prior * self.weights))
-        log_det = self.factor.log_det() + float(np.log(self.noise).sum()) - (math.log(n) if self.unknown else 0.0)
-        return -0.5 * (log_det + quadratic + (n - self.unknown) * math.log(2 * math.pi))
+        H, precision = self.prior_mean.columns(self.X), self.prior_mean.precision
+        residual = self.y - self.prior_mean(self.X) - Phi @ self.weights
+        prior = _prior(len(self.weights), self.prior_mean)
+        quadratic = float(residual @ (residual / self.noise) + self.weights @ (prior @ self.weights))
+        log_det = self.factor.log_det() + float(np.log(self.noise).sum()) - log_unit(H, precision)
+        contrasts = n - (H.shape[1] if precision is None else 0)
+        return -0.5 * (log_det + quadratic + contrasts * math.log(2 * math.pi))
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
         half = self.factor.half_solve(self._features(self.X).T)
@@ -238,8 +265,8 @@ class WeightPosterior:
         return self.y - self.a / diagonal, 1 / diagonal
 
     def residual(self) -> float:
-        """Relative residual |B w - c| / |c| of the normal equations, c = Phi^T y / noise."""
-        c = _statistics(self._features(self.X), self.y, self.noise, self.unknown)[1]
+        """Relative residual |B w - c| / |c| of the normal equations, c = Phi^T (y - m) / noise."""
+        c = _statistics(self._features(self.X), self.y - self.prior_mean(self.X), self.noise)[1]
         return float(np.linalg.norm(self.B @ self.weights - c) / (np.linalg.norm(c) or 1.0))
 
 
@@ -358,9 +385,9 @@ class Weights(Solver):
         return Cost(8 * (6 * n * M + 3 * M**2), 4.0 * n * M**2, (n, M), f"the kernel has {M:,} features")
 
     def evidence(
-        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, H: np.ndarray | None = None
+        self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None
     ) -> "WeightSpace":
-        return WeightSpace(kernel, X, y, noise, H)
+        return WeightSpace(kernel, X, y, noise, mean)
 
     def posterior(
         self,
@@ -368,10 +395,10 @@ class Weights(Solver):
         X: Inputs,
         y: np.ndarray,
         noise: np.ndarray,
-        unknown: bool = False,
+        mean: MeanFunction | None = None,
         allow_invalid: bool = False,
     ) -> WeightPosterior:
-        return WeightPosterior.given(kernel, X, y, noise, unknown)
+        return WeightPosterior.given(kernel, X, y, noise, mean)
 
     def latent(self, kernel: Kernel, X: Inputs) -> "LatentFeatures":
         return LatentFeatures(kernel, X)
@@ -382,29 +409,33 @@ class WeightSpace(Evidence):
 
     With Phi and y divided by the noise's standard deviation, B = I + Phi^T Phi, w = B^-1 Phi^T y:
     ln|C| = ln|B| + sum ln noise, y^T C^-1 y = |y - Phi w|^2 + |w|^2, and a = C^-1 y is (y - Phi w) over the deviation.
-    Columns with unknown coefficients are features without a prior: no prior precision is added for them in B.
+    Columns with unknown coefficients are features with a prior of their own: if it is flat, no prior precision is added
+    for them in B.
     """
 
     def _representation(self, kernel: Kernel, X: Inputs) -> gram.Features:
         return gram.Features(kernel, X)
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
-        theta, free, noise = self._split(theta)
+        own, _, noise = self._split(theta)
         deviation = np.sqrt(noise)
         q = self.H.shape[1]
-        Phi = np.column_stack([self.K.fill(theta), self.H]) / deviation[:, None]
-        y, prior = self.y / deviation, np.repeat([1.0, 0.0], [Phi.shape[1] - q, q])
+        Phi = np.column_stack([self.K.fill(own), self.H]) / deviation[:, None]
+        y, M = self._residual(theta) / deviation, Phi.shape[1] - q
         if not np.isfinite(Phi).all():
             return None
         B = backend.gram(Phi)
-        B[np.diag_indices_from(B)] += prior
+        B[range(M), range(M)] += 1.0
+        precision = np.zeros((q, q)) if self.precision is None else self.precision
+        B[M:, M:] += precision
         factor = attempt(B)
         if factor is None:
             return None
         w = factor.solve(Phi.T @ y)
         residual = y - Phi @ w
-        log_det = factor.log_det() + np.log(noise).sum() - np.linalg.slogdet(self.H.T @ self.H)[1]
-        answer = self._answer(log_det, residual / deviation, float(residual @ residual + w @ (prior * w)), profiled)
+        log_det = factor.log_det() + np.log(noise).sum() - log_unit(self.H, self.precision)
+        quadratic = float(residual @ residual + w[:M] @ w[:M] + w[M:] @ precision @ w[M:])
+        answer = self._answer(log_det, residual / deviation, quadratic, profiled)
         if answer is None or not gradient:
             return answer and Evaluation(answer[0], None, answer[2])
         value, a, scale = answer
@@ -412,28 +443,32 @@ class WeightSpace(Evidence):
         half = factor.half_solve(Phi.T)
         C_inv_Phi = factor.half_solve(half, transposed=True).T / deviation[:, None]
         w = w / math.sqrt(scale) if profiled else w
-        M = len(w) - q
-        slope = self.K.contract(theta, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])
+        slope = self.K.contract(own, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])
         diagonal = (1 - np.einsum("ij,ij->j", half, half)) / noise  # of C^-1, or of P
         self._left_out = left_out(a, diagonal)
-        slope = self._slope(slope, free, 0.5 * (a**2 - diagonal))
+        slope = self._slope(theta, slope, a, diagonal, scale if profiled else 1.0)
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         return None if self(theta) is None else self._left_out
 
 
-def _features(kernel: Kernel, X: Inputs, unknown: bool, like: gram.Gram | None = None) -> np.ndarray:
+def _features(kernel: Kernel, X: Inputs, mean: MeanFunction, like: gram.Gram | None = None) -> np.ndarray:
+    """Features of the kernel, and the columns of the mean."""
     Phi = gram.features(kernel, X, like)
-    return np.column_stack([Phi, np.ones(len(Phi))]) if unknown else Phi
+    return np.column_stack([Phi, mean.columns(gram.raw(X))]) if mean.unknown else Phi
 
 
-def _prior(size: int, unknown: bool) -> np.ndarray:
-    """Prior precisions of the weights."""
-    return np.append(np.ones(size - unknown), np.zeros(int(unknown)))
+def _prior(size: int, mean: MeanFunction) -> np.ndarray:
+    """Prior precision of the weights: (size, size)."""
+    prior = np.eye(size)
+    if mean.trend is not None:
+        q = mean.trend.transform.shape[1]
+        prior[size - q :, size - q :] = 0.0 if mean.precision is None else mean.precision
+    return prior
 
 
-def _statistics(Phi: np.ndarray, y: np.ndarray, noise: np.ndarray, unknown: bool) -> tuple[np.ndarray, np.ndarray]:
-    """B and Phi^T y / noise."""
+def _statistics(Phi: np.ndarray, y: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Phi^T Phi and Phi^T y, each over the noise variances."""
     scaled = Phi / np.sqrt(noise)[:, None]
-    return np.diag(_prior(Phi.shape[1], unknown)) + scaled.T @ scaled, scaled.T @ (y / np.sqrt(noise))
+    return scaled.T @ scaled, scaled.T @ (y / np.sqrt(noise))
