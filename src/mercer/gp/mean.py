@@ -161,9 +161,10 @@ class MeanFunction(Parametrized):
 
     def __repr__(self) -> str:
         if self.trend is not None:
-            plain = self.trend.variance is None and self.trend.columns is None
-            names: dict[int | None, Any] = {0: UNKNOWN, 1: LINEAR} if plain else {}
-            return repr(names.get(self.trend.degree, self.trend))
+            trend = self.trend
+            line = LINEAR if trend.columns is None else list(trend.columns)
+            names: dict[int | None, Any] = {0: UNKNOWN, 1: line} if trend.variance is None else {}
+            return repr(names.get(trend.degree, trend))
         return repr(float(self.constant)) if self.function is None else repr(self.function)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mercer import gram
+from mercer.core.coordinates import free_names
 from mercer.core.inputs import (
     Inputs,
     align_columns,
@@ -26,7 +27,7 @@ from mercer.core.inputs import (
 from mercer.core.random import normal
 from mercer.distributions import Normal
 from mercer.gp.mean import MeanFunction
-from mercer.gp.noise import Noise
+from mercer.gp.noise import CommonNoise, LearnedNoise, Noise, as_noise
 from mercer.gp.process import check_size
 from mercer.inference.sites import (
     MIN_LATENT_VARIANCE,
@@ -42,7 +43,8 @@ from mercer.kernels.substitution import by_position
 from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky, attempt, factor, root
 from mercer.linalg.trend import log_unit
-from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, LatentSpace, Solver, left_out, register
+from mercer.solvers.base import Cost, GivenNoise, LatentSpace, Solver, register
+from mercer.solvers.weight_evidence import ScaledTerms, WeightSpace, scaled_terms
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -386,8 +388,10 @@ class Weights(Solver):
 
     def evidence(
         self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None
-    ) -> "WeightSpace":
-        return WeightSpace(kernel, X, y, noise, mean)
+    ) -> WeightSpace:
+        one = isinstance(as_noise(noise, len(y)), CommonNoise | LearnedNoise)
+        apart = one and scaled_terms(kernel) and (mean is None or not free_names(mean))
+        return (ScaledTerms if apart else WeightSpace)(kernel, X, y, noise, mean)
 
     def posterior(
         self,
@@ -402,55 +406,6 @@ class Weights(Solver):
 
     def latent(self, kernel: Kernel, X: Inputs) -> "LatentFeatures":
         return LatentFeatures(kernel, X)
-
-
-class WeightSpace(Evidence):
-    """Evidence from the posterior of the weights (PRML 3.53, 3.54, 3.86; Ex 6.21). About 4 n M^2 flops, O(n M) memory.
-
-    With Phi and y divided by the noise's standard deviation, B = I + Phi^T Phi, w = B^-1 Phi^T y:
-    ln|C| = ln|B| + sum ln noise, y^T C^-1 y = |y - Phi w|^2 + |w|^2, and a = C^-1 y is (y - Phi w) over the deviation.
-    Columns with unknown coefficients are features with a prior of their own: if it is flat, no prior precision is added
-    for them in B.
-    """
-
-    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Features:
-        return gram.Features(kernel, X)
-
-    def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
-        own, _, noise = self._split(theta)
-        deviation = np.sqrt(noise)
-        q = self.H.shape[1]
-        Phi = np.column_stack([self.K.fill(own), self.H]) / deviation[:, None]
-        y, M = self._residual(theta) / deviation, Phi.shape[1] - q
-        if not np.isfinite(Phi).all():
-            return None
-        B = backend.gram(Phi)
-        B[range(M), range(M)] += 1.0
-        precision = np.zeros((q, q)) if self.precision is None else self.precision
-        B[M:, M:] += precision
-        factor = attempt(B)
-        if factor is None:
-            return None
-        w = factor.solve(Phi.T @ y)
-        residual = y - Phi @ w
-        log_det = factor.log_det() + np.log(noise).sum() - log_unit(self.H, self.precision)
-        quadratic = float(residual @ residual + w[:M] @ w[:M] + w[M:] @ precision @ w[M:])
-        answer = self._answer(log_det, residual / deviation, quadratic, profiled)
-        if answer is None or not gradient:
-            return answer and Evaluation(answer[0], None, answer[2])
-        value, a, scale = answer
-        # dL/dPhi = (a a^T - C^-1) Phi, with the noise's deviation taken out again.
-        half = factor.half_solve(Phi.T)
-        C_inv_Phi = factor.half_solve(half, transposed=True).T / deviation[:, None]
-        w = w / math.sqrt(scale) if profiled else w
-        slope = self.K.contract(own, a[:, None] * w[None, :M] - C_inv_Phi[:, :M])
-        diagonal = (1 - np.einsum("ij,ij->j", half, half)) / noise  # of C^-1, or of P
-        self._left_out = left_out(a, diagonal)
-        slope = self._slope(theta, slope, a, diagonal, scale if profiled else 1.0)
-        return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
-
-    def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        return None if self(theta) is None else self._left_out
 
 
 def _features(kernel: Kernel, X: Inputs, mean: MeanFunction, like: gram.Gram | None = None) -> np.ndarray:
