@@ -87,6 +87,7 @@ def test_the_gallery_holds_the_figures_it_should():
     assert {"prior_to_posterior", "three_lengthscales", "a_finite_basis_can_be_dangerous"} <= stems
     assert {"mauna_loa_decomposed", "one_answer_three_ways", "orthogonal_least_squares", "curved_classes"} <= stems
     assert {"four_inferences", "calibration_of_classes"} <= stems
+    assert "universal_kriging_of_a_floodplain" in stems
     assert {"strings_with_a_motif", "graphs_of_molecules", "a_mixed_table"} <= stems
     assert {"a_mixture_and_few_labels", "sequences_with_hidden_states", "fisher_scores"} <= stems
 

@@ -51,13 +51,13 @@ def standardised(
     smaller than the resolution of y allows.
 
     The centre is that of y where the ``mean`` has an unknown constant, which None is, or else the constant that is
-    known. Where the parameters of the mean are learned, the variance is that of y. ``X``: inputs, where the mean is not
-    constant.
+    known. Where coefficients or parameters of the mean are unknown, the variance is that of y. ``X``: inputs, where the
+    mean is not constant.
     """
     mean = MeanFunction.of(UNKNOWN) if mean is None else mean
     center, scale, learned = float(mean.constant), 1.0, bool(to_free(mean).size)
     known = np.zeros(len(y)) if mean.function is None or learned else mean(X) - center
-    if normalize and (mean.centred or learned):
+    if normalize and (mean.unknown or learned):
         middle, scale = _center_and_scale(y)
         center = middle if mean.centred else center
     elif normalize:
