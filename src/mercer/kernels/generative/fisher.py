@@ -94,7 +94,7 @@ class Fisher(GenerativeKernel):
         model = self.model.fit(X)
         if self.information == "identity":
             return evolve(self, model=model)
-        if not slots_of(model) and not isinstance(model, FunctionOfParameters):
+        if not slots_of(model):
             raise ParameterError(
                 f"{model!r} has no parameters in which scores could be taken. Give one of mercer.kernels.densities, or "
                 "a function: Fisher(log_density, params)."
