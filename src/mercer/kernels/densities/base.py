@@ -35,6 +35,18 @@ def count(what: str) -> Any:
     return converted
 
 
+def check_distributions(weights: Any, name: str) -> None:
+    """Refuse weights that cannot be divided by their sum, along the last axis."""
+    if not is_traced(weights) and not np.all(np.sum(weights, axis=-1) > 0):
+        where = "" if np.ndim(weights) < 2 else " in a row"
+        raise ParameterError(f"{name} are divided by their sum, so they must not all be zero{where}; got {weights!r}.")
+
+
+def small_seed(seed: int) -> int:
+    """A seed that scikit-learn takes."""
+    return seed % (1 << 32)
+
+
 class ParametricDensity(Parametrized):
     """A density p(x | theta) of rows x."""
 

@@ -1,5 +1,6 @@
 """Hidden Markov models of sequences: strings, lists of symbols, or matrices with one observation a row (PRML 13.2)."""
 
+import functools
 from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
@@ -11,7 +12,8 @@ from mercer.core.errors import DataError, ObjectError, ParameterError
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import NonNegativeArray, Parametrized, evolve, slots_of
 from mercer.core.precision import as_float, is_traced
-from mercer.kernels.densities.base import ParametricDensity, count
+from mercer.core.random import seed_of
+from mercer.kernels.densities.base import STRIP, ParametricDensity, check_distributions, count
 from mercer.kernels.densities.emissions import (
     FullGaussians,
     Gaussians,
@@ -45,6 +47,10 @@ class Chain(Parametrized):
         default=frozenset(("initial", "transition")), static=True, kw_only=True, repr=False
     )
 
+    def __check_init__(self) -> None:
+        check_distributions(self.initial, "initial probabilities")
+        check_distributions(self.transition, "transition probabilities")
+
 
 class Expected(NamedTuple):
     """ln p(x) of each sequence (n,); expected visits of states at every observation (N, S), and numbers of transitions
@@ -73,7 +79,7 @@ class HiddenMarkovModel(ParametricDensity):
     n_states: int = eqx.field(static=True, converter=count("the number of states"))
     emission: str = eqx.field(default="symbols", static=True)
     symbols: Any = eqx.field(default=None, static=True, converter=lambda symbols: _alphabet(symbols))
-    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    random_state: int = eqx.field(default=0, static=True, kw_only=True, converter=seed_of)
     chain: Chain | None = eqx.field(default=None, kw_only=True)  # set by `fit` and `of`
     given: bool = eqx.field(default=False, static=True, kw_only=True)  # whether by `of`
 
@@ -203,7 +209,7 @@ class HiddenMarkovModel(ParametricDensity):
         if isinstance(rows, Padded):
             return self._traceable_log_density(rows)
         if is_traced(self):
-            return _traced_log_density(self, padded(rows.rows))
+            return _traced(self, padded(rows.rows), "log_density")
         return self.expected(rows.rows).log_density
 
     def _traceable_log_density(self, rows: "Padded") -> jax.Array:
@@ -217,7 +223,7 @@ class HiddenMarkovModel(ParametricDensity):
         if isinstance(rows, Padded):
             return super().scores(rows)
         if is_traced(self):
-            return _traced_scores(self, padded(rows.rows))
+            return _traced(self, padded(rows.rows), "scores")
         observations: Observations = rows.rows
         found = self.expected(observations)
         impossible = ~np.isfinite(found.log_density)
@@ -316,14 +322,14 @@ def log_forward(logs: Any, length: Any, initial: Any, transition: Any) -> jax.Ar
     return jax.lax.scan(step, start, (jnp.arange(len(e)), e, largest))[0][1]
 
 
-@jax.jit
-def _traced_log_density(model: HiddenMarkovModel, rows: Padded) -> jax.Array:
-    return model.log_density(rows)
-
-
-@jax.jit
-def _traced_scores(model: HiddenMarkovModel, rows: Padded) -> jax.Array:
-    return model.scores(rows)
+@functools.partial(jax.jit, static_argnames="method")
+def _traced(model: HiddenMarkovModel, rows: Padded, method: str) -> jax.Array:
+    """Result of a method with one number or vector per sequence. Of many sequences a strip at a time, so that
+    memory for the gradient is that of one strip."""
+    if len(rows.lengths) <= STRIP:
+        return getattr(model, method)(rows)
+    one = lambda row: getattr(model, method)(jax.tree.map(lambda leaf: leaf[None], row))[0]
+    return jax.lax.map(jax.checkpoint(one), rows, batch_size=STRIP)
 
 
 def scaled(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,9 +12,9 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import NonNegativeArray, RealArray, evolve
 from mercer.core.precision import as_float, is_traced, namespace
-from mercer.kernels.densities.base import MixtureDensity, ParametricDensity, log_normalized
+from mercer.kernels.densities.base import MixtureDensity, ParametricDensity, check_distributions, log_normalized
 from mercer.kernels.densities.gaussian import Gaussian, GaussianMixture
-from mercer.kernels.functions import RowFunction, hashable
+from mercer.kernels.functions import RowFunction, hashable, not_traceable
 
 LOG_METHODS = ("score_samples", "logpdf", "logpmf")  # of models of other libraries
 POINTS_IN_COLUMNS = ("gaussian_kde", "dirichlet_frozen")  # of scipy.stats, unlike its other distributions
@@ -50,7 +50,7 @@ class FittedDensity(ParametricDensity):
     differentiable = False
 
     def log_density(self, rows: Rows) -> Any:
-        X = np.asarray(rows)
+        X = _concrete(self, rows)
         method = next(getattr(self.model, name) for name in LOG_METHODS if hasattr(self.model, name))
         try:
             values = np.asarray(method(X.T if type(self.model).__name__ in POINTS_IN_COLUMNS else X), dtype=float)
@@ -91,7 +91,7 @@ class ScipyDensity(ParametricDensity):
         return getattr(stats, self.distribution)(*self.arguments, **dict(self.options))
 
     def log_density(self, rows: Rows) -> Any:
-        X = np.asarray(rows)
+        X = _concrete(self, rows)
         if X.shape[1] != 1:
             raise DataError(
                 f"{self!r} is a density of one number, and rows have {X.shape[1]}. Select a column: kernel.on(0)."
@@ -104,24 +104,25 @@ class ScipyDensity(ParametricDensity):
         return np.reshape(self.frozen.rvs(size=n, random_state=rng), (n, 1)).astype(float)
 
 
+def _concrete(density: ParametricDensity, rows: Rows) -> np.ndarray:
+    if is_traced(rows):
+        raise not_traceable(density)
+    return np.asarray(rows)
+
+
 class WeightedDensities(MixtureDensity):
-    """A mixture of given densities: p(x | i) is the i-th of them."""
+    """A mixture of given densities: p(x | i) is the i-th of them. Weights are divided by their sum."""
 
-    weights: Any
+    weights: NonNegativeArray
     parts: tuple[ParametricDensity, ...]
+    fixed: frozenset[str] = eqx.field(default=frozenset(("weights",)), static=True, kw_only=True, repr=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        try:
-            weights = np.array(self.weights, dtype=float)
-        except (TypeError, ValueError):
-            weights = np.empty(0)
-        if weights.shape != (len(self.parts),) or not np.all(weights >= 0) or not 0 < weights.sum() < np.inf:
+    def __check_init__(self) -> None:
+        if np.shape(self.weights) != (len(self.parts),):
             raise ParameterError(
-                f"weights of a mixture must be {len(self.parts)} numbers, one for each density, zero or positive; got "
-                f"{self.weights!r}."
+                f"weights of a mixture must be {len(self.parts)} numbers, one for each density; got {self.weights!r}."
             )
-        object.__setattr__(self, "weights", weights / weights.sum())
+        check_distributions(self.weights, "weights")
 
     reads = "anything"
 

@@ -11,12 +11,14 @@ from mercer.core.errors import DataError, ModelWarning, ParameterError
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import evolve, plain, slots_of
 from mercer.core.precision import Array, as_float, is_traced
+from mercer.core.random import seed_of
 from mercer.kernels.densities.base import ParametricDensity, chosen
 from mercer.kernels.densities.outside import FunctionOfParameters, as_density
 from mercer.kernels.generative.base import GenerativeKernel
 from mercer.kernels.validity import Validity, proved
 
 INFORMATION = ("exact", "empirical", "sampled", "diagonal", "identity")
+N_SAMPLES = 10_000  # from the model, for information="sampled"
 MIN_EIGENVALUE = 1e-10  # of the information with unit diagonal: directions with less are left out
 MAX_SHARE = 0.5  # of the number of rows: more parameters leave training rows nearly orthogonal
 
@@ -59,8 +61,8 @@ class Fisher(GenerativeKernel):
     model: Any
     params: Any = eqx.field(default=None, static=True)
     information: str | None = eqx.field(default=None, static=True)
-    n_samples: int = eqx.field(default=10_000, static=True, kw_only=True, converter=plain)
-    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    n_samples: int = eqx.field(default=N_SAMPLES, static=True, kw_only=True, converter=plain)
+    random_state: int = eqx.field(default=0, static=True, kw_only=True, converter=seed_of)
     root: Any = eqx.field(default=None, kw_only=True)  # F^-1/2, (P, r) or its diagonal (P,); set by `fit`
 
     def __post_init__(self) -> None:
@@ -91,6 +93,11 @@ class Fisher(GenerativeKernel):
         return self.model.needs_fit or (self.root is None and self.information != "identity")
 
     def fit(self, X: Inputs) -> Self:
+        if is_traced(self.model):
+            raise ParameterError(
+                "the information is computed from numbers, and parameters of the model are traced by JAX. Fit the "
+                "kernel before: kernel.fit(X)."
+            )
         model = self.model.fit(X)
         if self.information == "identity":
             return evolve(self, model=model)
@@ -158,6 +165,8 @@ class Fisher(GenerativeKernel):
         if self.params:
             inside.append(repr(self.params[0] if len(self.params) == 1 else self.params))
         inside += [f"information={self.information!r}"] * (self.information is not None)
+        inside += [f"n_samples={self.n_samples}"] * (self.n_samples != N_SAMPLES)
+        inside += [f"random_state={self.random_state}"] * (self.random_state != 0)
         inside += [f"name={self.name!r}"] * (self.name is not None)
         return f"Fisher({', '.join(inside)})"
 
