@@ -205,7 +205,7 @@ class Parametrized(eqx.Module):
         new = _changed(
             self, values, lambda slot, node: {slot.field: node._checked(slot.field, slot.constraint, values[slot.name])}
         )
-        for node in nodes_of(new):
+        for node in reversed(list(nodes_of(new))):  # parts before what holds them
             _check_again(node)
         return new
 

@@ -320,7 +320,8 @@ def _check_widths(rows: Rows, columns: Rows) -> None:
 
 def finite(values: np.ndarray) -> bool:
     """Whether all values are finite."""
-    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is fast, and seldom overflows
+    with np.errstate(invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is fast, and seldom overflows
 
 
 def _check_finite(values: np.ndarray, kernel: "Kernel", *rows: Rows) -> None:

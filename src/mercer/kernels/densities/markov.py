@@ -239,8 +239,7 @@ class HiddenMarkovModel(ParametricDensity):
             "transition": found.moves - found.moves.sum(axis=2, keepdims=True) * A,
             **self.chain.emission.scores(observations, found.states),  # type: ignore[union-attr]
         }
-        columns = [slopes[slot.field].reshape(len(observations), -1)[:, slot.moving.ravel()] for slot in slots_of(self)]
-        return np.concatenate(columns, axis=1)
+        return np.concatenate([slopes[slot.field][:, slot.moving] for slot in slots_of(self)], axis=1)
 
     def sample(self, n: int, rng: np.random.Generator, like: Rows = None, length: int | None = None) -> Inputs:
         """n sequences of one ``length``, or with lengths drawn from those of the prepared rows ``like``."""

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import Inputs, Rows
+from mercer.core.inputs import Inputs, Kind, Rows
 from mercer.core.parameters import NonNegativeArray, RealArray, evolve
 from mercer.core.precision import as_float, is_traced, namespace
+from mercer.kernels.base import common_kind
 from mercer.kernels.densities.base import MixtureDensity, ParametricDensity, check_distributions, log_normalized
 from mercer.kernels.densities.gaussian import Gaussian, GaussianMixture
 from mercer.kernels.functions import RowFunction, hashable, not_traceable
@@ -124,11 +125,9 @@ class WeightedDensities(MixtureDensity):
             )
         check_distributions(self.weights, "weights")
 
-    reads = "anything"
-
     @property
-    def differentiable(self) -> bool:  # type: ignore[override]
-        return all(part.differentiable for part in self.parts)
+    def reads(self) -> Kind:  # type: ignore[override]
+        return common_kind(self.parts)
 
     @property
     def needs_fit(self) -> bool:
@@ -138,14 +137,20 @@ class WeightedDensities(MixtureDensity):
         return evolve(self, parts=tuple(part.fit(X) for part in self.parts))
 
     def prepare(self, X: Inputs) -> Rows:
-        return tuple(part.prepare(X) for part in self.parts)
+        # Log densities of parts that JAX cannot trace are numbers from here on.
+        rows = [part.prepare(X) for part in self.parts]
+        return tuple(
+            own if part.differentiable else part.log_density(own) for part, own in zip(self.parts, rows, strict=True)
+        )
 
     @property
     def log_weights(self) -> Any:
         return log_normalized(self.weights)
 
     def log_components(self, rows: Rows) -> Any:
-        found = [part.log_density(own) for part, own in zip(self.parts, rows, strict=True)]
+        found = [
+            part.log_density(own) if part.differentiable else own for part, own in zip(self.parts, rows, strict=True)
+        ]
         return namespace(*found).stack(found, axis=1)
 
 

@@ -76,7 +76,7 @@ class Fisher(GenerativeKernel):
         model, params = self.model, self.params
         if isinstance(model, ParametricDensity) or not callable(model):
             model = as_density(model)
-            params = () if params is None else (params,) if isinstance(params, str) else tuple(params)
+            params = _names(params)
             if not model.needs_fit:
                 chosen(model, params)  # refuses names that are no parameters
         else:
@@ -169,6 +169,16 @@ class Fisher(GenerativeKernel):
         inside += [f"random_state={self.random_state}"] * (self.random_state != 0)
         inside += [f"name={self.name!r}"] * (self.name is not None)
         return f"Fisher({', '.join(inside)})"
+
+
+def _names(params: Any) -> tuple[str, ...]:
+    names = () if params is None else (params,) if isinstance(params, str) else params
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ParameterError(
+            f"params of a Fisher kernel are the names of those parameters of its model in which scores are taken, as "
+            f"in Fisher(model, 'means'); got {params!r}."
+        )
+    return tuple(names)
 
 
 def _unknown_information(model: ParametricDensity) -> str:
