@@ -171,6 +171,11 @@ class Template:
     def __hash__(self) -> int:
         return hash(self._key)
 
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return sum(np.size(leaf) for leaf in jax.tree.leaves(self.tree))
+
     def filled(self, values: Any) -> Any:
         """The pytree with its entries read from a vector."""
         leaves, structure = jax.tree.flatten(self.tree)
@@ -218,7 +223,7 @@ class FunctionOfParameters(ParametricDensity):
         super().__post_init__()
 
     def __check_init__(self) -> None:
-        size = sum(map(np.size, jax.tree.leaves(self.template.tree)))  # type: ignore[union-attr]
+        size = self.template.size  # type: ignore[union-attr]
         if np.shape(self.params) != (size,):
             raise ParameterError(f"params of {self!r} must be a vector of {size}; got shape {np.shape(self.params)}.")
 
