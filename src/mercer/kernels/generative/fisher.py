@@ -30,7 +30,7 @@ class Fisher(GenerativeKernel):
     ``Fisher(model)`` takes a model of `mercer.kernels.densities`, learned from the training rows if it has no
     parameters yet, or a fitted mixture of scikit-learn; ``params`` names those of its parameters in which scores are
     taken, all by default. ``Fisher(log_density, params)`` takes a function ``log_density(params, x)`` of one input, in
-    JAX, with parameters in any nested structure of arrays.
+    JAX, with parameters in any nested structure of arrays; ``kernel.free("params")`` lets them be learned.
 
     ``information`` is F:
 
