@@ -331,7 +331,7 @@ def test_what_is_told_follows_an_update():
 
 
 def test_noise_that_the_data_do_not_tell_from_none_is_not_taken_for_none():
-    """Rows far apart in a rough function: whether readings repeat cannot be seen, so a repeated input is not certain."""
+    """Rows far apart in a rough function do not show whether readings repeat: a repeated input is not certain."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(150, 5))
     K = np.exp(-np.sqrt(((X[:, None] - X) ** 2).sum(axis=2)) / 0.3)

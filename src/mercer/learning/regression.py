@@ -183,9 +183,9 @@ class RegressionObjective(ModelObjective):
             return evidence.score(theta)
 
     def with_plausible_noise(self, theta: np.ndarray, jitter: float = 0.0) -> np.ndarray:
-        """``theta`` with the largest noise that lowers the evidence by no more than `PLAUSIBLE_NATS`, where the evidence
-        does not tell the noise from none: of all these values, the smallest makes predictions at repeated inputs
-        certain. Other parameters, and noise that the data tell, stay."""
+        """``theta`` with the largest noise that lowers the evidence by no more than `PLAUSIBLE_NATS`, where the
+        evidence does not tell the noise from none: of all these values, the smallest makes predictions at repeated
+        inputs certain. Other parameters, and noise that the data tell, stay."""
         own, variance = self.layout.part("noise"), self.variance()
         if self.noise.raised_to(MIN_FREE_NOISE * variance, theta[own]) is None:
             return theta

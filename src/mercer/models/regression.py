@@ -67,7 +67,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         intervals cover 95% (at least 1), and by n / (n - k) for k parameters learned from n rows
         (``calibration_``). Without it intervals are too narrow: real residuals have heavier tails than a Gaussian, and
         new rows are harder to predict than training rows. Noise that the data do not tell from none is first raised
-        as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means True for the default kernel with learned noise and learning="mle".
+        as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means
+        True for the default kernel with learned noise and learning="mle".
     optimizer : "lbfgs" or "cg".
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
