@@ -25,6 +25,8 @@ from mercer.solvers.base import Evidence, GivenNoise, Solver
 
 MIN_FREE_NOISE = 3e-3  # share of the target's variance: smaller noise is on a plateau
 MIN_NOISE_RATIO = 1e-10  # to the variance of y
+PLAUSIBLE_NATS = 0.5  # of the evidence: noise that costs less is about as plausible as the best
+PLAUSIBLE_LOG_STEP = 0.5  # of ln noise: how precisely the largest plausible noise is found
 NEGLIGIBLE_NOISE = 1e-8  # share of the target's variance: lower floors are hardly ever reached
 
 
@@ -179,6 +181,34 @@ class RegressionObjective(ModelObjective):
         with self.criterion() as evidence:
             evidence.jitter = jitter
             return evidence.score(theta)
+
+    def with_plausible_noise(self, theta: np.ndarray, jitter: float = 0.0) -> np.ndarray:
+        """``theta`` with the largest noise that lowers the evidence by no more than `PLAUSIBLE_NATS`, where the
+        evidence does not tell the noise from none: of all these values, the smallest makes predictions at repeated
+        inputs certain. Other parameters, and noise that the data tell, stay."""
+        own, variance = self.layout.part("noise"), self.variance()
+        if self.noise.raised_to(MIN_FREE_NOISE * variance, theta[own]) is None:
+            return theta
+
+        def at(noise: float) -> np.ndarray:
+            return self.layout.joined(kernels=theta[self.layout.part("kernels")], noise=self.noise.start(noise))
+
+        least = max(float(np.exp(self.noise.floor())[0]), MIN_NOISE_RATIO * variance)
+        with self.criterion() as evidence:
+            evidence.jitter = jitter
+
+            def value(noise: float) -> float:
+                found = evidence(at(noise), gradient=False)
+                return -math.inf if found is None else found.value
+
+            none, here = value(least), evidence(theta, gradient=False)
+            if here is None or none < here.value - PLAUSIBLE_NATS:
+                return theta
+            low, high = math.log(float(self.variances(theta)[0])), math.log(variance)
+            while high - low > PLAUSIBLE_LOG_STEP:
+                middle = 0.5 * (low + high)
+                low, high = (middle, high) if value(math.exp(middle)) > here.value - PLAUSIBLE_NATS else (low, middle)
+        return at(math.exp(low))
 
     # -- what theta means ----------------------------------------------------------------------------------------------
 

@@ -66,8 +66,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
         intervals cover 95% (at least 1), and by n / (n - k) for k parameters learned from n rows
         (``calibration_``). Without it intervals are too narrow: real residuals have heavier tails than a Gaussian, and
-        new rows are harder to predict than training rows. The mean does not change; the evidence falls below its
-        maximum (``optima_``). None means True for the default kernel with learned noise and learning="mle".
+        new rows are harder to predict than training rows. Noise that the data do not tell from none is first raised
+        as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means
+        True for the default kernel with learned noise and learning="mle".
     optimizer : "lbfgs" or "cg".
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
@@ -181,10 +182,11 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     def _set_fitted(self, objective, given: Noise, theta, center, scale, learned, calibrated: bool):
         """Set all fitted attributes from the optimum, with one factorisation. ``given``: noise in units of y^2."""
+        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
+        theta = objective.with_plausible_noise(theta, self._jitter) if calibrated else theta
         # If nothing was learned, exactly as given, without rounding by logarithms.
         kernel = objective.kernel if learned is None else objective.at(theta).kernel
         noise = objective.variances(theta)
-        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
         posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter)
         if calibrated:
             self.calibration_ = self._calibration_factor(objective, posterior)
