@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mercer import gram
+from mercer.core.coordinates import to_free
 from mercer.core.inputs import Inputs, count_rows
 from mercer.inference.base import Contraction, Labels
 from mercer.inference.functions import Expansion, FeatureExpansion
@@ -36,7 +37,8 @@ class LatentFeatures(LatentSpace):
 
     def __init__(self, kernel: Kernel, X: Inputs) -> None:
         self.K = gram.Features(kernel, X)
-        self.n, self.rank = count_rows(X), gram.count_features(kernel, X) or 0
+        self.n = count_rows(X)
+        self.rank = self.K.fill(np.asarray(to_free(kernel))).shape[1]
 
     def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> "FeatureCovariance":
         return FeatureCovariance(self.K.fill(theta))  # of few features; jitter would make them many

@@ -94,7 +94,9 @@ class FeatureExpansion(Expansion):
         self.first, self.width = first, width
 
     def values(self, Z: Inputs) -> np.ndarray:
-        Phi = gram.features(self.kernel, Z, self.rows)
+        # Without rows the number of features would not be known.
+        some = count_rows(Z) > 0
+        Phi = gram.features(self.kernel, Z, self.rows) if some else gram.features(self.kernel, self.rows[:1])[:0]
         if self.width is None:
             return Phi
         return np.pad(Phi, ((0, 0), (self.first, self.width - self.first - Phi.shape[1])))
