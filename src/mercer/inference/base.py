@@ -61,8 +61,9 @@ class LabelPosterior(FunctionPosterior):
         """(s, C), the integral over the latent function (PRML 6.76)."""
 
     @abc.abstractmethod
-    def leave_one_out(self) -> np.ndarray:
-        """Class probabilities of each training row given the labels of all others: (n, C)."""
+    def leave_one_out(self, covariances: "Sequence[LatentCovariance] | None" = None) -> np.ndarray:
+        """Class probabilities of each training row given the labels of all others: (n, C). ``covariances``: as
+        `covariances` gives, if they are there."""
 
     @abc.abstractmethod
     def consistent(self) -> bool:

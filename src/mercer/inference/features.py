@@ -292,9 +292,9 @@ class SoftmaxWeights(JointPosterior):
         assert Q is not None
         return backend.half_solve(self.lower, Q, transposed=True)[self._place(c)]
 
-    def cavities(self) -> tuple[np.ndarray, np.ndarray]:
+    def cavities(self, covariances: Sequence[LatentCovariance]) -> tuple[np.ndarray, np.ndarray]:
         everything = np.arange(self.a.shape[1])
-        Phis = [K.across(everything, everything) for K in self.covariances()]
+        Phis = [K.across(everything, everything) for K in covariances]
         return self.without_sites(*self.moments_across(Phis, np.zeros((len(everything), len(Phis)))))
 
 

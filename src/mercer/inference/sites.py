@@ -375,9 +375,9 @@ class SitePosterior(OfGaussian, LabelPosterior):
         """By the sign of the mean, as a sigmoid exceeds one half where f is positive: (s,)."""
         return (self.mean(Z) > 0).astype(int)
 
-    def leave_one_out(self) -> np.ndarray:
+    def leave_one_out(self, covariances: Sequence[LatentCovariance] | None = None) -> np.ndarray:
         """From cavities: (n, 2)."""
-        (K,) = self.covariances()
+        (K,) = covariances or self.covariances()
         return both_classes(self.labels().inference.likelihood.probability, *self.cavity(K))
 
     def start(self, covariances: Sequence[LatentCovariance]) -> WarmStart:

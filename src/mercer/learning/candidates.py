@@ -14,7 +14,7 @@ from mercer.core.inputs import Inputs, as_matrix, as_rows, class_codes, count_ro
 from mercer.core.machine import require_memory
 from mercer.core.parameters import node_at, slots_of
 from mercer.core.random import generator
-from mercer.gp.noise import CommonNoise, Noise, as_noise
+from mercer.gp.noise import KernelNoise, Noise, as_noise
 from mercer.inference.base import INFERENCES, latent_covariances, named
 from mercer.inference.methods import automatic
 from mercer.kernels.algebra import split_white
@@ -168,7 +168,7 @@ class Quantities(Problem):
 
     def objective(self, kernel: Kernel) -> RegressionObjective:
         X = self.inputs(kernel)
-        noise: Noise = CommonNoise(0.0) if split_white(kernel)[1] > 0 else self.noise
+        noise: Noise = KernelNoise() if split_white(kernel)[1] > 0 else self.noise
         solver = solvers.resolve("auto", kernel, X, noise)
         plan(solver, kernel, X, 1, asked=False).check()
         return RegressionObjective(kernel, X, self.target, noise, solver, unknown=True, use_priors=_has_priors(kernel))
@@ -255,7 +255,7 @@ class Labels(Problem):
         value, left_out = float(found.log_evidence), -math.inf
         if self.criterion == "loo":
             posterior = infer.posterior(found, [kernel], X, self.codes, jitter)
-            left_out = float(log_scores(posterior.leave_one_out(), self.codes).mean())
+            left_out = float(log_scores(posterior.leave_one_out(covariances), self.codes).mean())
         return Evaluated(kernel, theta, objective.size, value, left_out, None, evaluations, interrupted)
 
     def family(self) -> list[tuple[Any, Any]]:

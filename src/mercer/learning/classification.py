@@ -143,7 +143,7 @@ class LabelLearner:
         if found is None:
             return -np.inf
         posterior = objective.infer.posterior(found, kernels, gram.raw(objective.X), objective.codes, learned.jitter)
-        return float(log_scores(posterior.leave_one_out(), objective.codes).mean())
+        return float(log_scores(posterior.leave_one_out(Ks), objective.codes).mean())
 
     def _one_or_each(
         self, one: LabelObjective, each: LabelObjective, learned: Learned, n: int

@@ -12,8 +12,9 @@ from mercer.core.errors import InterruptedFitWarning, NotPositiveDefiniteError, 
 from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator, seed_of
-from mercer.core.text import number, rounded, table
+from mercer.core.text import table
 from mercer.gp.likelihood import LINKS
+from mercer.gp.model import Model
 from mercer.inference.base import INFERENCES, Inference, Labels, latent_covariances, named
 from mercer.inference.methods import automatic, most_accurate
 from mercer.inference.sampling.draws import Draws
@@ -304,6 +305,9 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         """The training rows, prepared once for all kernels."""
         return gram.kept(self, gram.together(self._fitted_kernels()), self.X_fit_)
 
+    def _model(self) -> Model:
+        return self._objective().model
+
     def _fitted_kernels(self):
         return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
 
@@ -350,11 +354,6 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         if "draws" in numerics:
             effective, rhat = numerics["effective_draws"], numerics["rhat"]
             status = f"{numerics['draws']:,} samples, at least {effective:,.0f} effective, R-hat at most {rhat:.3f}"
-        rows = [
-            [f"{label} {name}".strip(), number(rounded(value))]
-            for label, kernel in kernels.items()
-            for name, value in kernel.parameters.items()
-        ]
         lines = [
             f"{type(self).__name__}, fitted to {len(self.codes_):,} rows",
             *self._about_columns(),
@@ -363,7 +362,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             f"inference: {self.inference_}, {status}",
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
-            table(["parameter", "value"], rows),
+            table(["parameter", "value"], self._model().table_rows(list(self.classes_))),
         ]
         return "\n".join(lines)
 

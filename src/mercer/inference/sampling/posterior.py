@@ -273,7 +273,7 @@ class SampledPosterior(LabelPosterior):
                 out[part] += softmax(mean + np.sqrt(variances) * z, axis=-1).mean(axis=0)
         return out / out.sum(axis=1, keepdims=True)
 
-    def leave_one_out(self) -> np.ndarray:
+    def leave_one_out(self, covariances: Sequence[LatentCovariance] | None = None) -> np.ndarray:
         """Leave-one-out class probabilities of the training rows: (n, C).
 
         Given the other rows' f, a draw's f_i is Gaussian; let p_i be its class probabilities. Draws weighted by

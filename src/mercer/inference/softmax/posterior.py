@@ -76,7 +76,7 @@ class JointPosterior(OfGaussian, LabelPosterior):
     single = False
 
     @abc.abstractmethod
-    def cavities(self) -> tuple[np.ndarray, np.ndarray]:
+    def cavities(self, covariances: Sequence[LatentCovariance]) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, C) and covariances (n, C, C) of f at each training row without that row's site."""
 
     def joint_moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
@@ -137,9 +137,9 @@ class JointPosterior(OfGaussian, LabelPosterior):
         found = gram.by_pieces(lambda some: mean_softmax(*self.joint_moments(some)), Z, C * C)
         return np.concatenate([np.empty((0, C)), *found])
 
-    def leave_one_out(self) -> np.ndarray:
+    def leave_one_out(self, covariances: Sequence[LatentCovariance] | None = None) -> np.ndarray:
         """From cavities: (n, C)."""
-        return mean_softmax(*self.cavities())
+        return mean_softmax(*self.cavities(covariances or self.covariances()))
 
     def start(self, covariances: Sequence[LatentCovariance]) -> WarmStart:
         """The same weights and sites, and sites of equal probabilities on the new rows."""
@@ -208,9 +208,9 @@ class SoftmaxPosterior(JointPosterior):
         Q = backend.half_solve(L, s * backend.half_solve(self.common.T, Q, transposed=True))
         return s * backend.half_solve(L, Q - V, transposed=True)
 
-    def cavities(self) -> tuple[np.ndarray, np.ndarray]:
+    def cavities(self, covariances: Sequence[LatentCovariance]) -> tuple[np.ndarray, np.ndarray]:
         everything = np.arange(self.a.shape[1])
-        return self.cavity([K.across(everything, everything) for K in self.covariances()])
+        return self.cavity([K.across(everything, everything) for K in covariances])
 
     def cavity(self, Ks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """`cavities`, from whole covariance matrices, one or one per class."""
