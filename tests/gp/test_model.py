@@ -19,7 +19,7 @@ def test_parts_keep_their_names_and_learned_parameters_are_one_vector():
     assert np.exp(to_free(model)) == pytest.approx([2.0, 0.5, 0.1])
     found = from_free(model, np.log([4.0, 0.25, 0.3]))
     assert dict(found.parameters) == pytest.approx(
-        {"variance": 4.0, "lengthscale": 0.25, "constant": 3.0, "noise": 0.3}
+        {"variance": 4.0, "lengthscale": 0.25, "mean_constant": 3.0, "noise": 0.3}
     )
     assert model.replace(noise=0.7).noise.noise == 0.7
     assert "fixed" in repr(model.parameters)

@@ -159,7 +159,7 @@ def made(codes, P, classes, **changes):
         "learning": "mle", "loo": lambda: left, "relevance": no_relevance,
     }  # fmt: skip
     model = types.SimpleNamespace(**{**standing, **changes})
-    model._model = lambda: Model(tuple(getattr(model, "kernels_", [model.kernel_])))
+    model._model = lambda: Model(tuple(vars(model).get("kernels_") or [model.kernel_]))
     return model
 
 

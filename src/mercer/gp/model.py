@@ -38,12 +38,14 @@ class Model(Assembly):
         return f"class{place}_" if field == "kernels" and len(self.kernels) > 1 else ""
 
     def table_rows(self, classes: Sequence[object] = ()) -> list[list[str]]:
-        """Name and value of every parameter, to be printed: of variances of the rows, the mean. Kernels of several
-        ``classes`` are told apart by these."""
+        """Name and value of every parameter, to be printed: of variances of the rows, the mean; without a mean that is
+        always zero. Kernels of several ``classes`` are told apart by these."""
         rows = []
         for slot in slots_of(self):
             (field, place), *_ = slot.path
             prefix, name = self.prefix(slot.path), slot.name
+            if field == "mean" and slot.value == 0 and not slot.free:
+                continue
             if field == "kernels" and prefix and classes:
                 name = f"{classes[place or 0]}: {name.removeprefix(prefix)}"
             rows.append([name, number(rounded(np.mean(slot.value) if field == "noise" else slot.value))])
