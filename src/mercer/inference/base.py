@@ -22,8 +22,8 @@ from mercer.gp.posterior import FunctionPosterior
 from mercer.kernels.base import Kernel
 
 if TYPE_CHECKING:  # these modules import this one
+    from mercer.inference.latent import LatentCovariance, LatentSpace
     from mercer.inference.sampling.draws import Draws, Progress
-    from mercer.inference.sites import LatentCovariance, LatentSpace
 
 # (inverse, a) -> sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, for one kernel
 Contraction = Callable[[np.ndarray, np.ndarray], np.ndarray]

@@ -15,15 +15,9 @@ from mercer.core.coordinates import to_free
 from mercer.core.inputs import Inputs, count_rows
 from mercer.inference.base import Contraction, Labels
 from mercer.inference.functions import Expansion, FeatureExpansion
+from mercer.inference.latent import LatentCovariance, LatentSpace, SiteFactor
 from mercer.inference.sampling.posterior import SampledPosterior, Whitened
-from mercer.inference.sites import (
-    MIN_LATENT_VARIANCE,
-    LatentCovariance,
-    LatentSpace,
-    SiteApproximation,
-    SiteFactor,
-    SitePosterior,
-)
+from mercer.inference.sites import MIN_LATENT_VARIANCE, SiteApproximation, SitePosterior
 from mercer.inference.softmax.factor import MIN_DIVISOR, TILE_ROWS, JointSites, SoftmaxModel
 from mercer.inference.softmax.posterior import JointPosterior, SoftmaxApproximation
 from mercer.kernels.base import Kernel

@@ -10,10 +10,11 @@ from mercer.core.inputs import Inputs
 from mercer.inference.base import Approximation, Inference, LabelPosterior, Labels, named, register
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
+from mercer.inference.latent import LatentCovariance, LatentSpace
 from mercer.inference.sampling.draws import Draws, Progress
 from mercer.inference.sampling.labels import sample_label_latents
 from mercer.inference.sampling.posterior import SampledPosterior
-from mercer.inference.sites import LatentCovariance, LatentPosterior, LatentSpace
+from mercer.inference.sites import LatentPosterior
 from mercer.inference.softmax.laplace import softmax_laplace
 from mercer.inference.softmax.posterior import SoftmaxPosterior
 from mercer.inference.softmax.variational import COARSE_RULE, softmax_variational

@@ -20,7 +20,7 @@ from mercer.core.inputs import Inputs
 from mercer.core.machine import one_thread
 from mercer.core.random import generator
 from mercer.inference.base import Inference, latent_covariances
-from mercer.inference.sites import LatentCovariance
+from mercer.inference.latent import LatentCovariance
 from mercer.kernels.base import Kernel
 from mercer.learning.label_evidence import MAX_LOG_CHANGE, LabelObjective, LastInference
 from mercer.learning.objective import Start

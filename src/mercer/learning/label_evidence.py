@@ -15,7 +15,7 @@ from mercer.core.coordinates import Layout, to_free
 from mercer.core.inputs import Inputs, take_rows
 from mercer.gp.model import Model
 from mercer.inference.base import Inference, named
-from mercer.inference.sites import LatentCovariance
+from mercer.inference.latent import LatentCovariance
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.family import Coordinates, WeakPrior

@@ -19,7 +19,8 @@ from mercer.distributions import Normal
 from mercer.gp.model import Model
 from mercer.gp.noise import CommonNoise, Noise, as_noise
 from mercer.gp.posterior import Posterior
-from mercer.inference.sites import LatentMatrix, LatentSpace
+from mercer.inference.latent import LatentSpace
+from mercer.inference.sites import LatentMatrix
 from mercer.kernels.base import Kernel
 
 LOG_2PI = math.log(2 * math.pi)

@@ -7,6 +7,7 @@ import numpy as np
 
 from mercer.core.coordinates import to_free
 from mercer.gp.likelihood import Likelihood
+from mercer.inference.latent import LatentSpace
 from mercer.inference.sampling.draws import Draws
 from mercer.inference.sampling.latents import (
     log_likelihood_of,
@@ -15,7 +16,6 @@ from mercer.inference.sampling.latents import (
 )
 from mercer.inference.sampling.parameters import sample_jointly
 from mercer.inference.sampling.sites import laplace_sites, matched_sites, softmax_sites
-from mercer.inference.sites import LatentSpace
 from mercer.kernels.base import Kernel
 
 

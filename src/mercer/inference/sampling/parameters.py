@@ -14,12 +14,13 @@ from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterErr
 from mercer.core.inputs import Inputs
 from mercer.core.parameters import slots_of
 from mercer.core.precision import double
+from mercer.inference.latent import LatentSpace
 from mercer.inference.sampling.draws import Draws, Progress, Recorder
 from mercer.inference.sampling.latents import threads_for
 from mercer.inference.sampling.moves import MAX_SLICE_TRIES, StepSize, move
 from mercer.inference.sampling.reference import LatentState, LogLikelihood, Reference
 from mercer.inference.sampling.sites import SiteFunction
-from mercer.inference.sites import LatentMatrix, LatentSpace
+from mercer.inference.sites import LatentMatrix
 from mercer.kernels.base import Kernel
 
 DEFAULT_PRIOR_SD = 2.0  # of the logarithm of a parameter without a prior

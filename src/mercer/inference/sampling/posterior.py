@@ -18,9 +18,10 @@ from mercer.gp.likelihood import Likelihood, with_fast_integrals
 from mercer.gp.process import Seed, check_size
 from mercer.inference.base import LabelPosterior, Labels
 from mercer.inference.functions import Expansion, GaussianFunctions, KernelExpansion, root_of
+from mercer.inference.latent import LatentCovariance, LatentSpace
 from mercer.inference.sampling.draws import Draws
 from mercer.inference.sampling.latents import factor_kernel
-from mercer.inference.sites import LatentCovariance, LatentMatrix, LatentSpace, both_classes
+from mercer.inference.sites import LatentMatrix, both_classes
 from mercer.kernels.algebra import terms_of
 from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import Cholesky

@@ -7,8 +7,8 @@ import numpy as np
 from mercer.gp.likelihood import Likelihood, with_fast_integrals
 from mercer.inference.ep import Sweep
 from mercer.inference.laplace import laplace
+from mercer.inference.latent import LatentCovariance
 from mercer.inference.sampling.reference import Sites, contrasts
-from mercer.inference.sites import LatentCovariance
 from mercer.inference.softmax.laplace import softmax_laplace
 
 EP_SWEEPS, EP_STEP = 3, 0.7  # parallel updates with full steps would overshoot

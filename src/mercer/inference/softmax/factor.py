@@ -8,7 +8,8 @@ import numpy as np
 
 from mercer.core.inputs import Inputs
 from mercer.inference.base import Contraction, Labels
-from mercer.inference.sites import LatentCovariance, factor_B
+from mercer.inference.latent import LatentCovariance
+from mercer.inference.sites import factor_B
 from mercer.linalg import backend
 
 if TYPE_CHECKING:  # this module is imported by it

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer.inference.sites import LatentCovariance
+from mercer.inference.latent import LatentCovariance
 from mercer.inference.softmax.factor import SoftmaxModel
 from mercer.inference.softmax.newton import NewtonAscent
 from mercer.inference.softmax.posterior import SoftmaxApproximation

@@ -12,7 +12,8 @@ from mercer.core.inputs import Inputs, count_rows, take_rows
 from mercer.gp.likelihood import Likelihood
 from mercer.inference.base import Contraction, LabelPosterior, Labels, WarmStart
 from mercer.inference.functions import Expansion, KernelExpansion, OfGaussian
-from mercer.inference.sites import LatentCovariance, LatentMatrix, LatentSpace, factor_B
+from mercer.inference.latent import LatentCovariance, LatentSpace
+from mercer.inference.sites import LatentMatrix, factor_B
 from mercer.inference.softmax.expectation import mean_softmax
 from mercer.inference.softmax.factor import JointFactor, JointSites, SoftmaxModel
 from mercer.kernels.base import Kernel

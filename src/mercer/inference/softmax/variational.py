@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer.inference.anderson import AndersonMixing
-from mercer.inference.sites import LatentCovariance
+from mercer.inference.latent import LatentCovariance
 from mercer.inference.softmax.expectation import MIN_SITE, ExpectedLogSoftmax
 from mercer.inference.softmax.factor import SoftmaxModel
 from mercer.inference.softmax.laplace import softmax_laplace
