@@ -106,8 +106,8 @@ def test_terms_are_not_kept_and_threads_have_their_own():
 @pytest.mark.parametrize("n", [1, 7, 1100])
 def test_the_operator_is_the_matrix(n, kept, monkeypatch):
     if not kept:
-        monkeypatch.setattr(gram, "available_memory", lambda: 1 << 20)
-    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)  # 504 rows at a time
+        monkeypatch.setattr("mercer.core.machine.available_memory", lambda: 1 << 20)
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)  # 504 rows at a time
     rng = np.random.default_rng(n)
     data, A, kernel = rng.normal(size=(n, 2)), rng.normal(size=(n, 3)), 0.7 * k.RBF(1.3) + k.White(0.4)
     K, operator = kernel(data), gram.Gram(kernel, data)
@@ -176,7 +176,7 @@ def test_parts_without_free_parameters_are_computed_once():
 def test_without_memory_nothing_is_held(monkeypatch):
     X, _ = words_and_numbers(20)
     kernel = 2.0 * k.Custom(Counted()).on("s") + k.RBF().on("w")
-    monkeypatch.setattr(gram, "available_memory", lambda: 1000)
+    monkeypatch.setattr("mercer.core.machine.available_memory", lambda: 1000)
     with gram.triangle(kernel, X) as triangle:
         assert triangle._host
         out = np.zeros((20, 20))

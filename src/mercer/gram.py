@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mercer.core import machine
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.errors import InfiniteFeaturesError, rows_of
 from mercer.core.inputs import Inputs, Rows, align_columns, count_rows, take_rows
-from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
@@ -28,7 +28,7 @@ from mercer.kernels.standard import StandardTriangle, standard_form
 from mercer.kernels.structured.rows import Counts, numbered_like
 from mercer.linalg.cholesky import Cholesky, factor
 
-MAX_BLOCK_BYTES = 1 << 27
+PIECE_ROWS = 504  # rows of a block of a Gram matrix are a multiple of it, the size of the largest tile
 MAX_KEPT = 32  # number of kernels for which one data set is kept prepared
 
 
@@ -113,8 +113,8 @@ def between(kernel: Kernel, X: Inputs, Z: "Inputs | Gram", out: np.ndarray | Non
 
 
 def pieces(s: int, n: int) -> list[slice]:
-    """Slices of s rows, each with n columns a matrix of about a hundred megabytes."""
-    size = max(504, MAX_BLOCK_BYTES // (8 * max(n, 1)) // 504 * 504)
+    """Slices of s rows, each with n columns a matrix of `machine.GRAM_BYTES`, or of PIECE_ROWS rows if that is more."""
+    size = max(PIECE_ROWS, machine.rows_within(machine.GRAM_BYTES, n) // PIECE_ROWS * PIECE_ROWS)
     return [slice(i, min(i + size, s)) for i in range(0, s, size)]
 
 
@@ -271,7 +271,7 @@ class Gram(evaluate.Prepared):
             yield from self._kept_strips
             return
         parts = pieces(self.n, self.n)
-        keeps, memory = 4 * self.n**2 <= available_memory() // 4, None
+        keeps, memory = 4 * self.n**2 <= machine.keepable(), None
         for part in parts:
             shape = part.stop - part.start, self.n - part.start
             if keeps or memory is None:
@@ -294,7 +294,7 @@ class Gram(evaluate.Prepared):
         computed once for the whole data set, for all its subsets and all values of the other parameters."""
         expression, rows, parts = hold(kernel, self.rows, self.index)
         whole = self if self._whole is None else self._whole[0]
-        if not parts or 8 * whole.n**2 * len(parts) > available_memory() // 4:
+        if not parts or 8 * whole.n**2 * len(parts) > machine.keepable():
             return kernel, self.rows, []
         return expression, rows, [self._constant(part, part_rows) for part, part_rows in parts]
 
@@ -381,7 +381,7 @@ class Triangle:
 
     def __enter__(self) -> "Triangle":
         if len(self._corners) > 1:
-            self._pool = ThreadPoolExecutor(cores() + 1)  # one more, to copy a tile while the others compute
+            self._pool = ThreadPoolExecutor(machine.cores() + 1)  # one more, to copy a tile while the others compute
         return self
 
     def __exit__(self, *_: object) -> None:

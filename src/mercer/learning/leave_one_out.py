@@ -15,15 +15,14 @@ from typing import Self, TypeVar
 import numpy as np
 
 from mercer import gram
+from mercer.core import machine
 from mercer.core.inputs import Inputs
-from mercer.core.machine import cores
 from mercer.kernels.base import Kernel
 from mercer.solvers.base import LOG_2PI, Evaluation
 
 MIN_TOTAL_WEIGHT = 1e-12  # of k(x, x), for all rows together: a row far from all others weighs them alike
 MIN_TOTAL_DENSITY = 1e-100  # the same where densities of isolated rows matter
-BLOCK_BYTES = 1 << 20  # of rows worked on at a time, to stay in a core's cache
-MIN_BLOCK_ROWS = 8
+MIN_BLOCK_ROWS = 8  # worked on at a time
 MIN_LOG_RATIO = -600.0  # of densities, which is clipped to this ratio
 MIN_LIKELIHOOD = 1e-250  # of a target beyond `MIN_LOG_RATIO` of all others, which tells nothing about its width
 
@@ -50,7 +49,7 @@ class LeaveOneOutCriterion(abc.ABC):
         self._matrix = np.empty((self.n, self.n))
         self._filled = False
         self._pool: ThreadPoolExecutor | None = None
-        step = max(MIN_BLOCK_ROWS, BLOCK_BYTES // (8 * self.n))
+        step = machine.rows_within(machine.CACHE_BYTES, self.n, MIN_BLOCK_ROWS)
         self._blocks = [(i, min(i + step, self.n)) for i in range(0, self.n, step)]
 
     @property
@@ -60,7 +59,7 @@ class LeaveOneOutCriterion(abc.ABC):
     def __enter__(self) -> Self:
         self.K.__enter__()
         if len(self._blocks) > 1:
-            self._pool = ThreadPoolExecutor(cores())
+            self._pool = ThreadPoolExecutor(machine.cores())
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -294,7 +294,7 @@ def test_pieces_change_nothing(monkeypatch):
     posterior = SoftmaxPosterior.of(laplace(covariances(Ks), y), [3.0 * k.RBF(0.8)], X)
     Z = np.random.default_rng(5).normal(size=(1100, 2))
     once = posterior.joint_moments(Z)
-    monkeypatch.setattr("mercer.gram.MAX_BLOCK_BYTES", 1)
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)
     for one, other in zip(once, posterior.joint_moments(Z), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
     assert posterior.joint_moments(Z[:0])[1].shape == (0, 3, 3)
