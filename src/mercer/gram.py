@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +21,10 @@ from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
 from mercer.kernels.algebra import Nary, Sum
 from mercer.kernels.base import Kernel
-from mercer.kernels.composite import Unary
+from mercer.kernels.composite import Unary, preparation
 from mercer.kernels.distance import fast_distances
 from mercer.kernels.held import held_leaves, hold, hold_features
-from mercer.kernels.standard import StandardTriangle, standard_form
+from mercer.kernels.standard import StandardTriangle, mirror, standard_form
 from mercer.kernels.structured.rows import Counts, numbered_like
 from mercer.linalg.cholesky import Cholesky, factor
 
@@ -62,7 +62,7 @@ def keep(owner: object, prepared: "Gram") -> None:
 
 def together(kernels: Sequence[Kernel]) -> Kernel:
     """One expression with all of these kernels, to prepare rows for every one of them; equal structures count once."""
-    distinct = {_structure(kernel): kernel for kernel in reversed(kernels)}
+    distinct = {preparation(kernel): kernel for kernel in reversed(kernels)}
     return next(iter(distinct.values())) if len(distinct) == 1 else Sum(tuple(distinct.values()))
 
 
@@ -71,23 +71,15 @@ def raw(X: "Inputs | Gram") -> Inputs:
     return X.X if isinstance(X, Gram) else X
 
 
-def _prepared(kernel: Kernel, X: "Inputs | Gram") -> Rows:
-    return X.of(kernel).rows if isinstance(X, Gram) else kernel.prepare(X, np.arange(count_rows(X)))
-
-
-def _structure(kernel: Kernel) -> tuple[Any, ...]:
-    """All that prepared rows may depend on: the expression, which of its parameters are free, and the values of the
-    others, which a kernel may use while it prepares."""
-    leaves, structure = jax.tree.flatten(bare(kernel))
-    layout = Layout.of(kernel)
-    free = set(layout.leaf_numbers)
-    constants = (np.asarray(leaf) for i, leaf in enumerate(leaves) if i not in free)
-    return structure, tuple(sorted(free)), tuple((c.shape, c.tobytes()) for c in constants)
+def on(kernel: Kernel, X: "Inputs | Gram") -> "Gram":
+    """Operator of the kernel on these rows. X may be prepared: then it is not prepared again, if that was for a kernel
+    like this one (`Gram.of`)."""
+    return X.of(kernel) if isinstance(X, Gram) else Gram(kernel, X)
 
 
 def _rows_of(kernel: Kernel, known: Kernel, rows: Rows) -> Rows | None:
     """Rows prepared for ``kernel`` among those of an expression ``known`` that has all its parts, or None."""
-    if _structure(kernel) == _structure(known):
+    if preparation(kernel) == preparation(known):
         return rows
     for part, own in _inside(known, rows):
         found = _rows_of(kernel, part, own)
@@ -106,10 +98,10 @@ def _inside(kernel: Kernel, rows: Rows) -> list[tuple[Kernel, Rows]]:
     return [(kernel.inner, rows)] if kernel.elementwise else []  # type: ignore[attr-defined]
 
 
-def between(kernel: Kernel, X: Inputs, Z: "Inputs | Gram", out: np.ndarray | None = None) -> np.ndarray:
+def between(kernel: Kernel, X: "Inputs | Gram", Z: "Inputs | Gram", out: np.ndarray | None = None) -> np.ndarray:
     """Cross-covariance k(x_i, z_j). Rows of X and Z are distinct observations even if equal, so white noise adds
-    nothing. Z may be prepared: a `Gram`."""
-    return evaluate.gram(kernel, X, Z, out=out)
+    nothing. X and Z may be prepared: a `Gram`."""
+    return evaluate.gram(kernel, X.of(kernel) if isinstance(X, Gram) else X, Z, out=out)
 
 
 def pieces(s: int, n: int) -> list[slice]:
@@ -208,19 +200,13 @@ class Gram(evaluate.Prepared):
 
     def matrix(self) -> np.ndarray:
         """K, a new matrix."""
-        kernel = self.kernel
-        out, form = evaluate.allocate(self.n, self.n), standard_form(kernel)
-        triangle: Triangle | StandardTriangle
-        if form is not None:  # the numbers that learning has seen, to the last digit
-            triangle = StandardTriangle(kernel, form, self.X, keeps=False)
-        elif self._calls_python and self.held(kernel)[2]:
-            triangle = Triangle(kernel, self)
+        kernel, out = self.kernel, evaluate.allocate(self.n, self.n)
+        # The numbers that learning has seen, to the last digit; or the constant parts that it has kept.
+        if standard_form(kernel) is not None or (self._calls_python and self.held(kernel)[2]):
+            with self.varying(repeatedly=False) as K:
+                K.fill(np.asarray(to_free(kernel)), out, accurate=True, mirrored=True)
         else:
             evaluate.fill(out, kernel, self.rows, self.rows, mirrored=kernel.symmetric)
-            return out
-        with triangle:
-            triangle.fill(np.asarray(to_free(kernel)), out, accurate=True)
-        _mirror(out)
         return out
 
     def diagonal(self) -> np.ndarray:
@@ -236,9 +222,10 @@ class Gram(evaluate.Prepared):
         evaluate.fill(out, self.kernel, rows, self.rows)
         return out
 
-    def blocks(self, Z: Inputs) -> Iterator[tuple[slice, np.ndarray]]:
-        """k(Z, X) by blocks of rows, each with its slice of Z. Blocks share one buffer, and may be overwritten."""
-        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
+    def blocks(self, Z: "Inputs | Gram") -> Iterator[tuple[slice, np.ndarray]]:
+        """k(Z, X) by blocks of rows, each with its slice of Z. Blocks share one buffer, and may be overwritten. Z may
+        be prepared, with its columns in the order of X."""
+        Z = Z if isinstance(Z, Gram) else align_columns(self.X, Z, self.kernel.needs_all_columns)
         parts = pieces(count_rows(Z), self.n)
         memory = np.empty((max((part.stop - part.start for part in parts), default=0), self.n))
         for part in parts:
@@ -287,6 +274,25 @@ class Gram(evaluate.Prepared):
     def _kept_strips(self) -> list[tuple[slice, np.ndarray]]:
         return []
 
+    # -- parameters --------------------------------------------------------------------------------------------------
+
+    def varying(self, repeatedly: bool = True, compiled: bool = False) -> "Varying":
+        """K(theta) on these rows, for many values of theta; ``repeatedly=False``: for one. ``compiled``: by the
+        kernel's compiled program, also where a faster formula differs from it in the last digits."""
+        form = None if compiled else standard_form(self.kernel)
+        return Triangle(self) if form is None else StandardTriangle(self.kernel, form, self.X, keeps=repeatedly)
+
+    def contract(self, U: np.ndarray, V: np.ndarray | None = None) -> np.ndarray:
+        """sum_k u_k^T (dK/dtheta) v_k for the columns of U and V (n, m), or of U alone, in the free parameters of the
+        kernel: (p,). No (n, n) matrix is formed."""
+        U = np.reshape(U, (self.n, -1))
+        with self.varying(repeatedly=False) as K:
+            return K.contract(np.asarray(to_free(self.kernel)), _Products(U, U if V is None else V), np.zeros(self.n))
+
+    def feature_map(self, like: "Gram | None" = None) -> "Features":
+        """Phi(theta) on these rows, for many values of theta; ``like`` as in `features`."""
+        return Features(self, like)
+
     # -- parts without free parameters -------------------------------------------------------------------------------
 
     def held(self, kernel: Kernel) -> tuple[Kernel, Rows, list[np.ndarray]]:
@@ -319,14 +325,6 @@ class Gram(evaluate.Prepared):
         return self._constants[part]
 
 
-def _mirror(K: np.ndarray, size: int = 512) -> None:
-    """Copy the upper triangle to the lower one, tile by tile."""
-    for i in range(0, len(K), size):
-        rows = slice(i, i + size)
-        K[rows, :i] = K[:i, rows].T
-        K[rows, rows] = np.triu(K[rows, rows]) + np.triu(K[rows, rows], 1).T
-
-
 def covariance(kernel: Kernel, X: "Inputs | Gram", noise: float | np.ndarray) -> np.ndarray:
     """C = K + diag(noise) (PRML 6.62)."""
     C = within(kernel, X)
@@ -342,24 +340,50 @@ def factored(kernel: Kernel, X: "Inputs | Gram", noise: float | np.ndarray) -> C
 # -- one set of rows, many parameter values ------------------------------------------------------------------------
 
 
-def triangle(kernel: Kernel, X: "Inputs | Gram") -> "Triangle | StandardTriangle":
-    """K(theta) on these rows, for many values of theta. X may be prepared: a `Gram`."""
-    form = standard_form(kernel)
-    return Triangle(kernel, X) if form is None else StandardTriangle(kernel, form, raw(X))
+class Varying(Protocol):
+    """K(theta) on fixed rows, for many values of theta (`Gram.varying`). Use it in a ``with`` block: it has threads."""
+
+    layout: Layout
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False, mirrored: bool = False) -> None:
+        """Write K into the upper triangle of a C-ordered ``out`` (n, n). The rest is undefined, unless ``mirrored``: K.
+
+        NaN marks where fast distances lost digits; ``accurate`` ones have them all.
+        """
+
+    def contract(self, theta: np.ndarray, inverse: Any, a: np.ndarray) -> np.ndarray:
+        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). Reads the upper triangle of
+        ``inverse``, by slices."""
+
+
+class _Products:
+    """-(U V^T + V U^T) / 2, of which `Varying.contract` asks for parts."""
+
+    def __init__(self, U: np.ndarray, V: np.ndarray) -> None:
+        self.U, self.V = U, np.reshape(V, U.shape)
+
+    def __getitem__(self, which: tuple[slice, slice]) -> np.ndarray:
+        i, j = which
+        return -0.5 * (self.U[i] @ self.V[j].T + self.V[i] @ self.U[j].T)
+
+    def diagonal(self) -> np.ndarray:
+        return -np.einsum("ij,ij->i", self.U, self.V)
 
 
 class Triangle:
-    """One triangle of K(theta) on fixed rows, for many values of theta.
+    """`Varying` by the compiled program of any kernel.
 
-    Rows are prepared, split into padded strips and passed to JAX once. ``fill`` writes K; ``contract`` sums
-    W_ij dK_ij/dtheta over both triangles without forming any derivative matrix: O(n^2) time and a few tiles of memory
-    for any number of parameters. Programs are cached by kernel structure and tile size, so another number of rows
-    needs no compilation. Use it in a ``with`` block: it owns threads.
+    Rows are split into padded strips and passed to JAX once. ``contract`` forms no derivative matrix: O(n^2) time and a
+    few tiles of memory for any number of parameters. Programs are cached by kernel structure and tile size, so another
+    number of rows needs no compilation.
     """
 
-    def __init__(self, kernel: Kernel, X: "Inputs | Gram") -> None:
-        prepared = X.of(kernel) if isinstance(X, Gram) else Gram(kernel, X)
-        kernel, rows, self._held = prepared.held(kernel)
+    def __init__(self, prepared: Gram) -> None:
+        kernel, rows, self._held = prepared.held(prepared.kernel)
         self.layout = Layout.of(kernel)
         n = self.n = prepared.n
         self._held_leaves = held_leaves(self.layout.structure) if self._held else {}
@@ -389,12 +413,7 @@ class Triangle:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False) -> None:
-        """Write K into the upper triangle of a C-ordered ``out`` (n, n); the rest of it is undefined.
-
-        NaN marks where fast distances lost digits; ``accurate`` ones have them all.
-        """
-
+    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False, mirrored: bool = False) -> None:
         leaves, fast = self.layout.leaves_at(theta, self._leaves), self._fast and not accurate
 
         def work(corner: tuple[int, int]) -> None:
@@ -407,12 +426,12 @@ class Triangle:
                     tile = np.asarray(evaluate.block(own, *sides, structure=self.layout.structure, fast=fast))
             (i, last_i), (j, last_j) = map(self._span, corner)
             out[i:last_i, j:last_j] = tile[: last_i - i, : last_j - j]
+            if mirrored:
+                mirror(out, slice(i, last_i), slice(j, last_j))
 
         self._each(work)
 
-    def contract(self, theta: np.ndarray, inverse: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). ``inverse`` is where `fill` wrote."""
-
+    def contract(self, theta: np.ndarray, inverse: Any, a: np.ndarray) -> np.ndarray:
         def work(corner: tuple[int, int]) -> np.ndarray:
             (i, last_i), (j, last_j) = map(self._span, corner)
             part = self._buffer()
@@ -501,7 +520,7 @@ def _padded(a: np.ndarray, size: int) -> np.ndarray:
 
 def count_features(kernel: Kernel, X: "Inputs | Gram") -> int | None:
     """Number of features of the kernel on these inputs; None if infinite."""
-    rows = _prepared(kernel, X)
+    rows = on(kernel, X).rows
     first = evaluate.take(rows, 0, 1)
     try:
         if evaluate.on_host(rows):
@@ -516,7 +535,7 @@ def count_features(kernel: Kernel, X: "Inputs | Gram") -> int | None:
 def features(kernel: Kernel, X: "Inputs | Gram", like: "Gram | None" = None) -> np.ndarray:
     """Phi (n, M) with Phi Phi^T = K. M does not depend on the values of parameters. ``like``: a data set that numbers
     the features of kernels on objects; other features are left out (`unseen`)."""
-    with Features(kernel, X, like) as phi:
+    with on(kernel, X).feature_map(like) as phi:
         return phi.fill(np.asarray(to_free(kernel)))
 
 
@@ -538,11 +557,11 @@ def unseen(kernel: Kernel, Z: Inputs, like: "Gram", whole: bool = False) -> np.n
 
 
 class Features:
-    """Phi(theta) on fixed rows, for many values of theta: the counterpart of `Triangle`."""
+    """Phi(theta) on fixed rows, for many values of theta: the counterpart of `Varying` (`Gram.feature_map`)."""
 
-    def __init__(self, kernel: Kernel, X: "Inputs | Gram", like: "Gram | None" = None) -> None:
-        n = self.n = count_rows(X)
-        rows = _prepared(kernel, X)
+    def __init__(self, prepared: Gram, like: Gram | None = None) -> None:
+        n, kernel, rows = prepared.n, prepared.kernel, prepared.rows
+        self.n = n
         if like is not None:
             rows = numbered_like(rows, like.rows)
         if evaluate.collected(rows):

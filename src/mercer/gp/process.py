@@ -230,7 +230,8 @@ class GP:
         if latent is not None:
             diagonal = gram.diagonal(latent, everywhere)
             R, left = random_root(
-                gram.Gram(latent, everywhere).some, diagonal, max_rank=machine.rows_within(machine.ROOT_BYTES, total, MIN_ROOT_RANK),
+                gram.Gram(latent, everywhere).some, diagonal,
+                max_rank=machine.rows_within(machine.ROOT_BYTES, total, MIN_ROOT_RANK),
                 tolerance=1e-9 * float(diagonal.max(initial=0.0)),
                 rng=np.random.default_rng(np.asarray(jax.random.key_data(pivots))),
             )  # fmt: skip

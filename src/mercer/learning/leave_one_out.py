@@ -34,7 +34,7 @@ class LeaveOneOutCriterion(abc.ABC):
     """Function of the kernel values k_nm + f between different rows n and m, with a tiny f (`MIN_TOTAL_WEIGHT`).
 
     Rows carry weights c. ``own`` is the part of theta that is not the kernel's. ``_measure`` reads the matrix and gives
-    the value and its slope in ``own``; ``_weigh`` gives G_nm + G_mn, G = d value / d k, for a block; `gram.Triangle`
+    the value and its slope in ``own``; ``_weigh`` gives G_nm + G_mn, G = d value / d k, for a block; `gram.Varying`
     contracts that with dK/dtheta.
     """
 
@@ -43,7 +43,7 @@ class LeaveOneOutCriterion(abc.ABC):
     def __init__(self, kernel: Kernel, X: Inputs, weights: np.ndarray) -> None:
         self.c = np.asarray(weights, dtype=float)
         self.n, self.total = len(self.c), float(self.c.sum())
-        self.K = gram.Triangle(kernel, X)
+        self.K = gram.on(kernel, X).varying(compiled=True)
         self.own = 0  # number of parameters beside the kernel's
         self.jitter, self.diagonal = 0.0, 1.0
         self._matrix = np.empty((self.n, self.n))

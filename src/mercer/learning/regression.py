@@ -112,7 +112,7 @@ class RegressionObjective(ModelObjective):
     @functools.cached_property
     def rows(self) -> gram.Gram:
         """The inputs, prepared once for the kernel."""
-        return self._rows.of(self.kernel) if isinstance(self._rows, gram.Gram) else gram.Gram(self.kernel, self._rows)
+        return gram.on(self.kernel, self._rows)
 
     @property
     def X(self) -> Inputs:

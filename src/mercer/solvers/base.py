@@ -68,7 +68,7 @@ class Evidence(abc.ABC):
 
     @abc.abstractmethod
     def _representation(self, kernel: Kernel, X: Inputs) -> Any:
-        """K, or features, on these rows for many theta: what `gram.triangle` or `gram.Features` gives."""
+        """K, or features, on these rows for many theta: what `Gram.varying` or `Gram.feature_map` gives."""
 
     @abc.abstractmethod
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
@@ -145,7 +145,7 @@ class LatentSpace(abc.ABC):
     """K(theta) on fixed rows for inference with Gaussian sites, so that every inference runs on every solver. Use it in
     a ``with`` block."""
 
-    K: Any  # what `gram.triangle` or `gram.Features` gives
+    K: Any  # what `Gram.varying` or `Gram.feature_map` gives
 
     @property
     def size(self) -> int:
@@ -173,7 +173,7 @@ class LatentMatrix(LatentSpace):
     """One matrix of memory, and what inference takes."""
 
     def __init__(self, kernel: Kernel, X: Inputs) -> None:
-        self.K = gram.triangle(kernel, X)
+        self.K = gram.on(kernel, X).varying()
         n = count_rows(X)
         self._covariance = Covariance(np.zeros((n, n)))
 

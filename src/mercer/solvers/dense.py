@@ -12,7 +12,6 @@ from mercer.gp.mean import UNKNOWN
 from mercer.gp.noise import Noise
 from mercer.gp.process import GP
 from mercer.kernels.base import Kernel
-from mercer.kernels.standard import StandardTriangle
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.trend import Trend
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
@@ -58,10 +57,10 @@ class Dense(Solver):
 class FunctionSpace(Evidence):
     """One potrf, one potri and the contraction in tiles: n^3 + O(n^2) flops, one matrix of memory."""
 
-    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Triangle | StandardTriangle:
+    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Varying:
         self._matrix = np.empty((self.n, self.n))
         self._both = np.asfortranarray(np.column_stack([self.y, self.H]))
-        return gram.triangle(kernel, X)
+        return gram.on(kernel, X).varying()
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         answer = self._evaluate(theta, gradient, profiled, accurate=False)

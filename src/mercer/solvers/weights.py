@@ -248,7 +248,7 @@ class WeightPosterior:
 
 class LatentFeatures(LatentSpace):
     def __init__(self, kernel: Kernel, X: Inputs) -> None:
-        self.K = gram.Features(kernel, X)
+        self.K = gram.on(kernel, X).feature_map()
 
     def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> "FeatureCovariance":
         return FeatureCovariance(self.K.fill(theta))  # of few features; jitter would make them many
@@ -386,7 +386,7 @@ class WeightSpace(Evidence):
     """
 
     def _representation(self, kernel: Kernel, X: Inputs) -> gram.Features:
-        return gram.Features(kernel, X)
+        return gram.on(kernel, X).feature_map()
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         theta, free, noise = self._split(theta)

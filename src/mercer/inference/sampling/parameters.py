@@ -168,7 +168,7 @@ def sample_jointly(
     reference, size = _ThetaReference(prior.centre, prior.spread), StepSize()
     companions = 0 if sites is None else AUXILIARY_DRAWS  # draws of the prior would have no weight
     recent: list[np.ndarray] = []
-    with gram.Triangle(kernel, X) as triangle, threads_for(n):
+    with gram.on(kernel, X).varying(compiled=True) as triangle, threads_for(n):
 
         def fill(theta: np.ndarray, accurate: bool) -> np.ndarray:
             K = np.empty((n, n))
