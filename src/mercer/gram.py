@@ -155,6 +155,7 @@ class Gram(evaluate.Prepared):
         super().__init__(kernel, X)
         self._whole: tuple[Gram, np.ndarray] | None = None  # the data set that these rows are from, and their indices
         self._constants: dict[Kernel, np.ndarray] = {}
+        self._known: list[np.ndarray] = []  # K, if it was computed before
 
     @property
     def shape(self) -> tuple[int]:
@@ -168,11 +169,15 @@ class Gram(evaluate.Prepared):
         )  # fmt: skip
 
     def changed(self, **attributes: Any) -> "Gram":
-        """A copy with other attributes, without the strips that this one keeps."""
+        """A copy with other attributes, without the strips and the matrix that this one keeps."""
         new = copy.copy(self)
         new.__dict__.pop("_kept_strips", None)
-        new.__dict__.update(attributes)
+        new.__dict__.update({"_known": []} | attributes)
         return new
+
+    def known(self, K: np.ndarray) -> "Gram":
+        """The same operator, where K was computed before: the next call of `matrix` gives it away."""
+        return self.changed(_known=[K])
 
     def of(self, kernel: Kernel) -> "Gram":
         """Operator of this kernel on the same rows, which are not prepared again if they are prepared for it, or for an
@@ -200,6 +205,8 @@ class Gram(evaluate.Prepared):
 
     def matrix(self) -> np.ndarray:
         """K, a new matrix."""
+        if self._known:
+            return self._known.pop()
         kernel, out = self.kernel, evaluate.allocate(self.n, self.n)
         # The numbers that learning has seen, to the last digit; or the constant parts that it has kept.
         if standard_form(kernel) is not None or (self._calls_python and self.held(kernel)[2]):

@@ -5,6 +5,7 @@ by matrix products are several times faster. Only the upper triangle is computed
 """
 
 import math
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -143,6 +144,7 @@ class StandardTriangle:
         self._ones = np.ones(n)
         self._parallel, self._keeps = n > MAX_SERIAL_ROWS and cores() > 1, keeps and n <= MAX_KEPT_ROWS
         self._pool: ThreadPoolExecutor | None = None
+        self._local = threading.local()
         self._forget()
 
     def _forget(self) -> None:
@@ -150,12 +152,18 @@ class StandardTriangle:
         self._kept_at: bytes | None = None  # the theta that they belong to
 
     def _memory(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Two matrices of the shape of strip ``i``: new memory has to be paged in, so kept ones are reused."""
+        """Two matrices of the shape of strip ``i``: new memory has to be paged in, so it is reused, by the strip that
+        keeps it or else by the thread."""
         if self._kept[i] is not None:
             return self._kept[i]
         rows, columns = self._strips[i]
         shape = rows.stop - rows.start, columns.stop - columns.start
-        return np.empty(shape), np.empty(shape)
+        if self._keeps:
+            return np.empty(shape), np.empty(shape)
+        if not hasattr(self._local, "memory"):
+            self._local.memory = np.empty((2, STRIP_ROWS * len(self.X)))
+        one, other = self._local.memory[:, : shape[0] * shape[1]]
+        return one.reshape(shape), other.reshape(shape)
 
     def __enter__(self) -> "StandardTriangle":
         if self._parallel:

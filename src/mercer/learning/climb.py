@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mercer.learning.objective import Criterion, LogDensity
+from mercer.learning.objective import Criterion, Keeping, LogDensity
 from mercer.learning.state import Log
 from mercer.solvers.base import Evaluation
 
@@ -104,7 +104,7 @@ class Surface:
         key = theta.tobytes()
         if key in self._values and (self._values[key].gradient is not None or not gradient):
             return self._values[key]
-        inside = np.clip(theta, *self.box)
+        inside, before = np.clip(theta, *self.box), self.evaluations
         answer = self._answer(inside, gradient)
         if answer is None:
             return None
@@ -122,6 +122,8 @@ class Surface:
         point = Point(value, slope, reached)
         if self.best is None or value > self.best.value:
             self.best = point
+            if self.evaluations > before and isinstance(self.criterion, Keeping):
+                self.criterion.keep(inside)
         self.watch(self)
         if len(self._values) > MAX_REMEMBERED_VALUES:
             self._values.clear()

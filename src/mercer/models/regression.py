@@ -1,6 +1,7 @@
 """Gaussian process regression, with parameters learned by maximising the evidence."""
 
 import copy
+import dataclasses
 import math
 import warnings
 
@@ -134,6 +135,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         objective = RegressionObjective(
             kernel, rows, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
         )
+        objective.keeps = True
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
             seed = seed_of(self.random_state)  # the same subset in every stage
@@ -153,6 +155,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             calibrated = learned is not None and self._calibrates(given_noise)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
+            learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_ = plan
@@ -185,7 +188,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         kernel = objective.kernel if learned is None else objective.at(theta).kernel
         noise = objective.variances(theta)
         self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
-        posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter)
+        rows, kept = gram.on(kernel, objective.rows), None if learned is None else learned.outcome
+        rows = rows if kept is None else rows.known(kept)
+        posterior = self._posterior(kernel, rows, objective.target, noise + self._jitter)
         if calibrated:
             self.calibration_ = self._calibration_factor(objective, posterior)
             theta = theta + math.log(self.calibration_) * np.asarray(objective.amplitude())

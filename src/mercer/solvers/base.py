@@ -21,6 +21,7 @@ from mercer.gp.model import Model
 from mercer.gp.noise import Noise, as_noise
 from mercer.inference.sites import Covariance, LatentCovariance
 from mercer.kernels.base import Kernel
+from mercer.linalg.cholesky import mirror_upper
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -36,6 +37,23 @@ class Evaluation(NamedTuple):
     value: float
     gradient: np.ndarray | None
     scale: float
+
+
+class KeptMatrix(NamedTuple):
+    """K at the best theta so far, from the evaluation there: its ``diagonal``, and the rest below the diagonal of
+    ``matrix``; above it is the inverse."""
+
+    theta: np.ndarray
+    diagonal: np.ndarray
+    matrix: np.ndarray
+
+    def restored(self, factor: float = 1.0) -> np.ndarray:
+        """K times a factor, overwriting the matrix."""
+        K = self.matrix
+        mirror_upper(K.T)
+        np.fill_diagonal(K, self.diagonal)
+        K *= factor
+        return K
 
 
 class Evidence(abc.ABC):
@@ -58,6 +76,8 @@ class Evidence(abc.ABC):
         self.contrasts = self.n - self.H.shape[1]
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
+        self.keeps = False  # whether `keep` has an effect: at the cost of a second matrix
+        self.kept: KeptMatrix | None = None
         self.rows = X
         self.layout = Layout.of(Model((kernel,), noise=self.noise))
         self.K: Any = self._representation(kernel, X)
@@ -78,6 +98,9 @@ class Evidence(abc.ABC):
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Residual and variance of each row predicted from all the others (RW06 5.12), unknown coefficients estimated
         anew without it: (n,), (n,). None where there is no value."""
+
+    def keep(self, theta: np.ndarray) -> None:  # noqa: B027 (most have nothing to keep)
+        """Keep K of the last call, which was at ``theta``."""
 
     def score(self, theta: np.ndarray) -> float:
         """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better."""

@@ -14,7 +14,7 @@ from mercer.gp.process import GP
 from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.trend import Trend
-from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
+from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, KeptMatrix, Solver, left_out, register
 
 OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
 
@@ -70,9 +70,9 @@ class FunctionSpace(Evidence):
     def _evaluate(self, theta: np.ndarray, gradient: bool, profiled: bool, accurate: bool) -> Evaluation | None:
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
         theta, free, noise = self._split(theta)
-        self.K.fill(theta, M, accurate)
+        self.K.fill(theta, M, accurate, mirrored=self.keeps)  # LAPACK leaves the other triangle as it is
         diagonal = M.ravel()[:: self.n + 1]
-        self.diagonal = float(diagonal.mean())
+        self.diagonal, self._diagonal = float(diagonal.mean()), diagonal.copy() if self.keeps else diagonal
         diagonal += noise
         factor = attempt(M.T)
         if factor is None:
@@ -96,6 +96,11 @@ class FunctionSpace(Evidence):
         slope = 0.5 * self.K.contract(theta, M, a)
         slope = self._slope(slope, free, 0.5 * (a**2 - diagonal))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
+
+    def keep(self, theta: np.ndarray) -> None:
+        if self.keeps:
+            free = np.empty_like(self._matrix) if self.kept is None else self.kept.matrix
+            self.kept, self._matrix = KeptMatrix(theta, self._diagonal, self._matrix), free
 
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         if self(theta) is None:
