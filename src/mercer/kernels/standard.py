@@ -4,6 +4,7 @@ Compared with the compiled program of `gram.Triangle`, nothing is compiled for a
 by matrix products are several times faster. Only the upper triangle is computed, in strips of rows that fit the cache.
 """
 
+import functools
 import math
 import threading
 from collections.abc import Callable
@@ -108,12 +109,17 @@ def _form(
     return StandardForm(nu, tuple(map(len, values)), offset, matrix, shift, scale)
 
 
+@functools.lru_cache(maxsize=8)
+def _below_diagonal(n: int) -> np.ndarray:
+    return np.tri(n, k=-1, dtype=bool)
+
+
 def mirror(K: np.ndarray, rows: slice, columns: slice) -> None:
     """Copy these rows and columns of K, on or above the diagonal, to below it. Rows of a tile are few, so that it is in
     the cache."""
     if rows.start == columns.start:
         square = K[rows, rows]
-        np.copyto(square, square.T, where=np.tri(len(square), k=-1, dtype=bool))
+        np.copyto(square, square.T, where=_below_diagonal(len(square)))
         columns = slice(rows.stop, columns.stop)
     for j in range(columns.start, columns.stop, STRIP_ROWS):
         part = slice(j, min(j + STRIP_ROWS, columns.stop))

@@ -65,6 +65,8 @@ class Criterion(Protocol):
 class Keeping(Protocol):
     """A criterion that can keep what it computed, for the model at the best theta."""
 
+    keeping: bool  # the next calls are likely to be kept, so they may cost a little more
+
     def keep(self, theta: np.ndarray) -> None:
         """Until it is called again, keep what the last call computed, which was at ``theta``."""
 

@@ -76,7 +76,8 @@ class Evidence(abc.ABC):
         self.contrasts = self.n - self.H.shape[1]
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
-        self.keeps = False  # whether `keep` has an effect: at the cost of a second matrix
+        self.keeps = False  # whether there is memory for what `keep` keeps
+        self.keeping = False  # whether the next calls are likely to be kept
         self.kept: KeptMatrix | None = None
         self.rows = X
         self.layout = Layout.of(Model((kernel,), noise=self.noise))

@@ -59,6 +59,7 @@ class FunctionSpace(Evidence):
 
     def _representation(self, kernel: Kernel, X: Inputs) -> gram.Varying:
         self._matrix = np.empty((self.n, self.n))
+        self._diagonal: np.ndarray | None = None  # of K, where the last call left the rest of it
         self._both = np.asfortranarray(np.column_stack([self.y, self.H]))
         return gram.on(kernel, X).varying()
 
@@ -70,9 +71,10 @@ class FunctionSpace(Evidence):
     def _evaluate(self, theta: np.ndarray, gradient: bool, profiled: bool, accurate: bool) -> Evaluation | None:
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
         theta, free, noise = self._split(theta)
-        self.K.fill(theta, M, accurate, mirrored=self.keeps)  # LAPACK leaves the other triangle as it is
+        mirrored = self.keeps and self.keeping  # LAPACK leaves the other triangle as it is
+        self.K.fill(theta, M, accurate, mirrored)
         diagonal = M.ravel()[:: self.n + 1]
-        self.diagonal, self._diagonal = float(diagonal.mean()), diagonal.copy() if self.keeps else diagonal
+        self.diagonal, self._diagonal = float(diagonal.mean()), diagonal.copy() if mirrored else None
         diagonal += noise
         factor = attempt(M.T)
         if factor is None:
@@ -98,7 +100,7 @@ class FunctionSpace(Evidence):
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
     def keep(self, theta: np.ndarray) -> None:
-        if self.keeps:
+        if self._diagonal is not None:
             free = np.empty_like(self._matrix) if self.kept is None else self.kept.matrix
             self.kept, self._matrix = KeptMatrix(theta, self._diagonal, self._matrix), free
 
