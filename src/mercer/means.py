@@ -275,8 +275,8 @@ class Function(Parametrized):
     >>> import jax.numpy as jnp
     >>> Function(lambda p, t: p["size"] * jnp.exp(-p["rate"] * t), {"size": 1.0, "rate": 0.1}).parameters
     parameter  value  range  learned  prior
-    mean_rate  0.1    real   yes      -
-    mean_size  1.0    real   yes      -
+    rate       0.1    real   yes      -
+    size       1.0    real   yes      -
     """
 
     function: Callable = eqx.field(static=True, converter=hashable)
@@ -321,8 +321,8 @@ class Function(Parametrized):
 
 def _leaf_name(path: tuple[Any, ...]) -> str:
     keys = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
-    found = "_".join(["mean", *keys])
-    return found if found.isidentifier() else "mean"
+    joined = "_".join(keys)
+    return next((name for name in (joined, f"params_{joined}") if name.isidentifier() and joined), "params")
 
 
 def positions(columns: tuple[Any, ...] | None, names: list[str] | None, d: int) -> list[int]:

@@ -259,18 +259,18 @@ def test_a_function_linear_in_its_parameters_is_maximum_likelihood_of_the_trend(
     mean = mc.means.Function(lambda p, x: p[0] + p[1:] @ (x - jnp.array([1970.0, 0.0])), np.zeros(3))
     kernel = KERNEL.fix()
     model = mc.GaussianProcessRegressor(kernel, noise=NOISE, mean=mean, normalize=False, progress=False).fit(X, y)
-    assert model.parameter_names_ == ["mean[0]", "mean[1]", "mean[2]"]
+    assert model.parameter_names_ == ["mean_params[0]", "mean_params[1]", "mean_params[2]"]
     C, A = kernel(X) + NOISE * np.eye(N), np.column_stack([np.ones(N), X - [1970.0, 0.0]])
     expected = np.linalg.solve(A.T @ np.linalg.solve(C, A), A.T @ np.linalg.solve(C, y))
     np.testing.assert_allclose(model.theta_, expected, rtol=1e-4)
 
 
 def test_priors_and_fixing_reach_the_mean():
-    mean = mc.means.Function(growth, {"level": 300.0, "size": 40.0, "rate": 0.3}).fix("mean_rate")
+    mean = mc.means.Function(growth, {"level": 300.0, "size": 40.0, "rate": 0.3}).fix("rate")
     model = mc.GaussianProcessRegressor(1.0 * k.RBF(), mean=mean, progress=False).fit(X, y)
     assert "mean_rate" not in model.parameter_names_
     held = mc.means.Function(growth, {"level": 300.0, "size": 40.0, "rate": 0.3})
-    held = held.with_priors(mean_size=mc.priors.Normal(40.0, 1e-3))
+    held = held.with_priors(size=mc.priors.Normal(40.0, 1e-3))
     model = mc.GaussianProcessRegressor(1.0 * k.RBF(), mean=held, learning="map", progress=False).fit(X, y)
     assert dict(zip(model.parameter_names_, model.theta_, strict=True))["mean_size"] == pytest.approx(40.0, abs=0.01)
 

@@ -76,7 +76,7 @@ class RowFunction(Parametrized):
             return self.module.design(rows)
         mode = self._mode(rows.shape[1])
         if mode == "host":
-            raise _not_traceable(self)
+            raise not_traceable(self)
         return apply_by_row(self.call, mode, rows)
 
     def _mode(self, d: int) -> str:
@@ -109,7 +109,7 @@ class PairFunction(eqx.Module):
             return jnp.asarray(_host_pairs(self.function, x, z))
         mode = _pair_mode(self.function, X.shape[1])
         if mode == "host":
-            raise _not_traceable(self)
+            raise not_traceable(self)
         one = self.function if mode == "row" else lambda x, z: self.function(x[0], z[0])
         return jax.vmap(lambda x: jax.vmap(lambda z: jnp.reshape(one(x, z), ()))(Z))(X)
 
@@ -117,7 +117,8 @@ class PairFunction(eqx.Module):
         return getattr(self.function, "__name__", None) or repr(self.function)
 
 
-def _not_traceable(function: RowFunction | PairFunction) -> DataError:
+def not_traceable(function: Any) -> DataError:
+    """Error for a function that runs on the host, and is called inside jit, grad or vmap."""
     return DataError(
         f"{function!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
         "Write it with jax.numpy, or call the kernel on NumPy arrays."
