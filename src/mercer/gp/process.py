@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from mercer import gram
 from mercer.core import machine
-from mercer.core.errors import NumericalWarning, ParameterError
+from mercer.core.errors import NotPositiveDefiniteError, NumericalWarning, ParameterError
 from mercer.core.inputs import (
     Inputs,
     align_columns,
@@ -78,7 +78,13 @@ class Observed:
         a, trend, residual = factor.solve(target), None, None
         if prior_mean.unknown:
             H = prior_mean.columns(X)
-            trend = Trend.of(H, factor.solve(H), prior_mean.precision)
+            try:
+                trend = Trend.of(H, factor.solve(H), prior_mean.precision)
+            except np.linalg.LinAlgError:
+                raise NotPositiveDefiniteError(
+                    f"the coefficients of the mean {prior_mean!r} could not be estimated: the covariance of these "
+                    "rows is singular to rounding. Give noise=..., or a mean with fewer columns."
+                ) from None
             a = trend.contrasted(a, target)
             target = target - H @ trend.coefficients(target)
         if diagonal is not None:

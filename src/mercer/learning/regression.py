@@ -220,9 +220,11 @@ class RegressionObjective(ModelObjective):
     @functools.cached_property
     def _least_squares(self) -> np.ndarray:
         """Parameters of the mean that minimise the squares of what it leaves of the target."""
+        given, of_mean = np.asarray(to_free(self.mean), dtype=float), self._learned_mean
+        if not given.size:
+            return given
         from scipy.optimize import least_squares  # takes a while to import
 
-        given, of_mean = np.asarray(to_free(self.mean), dtype=float), self._learned_mean
         with np.errstate(all="ignore"):
             try:
                 found = least_squares(
