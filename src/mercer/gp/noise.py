@@ -1,4 +1,4 @@
-"""Measurement noise: one learned variance, one fixed variance, or one per row.
+"""Measurement noise: one learned variance, one fixed variance, one per row, or a function of the input.
 
 Noise is Gaussian and independent from row to row. ``free`` holds its parameters in the optimiser's (log) coordinates,
 which follow the kernel's in theta.
@@ -14,11 +14,13 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, as_vector, count_rows
 from mercer.core.parameters import NonNegative, NonNegativeList, Parametrized, Positive, evolve
 from mercer.core.precision import Array
 from mercer.core.registry import storable
+from mercer.kernels.base import Kernel
 from mercer.priors import Prior
 
 register = storable("noise")  # class decorator: fitted models may hold it
@@ -202,6 +204,37 @@ class RowNoise(Noise):
     @property
     def positive(self) -> bool:
         return bool((self.noise > 0).all())
+
+
+@register
+class VaryingNoise(Noise):
+    """A variance that depends on the input: its logarithm is a Gaussian process with mean ln ``level`` and this
+    ``kernel``. Before it is inferred from a target, every row has the level."""
+
+    level: Positive
+    kernel: Kernel
+    min_variance: float = eqx.field(default=0.0, static=True)  # a part of the noise that is known, as from rounding
+
+    @property
+    def noise(self) -> Any:
+        return self.level
+
+    @property
+    def size(self) -> int:
+        return Layout.of(self).size
+
+    def at(self, Z: Inputs) -> float:
+        return float(self.min_variance + self.level)
+
+    def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
+        return np.full(count_rows(rows), self.at(rows))
+
+    def scaled(self, unit: float) -> "VaryingNoise":
+        own = tuple((field, Rescaled(prior, 1 / unit)) for field, prior in self.priors)
+        return evolve(self, level=self.level * unit, min_variance=self.min_variance * unit, priors=own)
+
+    def bounded_below(self, min_variance: float) -> "VaryingNoise":
+        return evolve(self, min_variance=min_variance)
 
 
 def as_noise(noise: Any, n: int) -> Noise:

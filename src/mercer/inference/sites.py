@@ -196,6 +196,7 @@ class SiteApproximation:
     iterations: int
     converged: bool
     through_mode: tuple[np.ndarray, np.ndarray] | None = None
+    variance: np.ndarray | None = None  # of f on the training rows, where the method computed it
 
     def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
         """d ln Z / d theta."""
