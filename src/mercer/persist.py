@@ -60,6 +60,7 @@ from mercer.models import (
     classification,
     density,
     discriminant,
+    heteroscedastic,
     interpolator,
     kernel_regression,
     linear,
@@ -103,7 +104,7 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
-        interpolator.RBFInterpolator, kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
+        heteroscedastic.HeteroscedasticGaussianProcessRegressor, interpolator.RBFInterpolator, kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
         mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork, pca.KernelPCA,
         perceptron.KernelPerceptron, regression.GaussianProcessRegressor, ridge.KernelRidge,
     ],

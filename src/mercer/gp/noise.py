@@ -8,6 +8,7 @@ import abc
 import dataclasses
 import math
 import reprlib
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -215,6 +216,8 @@ class VaryingNoise(Noise):
     kernel: Kernel
     min_variance: float = eqx.field(default=0.0, static=True)  # a part of the noise that is known, as from rounding
 
+    posterior: Any = eqx.field(default=None, static=True, repr=False)  # mean and variance of the log noise at inputs
+
     @property
     def noise(self) -> Any:
         return self.level
@@ -223,11 +226,21 @@ class VaryingNoise(Noise):
     def size(self) -> int:
         return Layout.of(self).size
 
-    def at(self, Z: Inputs) -> float:
-        return float(self.min_variance + self.level)
+    def given(self, posterior: Callable[[Inputs], tuple[np.ndarray, np.ndarray]]) -> "VaryingNoise":
+        """With a posterior of the log noise, relative to its level: mean and variance at inputs."""
+        return evolve(self, posterior=posterior)
+
+    def expected(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Mean of the noise variance for a normal log noise, relative to its level."""
+        return self.min_variance + self.level * np.exp(mean + 0.5 * variance)
+
+    def at(self, Z: Inputs) -> float | np.ndarray:
+        if self.posterior is None:
+            return float(self.min_variance + self.level)
+        return self.expected(*self.posterior(Z))
 
     def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
-        return np.full(count_rows(rows), self.at(rows))
+        return np.broadcast_to(self.at(rows), count_rows(rows)).copy()
 
     def scaled(self, unit: float) -> "VaryingNoise":
         own = tuple((field, Rescaled(prior, 1 / unit)) for field, prior in self.priors)
