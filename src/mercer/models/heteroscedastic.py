@@ -8,6 +8,7 @@ from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import count_rows, stack_rows
+from mercer.core.parameters import evolve
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
 from mercer.distributions import Distribution, Mixture, Normal
@@ -26,6 +27,7 @@ from mercer.models.regression import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, Gau
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 
 QUADRATURE_NODES = 15  # over the log noise: intervals at 99.9% to four digits for deviations of the log noise up to 2
+NOISE_SMOOTHNESS = 1.5  # nu of the default kernel of the log noise
 MIN_LEVEL_RATIO = 1e-8  # of the level of the noise to the variance of the target, where learning starts
 
 
@@ -42,8 +44,8 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     Parameters are those of `GaussianProcessRegressor`, and:
 
     noise : typical noise variance, in units of y squared: the exponential of the mean of the log noise. None learns it.
-    noise_kernel : covariance of the log noise. None takes a Gaussian kernel with one lengthscale on inputs of unit
-        spread for the default kernel, and the given ``kernel``, with its own parameters, otherwise.
+    noise_kernel : covariance of the log noise. None takes a Matern 3/2 kernel with one lengthscale on inputs of unit
+        spread for the default kernel, and the given ``kernel``, with parameters of its own, otherwise.
     solver : "auto" or "dense".
 
     The noise is at least what rounding of y to its resolution explains. ``noise_kernel_`` has the parameters learned;
@@ -135,8 +137,8 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         if self.noise_kernel is not None:
             return as_covariance(self.noise_kernel, "the log noise", self.allow_invalid, gram.raw(rows))
         if self.kernel is None and not self._mixed():
-            kernel = heuristics.radial_kernel(gram.raw(rows))
-            return 1.0 * kernel
+            kernel = heuristics.standard_kernel(gram.raw(rows), one_each=False, constant=False)
+            return evolve(kernel, theta3=np.float64(0.0), nu=np.float64(NOISE_SMOOTHNESS))
         kernel = split_white(self.kernel_)[0]
         if kernel is None:
             raise ParameterError("a kernel of white noise only tells nothing of how the noise varies; give noise_kernel.")
@@ -191,10 +193,11 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         if objective.n >= MIN_CALIBRATION_ROWS:
             factor *= widening(self._left_out().z(self._own_target()), CALIBRATED_LEVEL)
         shift = objective.layout.joined(kernels=mask, noise=np.arange(objective.noise.size) == 0)
-        log_evidence = self.log_marginal_likelihood_
-        self._set_noise_posterior(objective, theta + math.log(factor) * shift, found, factor)
+        theta = theta + math.log(factor) * shift
+        self._set_noise_posterior(objective, theta, found, factor)
         self._jitter *= factor
-        self.calibration_, self.log_marginal_likelihood_ = factor, log_evidence
+        # Inferred again at these parameters, the noise would be what the data say it is, without the factor.
+        self.calibration_, self.log_marginal_likelihood_ = factor, self._approximation(objective, theta).log_evidence
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
