@@ -89,6 +89,7 @@ _FAMILIES: dict[str, list[Any]] = {
     "basis": [basis.Polynomial, basis.Gaussian, basis.Sigmoid],
     "priors": [
         priors.Normal, priors.LogNormal, priors.HalfNormal, priors.HalfCauchy, priors.Gamma, priors.InverseGamma,
+        priors.PenalisedVariance, priors.PenalisedLengthscale, priors.Each,
     ],
     "densities": [
         factor.FactorAnalysis, factor.Loadings, gaussian.DiagonalComponents, gaussian.FullComponents, gaussian.Gaussian,

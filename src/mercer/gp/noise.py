@@ -107,6 +107,15 @@ class Rescaled(Prior):
     def log_density(self, x: Array) -> Array:
         return self.prior.log_density(x * self.unit)
 
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        return self.prior.slope(x * self.unit) * self.unit
+
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        return self.prior.quantile(q) / self.unit
+
+    def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return self.prior._draw(key, shape) / self.unit
+
 
 @register
 class LearnedNoise(Noise):
