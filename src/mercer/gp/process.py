@@ -29,6 +29,7 @@ from mercer.core.random import as_key, normal
 from mercer.distributions import Normal
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import as_variances
+from mercer.gp.posterior import Posterior
 from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
@@ -84,7 +85,7 @@ class Observed:
         return cls(X, y, noise, factor, a, trend, residual)
 
 
-class GP:
+class GP(Posterior):
     """A Gaussian process with a mean and a covariance function, the kernel (PRML 6.4.1).
 
     ``mean`` is a number, a function of one input, or "unknown": a constant with a flat prior, integrated out

@@ -6,16 +6,18 @@ import warnings
 
 import numpy as np
 
-from mercer import gram, priors
+from mercer import gram
 from mercer.core.coordinates import free_names
 from mercer.core.errors import NumericalWarning, ParameterError
 from mercer.core.inputs import as_vector, copy_rows, count_rows, take_rows
 from mercer.core.parameters import nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
-from mercer.core.text import number, rounded, table
+from mercer.core.text import table
 from mercer.distributions import Distribution, Normal
-from mercer.gp.noise import CommonNoise, LearnedNoise, Noise, as_noise
+from mercer.gp.mean import MeanFunction
+from mercer.gp.model import Model
+from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, as_noise
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family
@@ -121,10 +123,10 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         self.solver_ = solvers.resolve(self.solver, kernel, rows, noise)
         plan = self._plan(self.solver_, kernel, rows, noise)
         plan.check()
-        warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=isinstance(self.noise, priors.Prior))
+        warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=bool(noise.priors))
         learns = self.learning is not None
         self.y_train_, self.copy_of_ = y, np.arange(n)
-        if self._learns_noise() and learns:
+        if learns and not noise.given:
             kept, self.copy_of_ = originals(X, y)
             if len(kept) < n:
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
@@ -214,6 +216,10 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             LearnedNoise(self.noise_) if "noise" in self.parameter_names_ else as_noise(self.noise_, len(self.y_train_))
         )
 
+    def _model(self) -> Model:
+        """The fitted model, with mean and noise in units of y."""
+        return Model((self.kernel_,), MeanFunction(constant=self.mean_), self._fitted_noise())
+
     def _posterior(self, kernel, X, target, noise) -> solvers.Posterior:
         return self._solver().posterior(kernel, X, target, noise, bool(self.normalize), bool(self.allow_invalid))
 
@@ -243,22 +249,19 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             return family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid, X)
 
-    def _learns_noise(self) -> bool:
-        """Whether the noise is learned, with or without a prior."""
-        return self.noise is None or isinstance(self.noise, priors.Prior)
-
     def _noise_for(self, kernel, n) -> Noise:
         """Noise in units of y squared; none if the kernel has a `White` term."""
-        if self.noise is None and (split_white(kernel)[1] > 0 or self.learning is None):
-            return CommonNoise(0.0)
-        if isinstance(self.noise, priors.Prior) and (split_white(kernel)[1] > 0 or self.learning is None):
+        if isinstance(self.noise, Noise):
+            raise ParameterError(f"noise must be None, a variance, one per row, or a prior; got {self.noise!r}.")
+        noise, white = as_noise(self.noise, n), split_white(kernel)[1] > 0
+        if noise.given or not (white or self.learning is None):
+            return noise
+        if noise.priors:
             raise ParameterError(
                 f"noise={self.noise!r} is a prior, which needs a noise to learn. With learning=None give a variance; "
                 "for White() in the kernel use its with_priors(variance=...)."
             )
-        if isinstance(self.noise, Noise):
-            raise ParameterError(f"noise must be None, a variance, one per row, or a prior; got {self.noise!r}.")
-        return as_noise(self.noise, n)
+        return KernelNoise() if white else CommonNoise(0.0)
 
     def _plan(self, solver: solvers.Solver, kernel, X, noise: Noise) -> Plan:
         free = len(free_names(kernel)) + noise.size
@@ -423,7 +426,6 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         return self
 
     def _summary(self):
-        found = {**self.kernel_.parameters, "noise": np.mean(self.noise_)}
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
             *self._about_columns(),
@@ -431,6 +433,6 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
-            table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
+            table(["parameter", "value"], self._model().table_rows()),
         ]
         return "\n".join(lines)
