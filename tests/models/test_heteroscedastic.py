@@ -10,6 +10,9 @@ from sklearn.utils.estimator_checks import check_estimator
 import mercer as mc
 from mercer import kernels as k
 
+GIVEN = {"kernel": 1.0 * k.RBF(0.3), "noise_kernel": 2.0 * k.RBF(0.3), "noise": 0.05, "learning": None,
+         "normalize": False}  # fmt: skip
+
 
 def regressor(**settings):
     return mc.HeteroscedasticGaussianProcessRegressor(progress=False, **settings)
@@ -32,7 +35,7 @@ def fitted():
 def test_noise_is_recovered(fitted):
     assert fitted.noise_varies_
     Z = np.array([[0.1], [0.3], [0.7], [0.9]])
-    assert np.abs(0.5 * np.log(fitted.predict_noise(Z)) - np.log([0.05, 0.05, 0.5, 0.5])).max() < 0.35
+    assert np.abs(0.5 * np.log(fitted.predict_noise(Z)) - np.log([0.05, 0.05, 0.5, 0.5])).max() < 0.5
 
 
 @pytest.mark.parametrize("calibrate", [False, None])
@@ -79,17 +82,17 @@ def test_intervals_cover_where_the_noise_is_small_and_where_it_is_large(fitted):
     assert gain > 0.4
 
 
-def test_left_out_rows_are_predicted_as_by_refits_at_the_same_parameters(fitted):
+def test_left_out_rows_are_predicted_as_by_refits_at_the_same_parameters():
     X, y, _ = stepped()
-    found, rows = fitted.loo(), [3, 40, 90]
-    for i in rows:
+    model = regressor(**GIVEN).fit(X, y)
+    found = model.loo()
+    for i in (3, 40, 90):
         others = np.delete(np.arange(len(y)), i)
-        settings = {"normalize": False, "learning": None, "noise": fitted._noise.level / fitted.scale_**2}
-        model = regressor(kernel=fitted.kernel_, noise_kernel=fitted.noise_kernel_, **settings)
-        model.fit(X[others], (y[others] - fitted.mean_) / fitted.scale_)
-        mean, deviation = (np.ravel(part)[0] for part in model.predict(X[[i]], return_std=True))
-        assert found.mean[i] == pytest.approx(mean * fitted.scale_ + fitted.mean_, abs=0.1 * deviation * fitted.scale_)
-        assert np.sqrt(found.variance[i]) == pytest.approx(deviation * fitted.scale_, rel=0.15)
+        refit = regressor(**GIVEN).fit(X[others], y[others])
+        mean, deviation = (part[0] for part in refit.predict(X[[i]], return_std=True))
+        assert found.mean[i] == pytest.approx(mean, abs=0.1 * deviation)
+        assert np.sqrt(found.variance[i]) == pytest.approx(deviation, rel=0.05)
+        assert found.log_score[i] == pytest.approx(refit.log_predictive_density(X[[i]], y[[i]])[0], abs=0.1)
 
 
 def test_evidence_and_its_gradient(fitted):
@@ -127,12 +130,11 @@ def test_units_of_target_and_inputs_do_not_matter(fitted):
     assert model.predict_noise(1e4 + 1e3 * X) == pytest.approx(1e10 * fitted.predict_noise(X), rel=0.1)
 
 
-def test_update_is_inference_with_all_rows(fitted):
+def test_update_is_inference_with_all_rows():
     X, y, _ = stepped()
-    settings = {"kernel": 1.0 * k.RBF(0.3), "noise_kernel": 2.0 * k.RBF(0.3), "noise": 0.05, "learning": None}
-    model = regressor(normalize=False, **settings).fit(X[:100], y[:100])
+    model = regressor(**GIVEN).fit(X[:100], y[:100])
     model.update(X[100:], y[100:])
-    whole = regressor(normalize=False, **settings).fit(X, y)
+    whole = regressor(**GIVEN).fit(X, y)
     Z = np.linspace(0, 1, 9)[:, None]
     assert model.predict(Z, return_std=True)[1] == pytest.approx(whole.predict(Z, return_std=True)[1], rel=1e-4)
     assert len(model.y_train_) == len(model.noise_) == 120

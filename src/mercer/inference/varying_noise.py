@@ -8,8 +8,8 @@ The Gaussian q(g) = N(ln level + m, Sigma) that is closest to the posterior has 
 
 (Lazaro-Gredilla and Titsias 2011, eq 7), with a flat prior on beta the restricted likelihood in the first term. Its
 derivatives in m_i and Sigma_ii are those of an expected log likelihood, so that q(g) is found as for a latent function
-behind labels (`variational.gaussian`): Gaussian sites of precision 1/2 + beta_i >= 0 with beta_i = r_i (a_i^2 - P_ii) / 2,
-a = P y and r = R - floor. Without variance of g the bound is the evidence of constant noise.
+behind labels (`variational.gaussian`): Gaussian sites of precision 1/2 + beta_i >= 0, beta_i = r_i (a_i^2 - P_ii) / 2,
+with a = P y and r = R - floor. Without variance of g the bound is the evidence of constant noise.
 """
 
 import dataclasses
@@ -20,9 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mercer.core.inputs import Inputs
 from mercer.gp.likelihood import Expected
-from mercer.inference.sites import LatentCovariance, SiteApproximation
+from mercer.inference.latent import LatentCovariance
+from mercer.inference.sites import DenseSiteFactor, LatentPosterior, SiteApproximation
 from mercer.inference.variational import gaussian
+from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import Cholesky, attempt
 from mercer.linalg.trend import Trend
 
@@ -130,6 +133,12 @@ class NoiseApproximation:
         """Noise variances that the function is conditioned with: (n,)."""
         assert self.sites.variance is not None
         return self.target.floor + self.target.rates(self.sites.mean, self.sites.variance)
+
+    def posterior(self, kernel: Kernel, X: Inputs) -> LatentPosterior:
+        """Of g relative to ln level, as a distribution over functions. ``kernel`` and ``X`` are those of G."""
+        factor = self.sites.factor
+        assert isinstance(factor, DenseSiteFactor)
+        return LatentPosterior(kernel, X, self.sites.a, np.sqrt(self.sites.S), np.tril(factor.lower))
 
     def slope(self, contract: Callable[..., np.ndarray]) -> tuple[np.ndarray, float] | None:
         """Derivatives of the bound in the parameters of K, by the ``contract`` of its representation, and in ln level;

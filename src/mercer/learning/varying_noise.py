@@ -14,13 +14,13 @@ from mercer.core.inputs import take_rows
 from mercer.gp.mean import MeanFunction
 from mercer.gp.model import Model
 from mercer.gp.noise import VaryingNoise
-from mercer.inference.sites import SiteApproximation
+from mercer.inference.sites import LatentMatrix, SiteApproximation
 from mercer.inference.varying_noise import NoiseApproximation, NoisyTarget, infer_noise
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.objective import LogDensity, ModelObjective, Start
 from mercer.learning.plan import search_stages
-from mercer.solvers.base import Evaluation, LatentMatrix
+from mercer.solvers.base import Evaluation
 
 START_LOG_VARIANCES = (1.0, 0.1)  # of the log noise, where learning starts
 LOG_NOISE_JITTER = 1e-8  # relative to the variance of the log noise

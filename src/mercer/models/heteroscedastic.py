@@ -129,9 +129,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         own = VaryingNoise(level, self._noise_kernel_for(rows), min_variance=floor, name="log_noise")
         if self.noise is not None:
             own = own.fix("log_noise_level")
-        return VaryingNoiseObjective(
-            self.kernel_, rows, target, own, self.posterior_.unknown, self.learning == "map"
-        )
+        return VaryingNoiseObjective(self.kernel_, rows, target, own, self.posterior_.unknown, self.learning == "map")
 
     def _noise_kernel_for(self, rows):
         if self.noise_kernel is not None:
@@ -141,7 +139,9 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
             return evolve(kernel, theta3=np.float64(0.0), nu=np.float64(NOISE_SMOOTHNESS))
         kernel = split_white(self.kernel_)[0]
         if kernel is None:
-            raise ParameterError("a kernel of white noise only tells nothing of how the noise varies; give noise_kernel.")
+            raise ParameterError(
+                "a kernel of white noise only tells nothing of how the noise varies; give noise_kernel."
+            )
         return heuristics.scaled_to_variance(heuristics.with_amplitudes(kernel), rows.of(kernel), 1.0)
 
     def _set_varying(self, objective: VaryingNoiseObjective, theta: np.ndarray, learned: Learned | None):
@@ -172,9 +172,11 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         assert isinstance(model.noise, VaryingNoise)
         self.kernel_, self.noise_kernel_ = model.kernel, model.noise.kernel
         X = gram.raw(objective.rows)
-        self._set_posterior(self._posterior(self.kernel_, objective.rows, objective.target, factor * found.R + self._jitter))
+        self._set_posterior(
+            self._posterior(self.kernel_, objective.rows, objective.target, factor * found.R + self._jitter)
+        )
         self.log_marginal_likelihood_ = found.log_evidence
-        self.noise_posterior_ = found.sites.factor.posterior(self.noise_kernel_, X, found.sites)
+        self.noise_posterior_ = found.posterior(self.noise_kernel_, X)
         self.numerics_["converged"] = bool(found.sites.converged)
         own = model.noise.bounded_below(factor * model.noise.min_variance).scaled(self.scale_**2)
         assert found.sites.variance is not None
@@ -237,7 +239,9 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         noise = super()._fitted_noise()
         variance = np.maximum(variance - self.posterior_.data[2], 0.0)
         function = Normal(mean, np.sqrt(variance)).scaled(self.scale_, self.center_)
-        K = Covariance.of(self.noise_kernel_, gram.kept(self.noise_posterior_, self.noise_kernel_, self.noise_posterior_.X))
+        K = Covariance.of(
+            self.noise_kernel_, gram.kept(self.noise_posterior_, self.noise_kernel_, self.noise_posterior_.X)
+        )
         return with_noise(function, noise, *self.noise_posterior_.cavity(K))
 
     def loo(self) -> LeaveOneOut:
@@ -298,4 +302,3 @@ def with_noise(function: Distribution, noise: VaryingNoise, mean: np.ndarray, va
     return Mixture(
         tuple(Normal(function.mean, np.sqrt(function.deviation**2 + each)) for each in own), weights / weights.sum()
     )
-

@@ -143,6 +143,9 @@ def _noise(model, y) -> str:
     kind = "as given" if model._fitted_noise().given else "learned"
     share = f", {np.sqrt(noise) / spread:.1%} of that of y" if spread > 0 else ""
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
+    if getattr(model, "noise_varies_", False):
+        low, high = np.sqrt(np.quantile(model.noise_, [0.05, 0.95]))
+        text += f"\nit varies with the inputs: between {low:.4g} and {high:.4g} on 90% of the rows (predict_noise)"
     if model.calibration_ > 1:
         text += f"\nintervals were widened: the covariance was multiplied by {model.calibration_:.3g}, so that 95% "
         text += "intervals cover 95% of left-out rows, and of new rows"
