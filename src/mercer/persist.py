@@ -105,7 +105,8 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
-        heteroscedastic.HeteroscedasticGaussianProcessRegressor, interpolator.RBFInterpolator, kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
+        heteroscedastic.HeteroscedasticGaussianProcessRegressor, interpolator.RBFInterpolator,
+        kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
         mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork, pca.KernelPCA,
         perceptron.KernelPerceptron, regression.GaussianProcessRegressor, ridge.KernelRidge,
     ],
