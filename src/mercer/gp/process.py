@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mercer import gram
+from mercer.core import machine
 from mercer.core.errors import NumericalWarning, ParameterError
 from mercer.core.inputs import (
     Inputs,
@@ -38,6 +39,7 @@ from mercer.linalg.cholesky import Cholesky, clear_upper, factor, random_root, r
 from mercer.linalg.trend import Trend
 
 MAX_DENSE_SAMPLES = 4000  # inputs up to which samples come from one dense covariance matrix
+MIN_ROOT_RANK = 256  # of a low-rank root, however many inputs there are
 MAX_INDEPENDENT_SHARE = 1e-3  # of the variance sampled independently at each input, without a warning
 
 Seed = int | np.random.Generator | jax.Array | None
@@ -229,7 +231,8 @@ class GP(Posterior):
         if latent is not None:
             diagonal = gram.diagonal(latent, everywhere)
             R, left = random_root(
-                gram.Gram(latent, everywhere).some, diagonal, max_rank=max(256, gram.MAX_BLOCK_BYTES // total),
+                gram.Gram(latent, everywhere).some, diagonal,
+                max_rank=machine.rows_within(machine.ROOT_BYTES, total, MIN_ROOT_RANK),
                 tolerance=1e-9 * float(diagonal.max(initial=0.0)),
                 rng=np.random.default_rng(np.asarray(jax.random.key_data(pivots))),
             )  # fmt: skip

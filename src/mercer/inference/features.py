@@ -30,7 +30,7 @@ class LatentFeatures(LatentSpace):
     """Phi(theta) on fixed rows."""
 
     def __init__(self, kernel: Kernel, X: Inputs) -> None:
-        self.K = gram.Features(kernel, X)
+        self.K = gram.on(kernel, X).feature_map()
         self.n = count_rows(X)
         self.rank = self.K.fill(np.asarray(to_free(kernel))).shape[1]
 

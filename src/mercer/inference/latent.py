@@ -93,7 +93,7 @@ class LatentCovariance(abc.ABC):
 class LatentSpace(abc.ABC):
     """K(theta) on fixed rows, so that every inference runs on every solver. Use it in a ``with`` block."""
 
-    K: Any  # what `gram.triangle` or `gram.Features` gives
+    K: Any  # what `Gram.varying` or `Gram.feature_map` gives
     n: int
     rank: int  # columns of a root of K
 

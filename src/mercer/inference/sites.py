@@ -36,7 +36,7 @@ class LatentMatrix(LatentSpace):
     """One matrix of memory, and what inference takes."""
 
     def __init__(self, kernel: Kernel, X: Inputs) -> None:
-        self.K, self.n = gram.triangle(kernel, X), count_rows(X)
+        self.K, self.n = gram.on(kernel, X).varying(), count_rows(X)
         self.rank = self.n
 
     @functools.cached_property

@@ -1,6 +1,7 @@
 """Gaussian process regression, with parameters learned by maximising the evidence."""
 
 import copy
+import dataclasses
 import math
 import warnings
 
@@ -9,7 +10,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import free_names
 from mercer.core.errors import NumericalWarning, ParameterError
-from mercer.core.inputs import as_vector, copy_rows, count_rows, take_rows
+from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.parameters import nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
@@ -29,8 +30,8 @@ from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
-from mercer.models.estimator import Regressor, all_or_nothing
-from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
+from mercer.models.estimator import all_or_nothing
+from mercer.models.records import LearnedByEvidence, PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
@@ -40,7 +41,7 @@ MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little 
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
-class GaussianProcessRegressor(LearnedByEvidence, Regressor):
+class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
     """Gaussian process regression (PRML 6.4.2), with parameters learned from the evidence (6.4.3).
 
     Parameters
@@ -68,8 +69,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
         intervals cover 95% (at least 1), and by n / (n - k) for k parameters learned from n rows
         (``calibration_``). Without it intervals are too narrow: real residuals have heavier tails than a Gaussian, and
-        new rows are harder to predict than training rows. The mean does not change; the evidence falls below its
-        maximum (``optima_``). None means True for the default kernel with learned noise and learning="mle".
+        new rows are harder to predict than training rows. Noise that the data do not tell from none is first raised
+        as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means
+        True for the default kernel with learned noise and learning="mle".
     optimizer : "lbfgs" or "cg".
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
@@ -136,6 +138,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         objective = RegressionObjective(
             kernel, rows, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
         )
+        objective.keeps = True
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
             seed = seed_of(self.random_state)  # the same subset in every stage
@@ -155,6 +158,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             calibrated = learned is not None and self._calibrates(given_noise)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
+            learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_ = plan
@@ -183,11 +187,14 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     def _set_fitted(self, objective, given: Noise, theta, center, scale, learned, calibrated: bool):
         """Set all fitted attributes from the optimum, with one factorisation. ``given``: noise in units of y^2."""
+        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
+        theta = objective.with_plausible_noise(theta, self._jitter) if calibrated else theta
         # If nothing was learned, exactly as given, without rounding by logarithms.
         kernel = objective.kernel if learned is None else objective.at(theta).kernel
         noise = objective.variances(theta)
-        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
-        posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter)
+        rows, kept = gram.on(kernel, objective.rows), None if learned is None else learned.outcome
+        rows = rows if kept is None else rows.known(kept)
+        posterior = self._posterior(kernel, rows, objective.target, noise + self._jitter)
         if calibrated:
             self.calibration_ = self._calibration_factor(objective, posterior)
             theta = theta + math.log(self.calibration_) * np.asarray(objective.amplitude())
@@ -281,28 +288,6 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict(self, X, return_std=False, return_cov=False, include_noise=True):
-        """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
-
-        These are of new measurements (PRML 6.66, 6.67), or with ``include_noise=False`` of the function itself. If
-        every training row has its own noise variance, new measurements get their mean.
-        """
-        self._check_fitted()
-        if return_std and return_cov:
-            raise ParameterError("return_std and return_cov cannot both be True; choose one.")
-        X = self._check_inputs(X, reset=False)
-        if return_cov:
-            return self._mean(X), self._covariance(X, include_noise)
-        if not return_std:
-            return self._mean(X)
-        predicted = self._predicted(X, include_noise)
-        return predicted.mean, predicted.deviation
-
-    def predict_distribution(self, X, include_noise=True) -> Distribution:
-        """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
-        self._check_fitted()
-        return self._predicted(self._check_inputs(X, reset=False), include_noise)
-
     def predict_quantile(self, X, q, include_noise=True) -> np.ndarray:
         """Predictive quantile q: (s,) for a number, (s, L) for a list of L."""
         return self.predict_distribution(X, include_noise).quantile(q)
@@ -347,11 +332,6 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             rng = np.random.default_rng(seeds[1])
             draws = draws + rng.normal(size=draws.shape) * np.sqrt(self._fitted_noise().at(X))
         return draws.T
-
-    def log_predictive_density(self, X, y) -> np.ndarray:
-        """ln p(y | x, data) of each new measurement: (s,)."""
-        predicted = self.predict_distribution(X)
-        return predicted.log_density(as_vector(y, len(predicted.mean)))
 
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Mean and standard deviation of each term of a sum of kernels, by name or expression.

@@ -22,6 +22,7 @@ from mercer.gp.posterior import Posterior
 from mercer.inference.latent import LatentSpace
 from mercer.inference.sites import LatentMatrix
 from mercer.kernels.base import Kernel
+from mercer.linalg.cholesky import mirror_upper
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -37,6 +38,23 @@ class Evaluation(NamedTuple):
     value: float
     gradient: np.ndarray | None
     scale: float
+
+
+class KeptMatrix(NamedTuple):
+    """K at the best theta so far, from the evaluation there: its ``diagonal``, and the rest below the diagonal of
+    ``matrix``; above it is the inverse."""
+
+    theta: np.ndarray
+    diagonal: np.ndarray
+    matrix: np.ndarray
+
+    def restored(self, factor: float = 1.0) -> np.ndarray:
+        """K times a factor, overwriting the matrix."""
+        K = self.matrix
+        mirror_upper(K.T)
+        np.fill_diagonal(K, self.diagonal)
+        K *= factor
+        return K
 
 
 class Evidence(abc.ABC):
@@ -59,6 +77,9 @@ class Evidence(abc.ABC):
         self.contrasts = self.n - self.H.shape[1]
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
+        self.keeps = False  # whether there is memory for what `keep` keeps
+        self.keeping = False  # whether the next calls are likely to be kept
+        self.kept: KeptMatrix | None = None
         self.rows = X
         self.layout = Layout.of(Model((kernel,), noise=self.noise))
         self.K: Any = self._representation(kernel, X)
@@ -69,7 +90,7 @@ class Evidence(abc.ABC):
 
     @abc.abstractmethod
     def _representation(self, kernel: Kernel, X: Inputs) -> Any:
-        """K, or features, on these rows for many theta: what `gram.triangle` or `gram.Features` gives."""
+        """K, or features, on these rows for many theta: what `Gram.varying` or `Gram.feature_map` gives."""
 
     @abc.abstractmethod
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
@@ -79,6 +100,9 @@ class Evidence(abc.ABC):
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Residual and variance of each row predicted from all the others (RW06 5.12), unknown coefficients estimated
         anew without it: (n,), (n,). None where there is no value."""
+
+    def keep(self, theta: np.ndarray) -> None:  # noqa: B027 (most have nothing to keep)
+        """Keep K of the last call, which was at ``theta``."""
 
     def score(self, theta: np.ndarray) -> float:
         """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better."""

@@ -285,7 +285,7 @@ class WeightSpace(Evidence):
     """
 
     def _representation(self, kernel: Kernel, X: Inputs) -> gram.Features:
-        return gram.Features(kernel, X)
+        return gram.on(kernel, X).feature_map()
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         theta, free, noise = self._split(theta)

@@ -11,6 +11,7 @@ from mercer.inference.base import Contraction, Labels
 from mercer.inference.latent import LatentCovariance
 from mercer.inference.sites import factor_B
 from mercer.linalg import backend
+from mercer.linalg.cholesky import mirror_upper
 
 if TYPE_CHECKING:  # this module is imported by it
     from mercer.inference.softmax.posterior import JointPosterior, SoftmaxApproximation
@@ -155,7 +156,7 @@ class JointFactor(JointSites):
         """
         r, work = np.empty_like(self.sites), np.empty((self.n, self.n))
         for c, E_c in enumerate(self.E):
-            _mirror(E_c)
+            mirror_upper(E_c)
             e = np.diag(E_c).copy()
             work[:] = E_c
             Y = backend.half_solve(self.M.T, work.T, in_place=True)  # M^-1 E_c
@@ -179,7 +180,7 @@ class JointFactor(JointSites):
         C, n = self.sites.shape
         V = np.empty((n, C, C))
         for E_c in self.E:
-            _mirror(E_c)
+            mirror_upper(E_c)
         e = np.array([np.diag(E_c) for E_c in self.E])
         for first in range(0, n, TILE_ROWS):
             part = slice(first, min(first + TILE_ROWS, n))
@@ -228,12 +229,3 @@ def _products(triangles: list[np.ndarray], V: np.ndarray, lower: bool) -> np.nda
     if len(triangles) == 1:
         return backend.product(triangles[0], V.T, lower).T
     return np.stack([backend.product(T, v, lower) for T, v in zip(triangles, V, strict=True)])
-
-
-def _mirror(A: np.ndarray) -> None:
-    """Copy the upper triangle to the lower one."""
-    n = len(A)
-    for i in range(0, n, TILE_ROWS):
-        for j in range(i, n, TILE_ROWS):
-            tile = A[i : i + TILE_ROWS, j : j + TILE_ROWS]
-            A[j : j + TILE_ROWS, i : i + TILE_ROWS] = tile.T if i < j else np.triu(tile) + np.triu(tile, 1).T
