@@ -1,7 +1,7 @@
 """The posterior of theta without sampling: a Gaussian at its mode, corrected by the evidence at designed points.
 
-Rue, Martino and Chopin (2009), section 6.5: with z the coordinates along the principal axes of the Gaussian, in standard
-deviations, a few parameters are integrated on a regular grid in z, more of them by a central composite design.
+Rue, Martino and Chopin (2009), section 6.5: with z the coordinates along the principal axes of the Gaussian, in
+standard deviations, a few parameters are integrated on a regular grid in z, more of them by a central composite design.
 """
 
 import functools
@@ -88,7 +88,7 @@ def _composite(posterior: LogPosterior, modes: list[Peak], rng: np.random.Genera
     """A central composite design around every mode, on axes stretched by their skewness.
 
     The centre has weight 1, every other point, on a sphere of radius f0 sqrt(p) in z, a weight that gives a Gaussian
-    its second moment: 1 / ((m - 1) (f0^2 - 1) exp(-p f0^2 / 2)) for m points in all. Both are multiplied by the density.
+    its second moment: 1 / ((m - 1) (f0^2 - 1) exp(-p f0^2 / 2)) for m points in all; the density multiplies both.
     """
     p = posterior.size
     z = np.concatenate([np.zeros((1, p)), directions(p) * RADIUS * math.sqrt(p)])

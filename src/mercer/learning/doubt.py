@@ -20,13 +20,14 @@ from mercer.learning.objective import Criterion, Objective
 MAX_POINTS = 40  # of which predictions are mixtures
 MAX_POINT_BYTES = 1e9  # memory of the covariances of all points, which lowers their number
 MIN_POINTS = 5
-MAX_LOST_WEIGHT = 2e-3  # of all points that are dropped because each has hardly any
+MAX_LOST_WEIGHT = 2e-4  # of all points that are dropped because each has hardly any
 CURVATURE_STEP = 0.01  # in theta, of the differences that measure second derivatives
 MIN_CURVATURE = 0.05  # of -ln p(theta | y): no deviation of theta is taken for more than 4.5
 NEWTON_STEPS = 4
 MIN_DEGREE, MAX_DEGREE = 2, 8  # of the moments that a few points keep
 MAX_MOMENT_ERROR = 1e-8  # relative
 MAX_MODE_LAG = 4.0  # nats: lower optima are not integrated over
+MIN_MODE_DISTANCE = 1.0  # standard deviations: closer optima are one mode
 
 register = storable("parts")
 
@@ -158,12 +159,12 @@ def _root(posterior: LogPosterior, theta: np.ndarray, slope: np.ndarray) -> np.n
 
 def peaks(posterior: LogPosterior, optima: Sequence[Optimum]) -> list[Peak]:
     """Distinct modes, from the optima that learning found, the highest first; none far below it."""
-    best = optima[0].value
-    near = [peak_at(posterior, o.theta) for o in optima if o.value > best - MAX_MODE_LAG]
+    near = [o.theta for o in optima if o.value > optima[0].value - MAX_MODE_LAG]  # which may be of fewer rows
+    tried = [peak for peak in (peak_at(posterior, theta) for theta in near) if peak is not None]
     found: list[Peak] = []
-    for peak in sorted((p for p in near if p is not None), key=lambda p: -p.value):
+    for peak in sorted(tried, key=lambda peak: -peak.value):
         away = [np.linalg.norm(np.linalg.solve(other.root, peak.theta - other.theta)) for other in found]
-        if peak.value > best - MAX_MODE_LAG and all(distance > 1.0 for distance in away):
+        if not found or (peak.value > found[0].value - MAX_MODE_LAG and min(away) > MIN_MODE_DISTANCE):
             found.append(peak)
     return found
 

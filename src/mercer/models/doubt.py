@@ -11,9 +11,13 @@ from mercer.core.parameters import evolve, slots_of
 from mercer.core.registry import storable
 from mercer.core.text import number, rounded, table
 from mercer.gp.noise import Rescaled
+from mercer.inference.base import Inference
+from mercer.inference.label_mixture import LabelMixture
 from mercer.learning.chains import warn_of_chains
+from mercer.learning.classification import LearnedLabels
 from mercer.learning.doubt import ThetaPosterior
 from mercer.learning.integrate import integrated
+from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.objective import ModelObjective
 from mercer.learning.optimise import Learned
 from mercer.priors import LogNormal, Prior, entry
@@ -32,7 +36,7 @@ class StatedPrior(NamedTuple):
     default: bool
 
     def __str__(self) -> str:
-        settings = ", ".join(f"{name}={number(value)}" for name, value in vars(self.prior).items())
+        settings = ", ".join(f"{name}={number(rounded(value))}" for name, value in vars(self.prior).items())
         return f"{type(self.prior).__name__}({settings}){' (default)' if self.default else ''}"
 
 
@@ -64,6 +68,30 @@ def average_over_parameters(model, objective, learned: Learned, seed: int) -> No
     model.theta_posterior_ = found.shifted(np.asarray(model._units))
     model.n_evaluations_ += found.evaluations
     model._set_posterior(MixturePosterior(tuple(parts), found.weights, tuple(noises)))
+
+
+def average_classes_over_parameters(model, inference: Inference, objective: LabelObjective, found: LearnedLabels, seed):
+    """Replace a classifier's posterior at the mode by a mixture over the parameters' posterior. Points are moved as the
+    mode was after learning, by held-out labels."""
+    posterior = theta_posterior(model, objective, found.learned, seed)
+    if posterior is None:
+        return
+    posterior = posterior.shifted(found.theta - found.learned.theta)
+    parts, weights, kernels, start = [], [], [], None
+    for theta, weight in zip(posterior.theta, posterior.weights, strict=True):
+        own = list(objective.at(theta).kernels)
+        start = inference(model._covariances(own, objective.X), model.codes_, start, gradient=False)
+        if start is None:
+            continue
+        parts.append(inference.posterior(start, own, model.X_fit_)[0])
+        weights.append(weight)
+        kernels.append(tuple(own))
+    if not parts:
+        return
+    model.theta_posterior_ = posterior
+    model.n_evaluations_ += posterior.evaluations
+    shares = np.array(weights) / np.sum(weights)
+    model.posterior_ = LabelMixture(tuple(parts), shares, tuple(kernels), model.X_fit_, model._jitter)
 
 
 def theta_posterior(model, objective: ModelObjective, learned: Learned, seed: int) -> ThetaPosterior | None:

@@ -7,10 +7,20 @@ from mercer.core.errors import DataError, MercerError
 from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric, take_rows
 from mercer.core.machine import in_words
 from mercer.core.parameters import slots_of
-from mercer.core.text import number, rounded, table
+from mercer.core.text import table
 from mercer.distributions import Normal
 from mercer.report import diagnostics
-from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, columns, entries, in_order, optima
+from mercer.report.page import (
+    HELD_OUT,
+    Report,
+    about_inputs,
+    about_learning,
+    columns,
+    entries,
+    in_order,
+    optima,
+    parameter_section,
+)
 from mercer.scores import Calibration, calibration, chance_range, unbiased_factor
 
 MAX_DENSE_ROWS = 5000  # for which another factorisation is affordable
@@ -29,7 +39,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
         "Noise": _noise(model, target),
-        "Parameters": table(["parameter", "value"], _parameters(model)),
+        "Parameters": parameter_section(model, {**model.kernel_.parameters, "noise": float(np.mean(model.noise_))}),
     }
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
@@ -147,11 +157,6 @@ def _noise(model, y) -> str:
         text += f"\nintervals were widened: the covariance was multiplied by {model.calibration_:.3g}, so that 95% "
         text += "intervals cover 95% of left-out rows, and of new rows"
     return text
-
-
-def _parameters(model):
-    rows = [[name, number(rounded(value))] for name, value in model.kernel_.parameters.items()]
-    return [*rows, ["noise", f"{float(np.mean(model.noise_)):.4g}"]]
 
 
 def _numerics(model) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import Inputs
+from mercer.core.inputs import Inputs, count_rows
 from mercer.core.registry import storable
 from mercer.distributions import Mixture, Normal, total_mean, total_variance
 from mercer.gp.noise import Noise
@@ -81,8 +81,12 @@ class MixturePosterior:
         """Functions drawn, (size, s), and the part that each is from, (size,)."""
         seeds = np.random.SeedSequence(seed).generate_state(len(self.parts) + 1)
         chosen = np.random.default_rng(seeds[-1]).choice(len(self.parts), size, p=self.weights / self.weights.sum())
-        drawn = {k: self.parts[k].sample(Z, size=int((chosen == k).sum()), seed=int(seeds[k])) for k in set(chosen)}
-        return _in_order(drawn, chosen), chosen
+        out = np.empty((size, count_rows(Z)))
+        for k in np.unique(chosen):
+            own = chosen == k
+            several = 1 << int(own.sum() - 1).bit_length()  # a power of two: every size is compiled anew
+            out[own] = self.parts[k].sample(Z, size=several, seed=int(seeds[k]))[: own.sum()]
+        return out, chosen
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         means, (dmeans, dvariances) = self._each(lambda part: part.mean(Z)), self._both(lambda part: part.gradients(Z))
@@ -161,12 +165,3 @@ class MixturePosterior:
     def _both(self, of: Callable[[Posterior], tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
         one, two = zip(*(of(part) for part in self.parts), strict=True)
         return np.stack(one), np.stack(two)
-
-
-def _in_order(drawn: dict[int, np.ndarray], chosen: np.ndarray) -> np.ndarray:
-    """Draws of each part, in the places where it was chosen."""
-    width = next(iter(drawn.values())).shape[1] if drawn else 0
-    out = np.empty((len(chosen), width))
-    for k, own in drawn.items():
-        out[chosen == k] = own
-    return out
