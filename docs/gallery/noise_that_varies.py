@@ -62,7 +62,7 @@ for column, (name, model) in zip(axes.T, models.items(), strict=True):
     column[1].plot(X[:, 0], noise, color="tab:red", label="learned")
     column[1].plot(X[:, 0], deviation, color="tab:green", label="true")
     column[1].set(yscale="log", xlabel="$x$")
-m, v = models["varying noise"].noise_posterior_.moments(X)
+m, v = models["varying noise"]._noise.posterior.moments(X)
 level = models["varying noise"].noise_ / np.exp(m + v / 2)
 ends = [np.sqrt(level * np.exp(m + sign * 1.96 * np.sqrt(v))) for sign in (-1, 1)]
 axes[1, 1].fill_between(X[:, 0], *ends, color="tab:red", alpha=0.2, lw=0)

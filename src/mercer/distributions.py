@@ -170,17 +170,18 @@ class Mixture(Distribution):
     def _bisected(self, level: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         """Smallest value with cdf >= level, in [low, high]: (s,)."""
         low, high = low.astype(float), high.astype(float)
-        moving = np.isfinite(low) & np.isfinite(high)
-        width = QUANTILE_TOLERANCE * np.where(moving, high - low, 1.0)
+        rows = np.isfinite(low) & np.isfinite(high)  # others are the ends of the support
+        if not rows.any():
+            return high
+        lower, upper = np.where(rows, low, 0.0), np.where(rows, high, 0.0)
+        tolerance = QUANTILE_TOLERANCE * (upper - lower)
         for _ in range(MAX_QUANTILE_STEPS):
-            open_ = moving & (high - low > width)
-            if not open_.any():
+            if not (upper - lower > tolerance).any():
                 break
-            with np.errstate(invalid="ignore"):
-                middle = np.where(open_, 0.5 * (low + high), high)
+            middle = 0.5 * (lower + upper)
             above = self.cdf(middle) >= level
-            high, low = np.where(open_ & above, middle, high), np.where(open_ & ~above, middle, low)
-        return high
+            lower, upper = np.where(above, lower, middle), np.where(above, middle, upper)
+        return np.where(rows, upper, high)
 
     def crps(self, y: ArrayLike) -> np.ndarray:
         """E|Y - y| - E|Y - Y'| / 2 (Gneiting and Raftery 2007, eq 21), exact for normal parts (Grimit and others

@@ -53,7 +53,7 @@ def test_constant_noise_gives_the_plain_model(calibrate):
 
 def test_density_is_the_integral_over_the_log_noise(fitted):
     Z, y = np.array([[0.25], [0.6]]), np.array([0.9, -0.2])
-    m, v = fitted.noise_posterior_.moments(Z)
+    m, v = fitted._noise.posterior.moments(Z)
     function = fitted.predict_distribution(Z, include_noise=False)
     noise = fitted._noise
     for i in range(2):
@@ -184,3 +184,25 @@ def test_it_keeps_the_contract():
     model = regressor(max_iterations=5)
     check_estimator(model, on_skip=None)
     assert clone(model).get_params()["noise_kernel"] is None
+
+
+def test_samples_of_the_log_noise_agree_with_its_approximation(tmp_path):
+    X, y, _ = stepped()
+    sampled = regressor(**GIVEN, inference="mcmc", n_samples=400).fit(X, y)
+    plain, Z = regressor(**GIVEN).fit(X, y), np.array([[0.1], [0.35], [0.7], [0.9]])
+    assert sampled.numerics_["rhat"] < 1.1
+    noise, approximate = np.log(sampled.predict_noise(Z)), np.log(plain.predict_noise(Z))
+    assert noise == pytest.approx(approximate, abs=0.4)
+    mean, deviation = sampled.predict(Z, return_std=True)
+    assert mean == pytest.approx(plain.predict(Z), abs=0.5 * deviation.max())
+    assert sampled.predict_distribution(Z).mean == pytest.approx(mean)
+    assert sampled.loo().log_score.mean() == pytest.approx(plain.loo().log_score.mean(), abs=0.1)
+    draws = sampled.sample_y(Z, 4000)
+    assert draws.std(axis=1) == pytest.approx(deviation, rel=0.15)
+    mc.save(sampled, tmp_path / "model")
+    assert np.array_equal(mc.load(tmp_path / "model").predict(Z), sampled.predict(Z))
+
+
+def test_learning_by_integration_is_refused():
+    with pytest.raises(mc.ParameterError, match="not available where the noise varies"):
+        regressor(learning="laplace").fit(*stepped()[:2])

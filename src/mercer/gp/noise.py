@@ -8,7 +8,6 @@ import abc
 import dataclasses
 import math
 import reprlib
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -248,18 +247,18 @@ class VaryingNoise(Noise):
     kernel: Kernel
     min_variance: float = eqx.field(default=0.0, static=True)  # a part of the noise that is known, as from rounding
 
-    posterior: Any = eqx.field(default=None, static=True, repr=False)  # mean and variance of the log noise at inputs
+    posterior: Any = eqx.field(default=None, static=True, repr=False)  # of the log noise relative to its level
 
     @property
-    def noise(self) -> Any:
+    def noise(self) -> Any:  # type: ignore[override]
         return self.level
 
     @property
     def size(self) -> int:
         return Layout.of(self).size
 
-    def given(self, posterior: Callable[[Inputs], tuple[np.ndarray, np.ndarray]]) -> "VaryingNoise":
-        """With a posterior of the log noise, relative to its level: mean and variance at inputs."""
+    def inferred(self, posterior: Any) -> "VaryingNoise":
+        """With a posterior of the log noise, relative to its level, that has `moments`."""
         return evolve(self, posterior=posterior)
 
     def expected(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -269,7 +268,7 @@ class VaryingNoise(Noise):
     def at(self, Z: Inputs) -> float | np.ndarray:
         if self.posterior is None:
             return float(self.min_variance + self.level)
-        return self.expected(*self.posterior(Z))
+        return self.expected(*self.posterior.moments(Z))
 
     def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
         return np.broadcast_to(self.at(rows), count_rows(rows)).copy()

@@ -20,9 +20,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mercer import gram
+from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import Inputs
 from mercer.gp.likelihood import Expected
 from mercer.inference.latent import LatentCovariance
+from mercer.inference.sampling.draws import Draws, Progress
+from mercer.inference.sampling.latents import factor_kernel, sample_latent
 from mercer.inference.sites import DenseSiteFactor, LatentPosterior, SiteApproximation
 from mercer.inference.variational import gaussian
 from mercer.kernels.base import Kernel
@@ -159,3 +163,21 @@ def infer_noise(
     step, some ten steps, fewer from a neighbouring ``start``."""
     found = gaussian(G, target.y, target, start)  # type: ignore[arg-type]  # asks for `expected` alone
     return None if found is None else NoiseApproximation(target, found)
+
+
+def sample_log_noise(
+    found: NoiseApproximation, kernel: Kernel, rows: gram.Gram, n_samples: int, rng: np.random.Generator,
+    progress: Progress | None = None,
+) -> Draws:  # fmt: skip
+    """Draws of g from its posterior p(g | y), with the function integrated out, around the sites of q(g). n^3 flops a
+    leapfrog step; ``rows`` are those of the kernel of g."""
+    factored = factor_kernel(kernel, rows)
+    if factored is None:
+        raise NotPositiveDefiniteError(
+            "the covariance of the log noise is not positive definite. Look at noise_kernel with "
+            "mercer.check_kernel(kernel, X)."
+        )
+    sites = found.sites.nu, found.sites.S
+    return sample_latent(
+        factored[1].lower, found.target.log_likelihood, n_samples, rng=rng, progress=progress, sites=sites
+    )

@@ -23,6 +23,7 @@ from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.plan import search_stages
 from mercer.learning.resolution import resolution
 from mercer.learning.state import Journal
+from mercer.learning.weak_priors import with_weak_priors
 from mercer.solvers.base import Evidence, GivenNoise, KeptMatrix, Solver
 
 MIN_FREE_NOISE = 3e-3  # share of the target's variance: smaller noise is on a plateau
@@ -77,7 +78,8 @@ class RegressionObjective(ModelObjective):
     """Evidence of a Gaussian process regression.
 
     ``X`` may be prepared: a `Gram`. ``noise`` is a `Noise`, or what makes one. ``unknown``: whether the target has an
-    unknown mean, which is integrated out. ``use_priors``: whether the priors of kernel and noise count ("map").
+    unknown mean, which is integrated out. ``use_priors``: whether the priors of kernel and noise count ("map"), weak
+    ones where none is given; with ``jacobian`` as densities of theta ("laplace", "nuts").
     """
 
     screens_starts = True
@@ -92,8 +94,10 @@ class RegressionObjective(ModelObjective):
         solver: Solver,
         unknown: bool = False,
         use_priors: bool = False,
+        jacobian: bool = False,
     ) -> None:
-        self._rows, self.target, self.solver, self.use_priors = X, target, solver, use_priors
+        self._rows, self.target, self.solver = X, target, solver
+        self.use_priors, self.jacobian = use_priors, jacobian
         self.noise = as_noise(noise, len(target))
         self.model = Model((kernel,), MeanFunction(unknown=unknown), self.noise)
 
@@ -112,7 +116,7 @@ class RegressionObjective(ModelObjective):
     def with_kernel(self, kernel: Kernel) -> "RegressionObjective":
         """Of the same data with another kernel."""
         return RegressionObjective(
-            kernel, self._rows, self.target, self.noise, self.solver, self.unknown, self.use_priors
+            kernel, self._rows, self.target, self.noise, self.solver, self.unknown, self.use_priors, self.jacobian
         )
 
     @functools.cached_property
@@ -188,6 +192,10 @@ class RegressionObjective(ModelObjective):
 
     def prior(self) -> LogDensity | None:
         return self.model_prior if self.use_priors else None
+
+    @functools.cached_property
+    def prior_model(self) -> Model:  # type: ignore[override]
+        return with_weak_priors(self.model, self.rows, self.variance(), self.unknown, at_mode=not self.jacobian)
 
     def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
         """Noise that few rows could not tell from none is raised."""

@@ -10,7 +10,17 @@ from mercer.core.parameters import slots_of
 from mercer.core.text import table
 from mercer.distributions import Normal
 from mercer.report import diagnostics
-from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, columns, entries, in_order, optima
+from mercer.report.page import (
+    HELD_OUT,
+    Report,
+    about_inputs,
+    about_learning,
+    columns,
+    entries,
+    in_order,
+    optima,
+    parameter_section,
+)
 from mercer.scores import Calibration, calibration, chance_range, unbiased_factor
 
 MAX_DENSE_ROWS = 5000  # for which another factorisation is affordable
@@ -29,7 +39,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
         "Noise": _noise(model, target),
-        "Parameters": table(["parameter", "value"], model._model().table_rows()),
+        "Parameters": parameter_section(model, model._model().values()),
     }
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
