@@ -328,14 +328,16 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     def _noise_to_add(self, X, include_noise):
         """Variance to add to the posterior's, in its units: one, (s,), or for a mixture (K, 1) or (K, s)."""
-        mixed = isinstance(self.posterior_, MixturePosterior)
-        if not include_noise:  # the posterior's variance includes white noise in the kernel
-            return -self.posterior_.white() if mixed else -split_white(self.kernel_)[1]
-        return self.posterior_.noise_at(X) if mixed else self._fitted_noise().at(X) / self.scale_**2
+        # The posterior's variance includes white noise in the kernel.
+        if isinstance(self.posterior_, MixturePosterior):
+            return self.posterior_.noise_at(X) if include_noise else -self.posterior_.white()
+        return self._fitted_noise().at(X) / self.scale_**2 if include_noise else -split_white(self.kernel_)[1]
 
     def _covariance(self, X, include_noise):
         K, noise = self.posterior_.covariance(X), self._noise_to_add(X, include_noise)
-        K[np.diag_indices_from(K)] += self.posterior_.weights @ noise if np.ndim(noise) == 2 else noise
+        if isinstance(self.posterior_, MixturePosterior):
+            noise = self.posterior_.weights @ noise
+        K[np.diag_indices_from(K)] += noise
         return K * self.scale_**2
 
     def predict_gradient(self, X):
@@ -446,6 +448,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
             target = (y - self.center_) / self.scale_
+            posterior: solvers.Posterior
             if isinstance(self.posterior_, MixturePosterior):
                 posterior = self.posterior_.extended(X, target, given, self._jitter)
             else:

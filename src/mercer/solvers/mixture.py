@@ -63,7 +63,7 @@ class MixturePosterior:
 
     def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Mixture:
         """``noise`` may differ between parts: (K, 1) or (K, s)."""
-        noises = noise if np.ndim(noise) == 2 else [noise] * len(self.parts)
+        noises: Any = noise if np.ndim(noise) == 2 else [noise] * len(self.parts)
         pairs = zip(self.parts, noises, strict=True)
         return Mixture(tuple(part.predict(Z, own) for part, own in pairs), self.weights)
 
