@@ -8,8 +8,8 @@ simulated: functions of one input at 15 places, with parameters drawn from the d
 variance. Claim: intervals of "laplace" cover their nominal share within 2 points (3 at 50%), at under 30 times the cost
 of "mle".
 
-real: subsets of 30 rows of six data sets, the default kernel. Claim: coverage of "laplace" is within 2 points of that of
-"nuts".
+real: subsets of 30 rows of six data sets, the default kernel. Claim: coverage of "laplace" is within 2 points of that
+of "nuts".
 
 speed: effective draws (of the slowest parameter) per second, warmup included, of a Gaussian kernel with one lengthscale
 per input on 50 rows of energy: mercer's "nuts", GPy's HMC and BoTorch's fully Bayesian model by NUTS. Claim: at least

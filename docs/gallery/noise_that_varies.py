@@ -1,7 +1,7 @@
 """Noise that varies with the input, learned together with the function.
 
-Above: 200 points from the function of Williams (1996), whose noise has a standard deviation of 0.01 in some places and of
-1.0 in others. With constant noise the 95% interval is as wide everywhere: too wide where the function is measured
+Above: 200 points from the function of Williams (1996), whose noise has a standard deviation of 0.01 in some places and
+of 1.0 in others. With constant noise the 95% interval is as wide everywhere: too wide where the function is measured
 precisely, too narrow where it is not, and the function follows the loud points. Below: the standard deviation of the
 noise, with an interval of 95%, beside the true one. Printed: how often intervals hold new points, for quiet, middle and
 loud thirds of the inputs. On flights from New York the minutes in the air scatter more over long distances; there, too,

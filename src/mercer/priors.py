@@ -38,9 +38,9 @@ class Prior:
             value = getattr(self, field.name)
             if not isinstance(value, numbers.Real) or not math.isfinite(value):
                 raise ParameterError(f"{type(self).__name__}.{field.name} must be a finite number; got {value!r}.")
-            if field.name in POSITIVE_FIELDS and value <= 0:
+            if field.name in POSITIVE_FIELDS and float(value) <= 0:
                 raise ParameterError(f"{type(self).__name__}.{field.name} must be positive; got {value!r}.")
-            if field.name == "probability" and not 0 < value < 1:
+            if field.name == "probability" and not 0 < float(value) < 1:
                 raise ParameterError(f"{type(self).__name__}.probability must lie between 0 and 1; got {value!r}.")
 
     def log_density(self, x: Array) -> Array:

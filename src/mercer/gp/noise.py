@@ -249,8 +249,8 @@ class VaryingNoise(Noise):
 
     posterior: Any = eqx.field(default=None, static=True, repr=False)  # of the log noise relative to its level
 
-    @property
-    def noise(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def noise(self) -> Any:
         return self.level
 
     @property

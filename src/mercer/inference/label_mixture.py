@@ -41,11 +41,11 @@ class LabelMixture(LabelPosterior):
         return self._largest.kernels
 
     @property
-    def X(self) -> Inputs:  # type: ignore[override]
+    def X(self) -> Inputs:
         return self.parts[0].X
 
     @property
-    def given(self) -> Labels | None:
+    def given(self) -> Labels | None:  # type: ignore[override]
         return self._largest.given
 
     # -- the functions ---------------------------------------------------------------------------------------------

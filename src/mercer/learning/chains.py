@@ -59,7 +59,8 @@ def _start(posterior: LogPosterior, mode: Peak, rng: np.random.Generator) -> np.
 
 def problems(found: ThetaPosterior) -> list[str]:
     """What is wrong with chains, as ends of a sentence."""
-    d, said = found.diagnostics, []
+    d = found.diagnostics
+    said: list[str] = []
     if found.method != "nuts":
         return said
     rhat, size = float(np.max(d["rhat"])), float(min(np.min(d["effective_size"]), np.min(d["effective_tail_size"])))

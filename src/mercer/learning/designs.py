@@ -7,7 +7,7 @@ standard deviations, a few parameters are integrated on a regular grid in z, mor
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -26,6 +26,8 @@ AXIS_STEP = math.sqrt(2)  # in standard deviations, where the skewness of an axi
 MAX_STRETCH = 3.0  # of an axis, by its skewness, either way
 N_DRAWS = 2000  # of the approximation, for intervals and plots
 
+Draw = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # from weights of the points: (N_DRAWS, p)
+
 
 def laplace(
     posterior: LogPosterior, optima: Sequence[Optimum], n: int, seed: int = 0, most: int | None = None
@@ -43,7 +45,7 @@ def laplace(
     if posterior.size <= MAX_GRID_PARAMETERS:
         theta, logs, draw = _grid(posterior, modes)
     else:
-        theta, logs, draw = _composite(posterior, modes, rng)
+        theta, logs, draw = _composite(posterior, modes)
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     kind = "grid" if posterior.size <= MAX_GRID_PARAMETERS else "central composite"
@@ -53,7 +55,7 @@ def laplace(
     return ThetaPosterior("laplace", few, light, draws, posterior.logarithmic, posterior.evaluations, diagnostics)
 
 
-def _grid(posterior, modes: list[Peak]):
+def _grid(posterior: LogPosterior, modes: list[Peak]) -> tuple[np.ndarray, np.ndarray, Draw]:
     """Points of a regular grid along the axes of the highest mode, from every mode outwards as far as the density is
     not negligible: the weights of the trapezoidal rule are equal, so the density alone counts."""
     top, p = modes[0], posterior.size
@@ -84,7 +86,7 @@ def _grid(posterior, modes: list[Peak]):
     return theta, logs, draw
 
 
-def _composite(posterior: LogPosterior, modes: list[Peak], rng: np.random.Generator):
+def _composite(posterior: LogPosterior, modes: list[Peak]) -> tuple[np.ndarray, np.ndarray, Draw]:
     """A central composite design around every mode, on axes stretched by their skewness.
 
     The centre has weight 1, every other point, on a sphere of radius f0 sqrt(p) in z, a weight that gives a Gaussian

@@ -185,7 +185,7 @@ class LabelObjective(ModelObjective):
         return np.concatenate(found) if len(found) == len(masks) else None
 
     @functools.cached_property
-    def prior_model(self) -> Model:  # type: ignore[override]
+    def prior_model(self) -> Model:
         return with_weak_priors(self.model, self.X, PRIOR_VARIANCE, at_mode=not self.jacobian)
 
     def prior(self) -> LogDensity | None:

@@ -194,7 +194,7 @@ class RegressionObjective(ModelObjective):
         return self.model_prior if self.use_priors else None
 
     @functools.cached_property
-    def prior_model(self) -> Model:  # type: ignore[override]
+    def prior_model(self) -> Model:
         return with_weak_priors(self.model, self.rows, self.variance(), self.unknown, at_mode=not self.jacobian)
 
     def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:

@@ -112,7 +112,12 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     @property
     def noise_kernel_(self):
         """Kernel of the log noise, with the parameters learned; None if the noise is constant."""
-        return self._noise.kernel if self.noise_varies_ else None
+        return self._varying().kernel if self.noise_varies_ else None
+
+    def _varying(self) -> VaryingNoise:
+        """The fitted noise, which varies."""
+        assert isinstance(self._noise, VaryingNoise)
+        return self._noise
 
     def _fit_noise(self):
         """Let the noise vary, from the fit with constant noise, unless the data do not show it."""
@@ -142,7 +147,9 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         floor = resolution(self.y_train_) ** 2 / 12 / self.scale_**2 if self.learning is not None else 0.0
         level = float(np.mean(noise)) if self.noise is None else float(self.noise) / self.scale_**2
         level = max(level - floor, MIN_LEVEL_RATIO * float(np.mean(target**2)))
-        own = VaryingNoise(level=level, kernel=self._noise_kernel_for(rows), min_variance=floor, name="log_noise")
+        own = VaryingNoise(  # type: ignore[call-arg]
+            level=level, kernel=self._noise_kernel_for(rows), min_variance=floor, name="log_noise"
+        )
         if self.noise is not None:
             own = own.fix("log_noise_level")
         return VaryingNoiseObjective(self.kernel_, rows, target, own, self.posterior_.unknown, self.learning == "map")
@@ -213,7 +220,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
 
     def _sample(self, objective: VaryingNoiseObjective, theta: np.ndarray, found: NoiseApproximation):
         """Replace the approximate posterior of the log noise by draws: the function given each, in a mixture."""
-        model, n, own = objective.at(theta), objective.n, self._noise
+        model, n, own = objective.at(theta), objective.n, self._varying()
         assert isinstance(model.noise, VaryingNoise)
         line = Progress(shown=bool(self.progress))
         try:
@@ -282,7 +289,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     def _left_out(self) -> Distribution:
         """Of each row that counts given the others, in units of y: of draws by importance sampling, otherwise with the
         log noise inferred without the row's own site."""
-        posterior = self._noise.posterior
+        posterior = self._varying().posterior
         if not isinstance(posterior, LatentPosterior):
             return self.posterior_.left_out().scaled(self.scale_, self.center_)
         mean, variance = self.posterior_.leave_one_out()
@@ -310,7 +317,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         if not self.noise_varies_:
             return super()._objective()
         X, target, _ = self.posterior_.data
-        rows, noise = gram.kept(self, self.kernel_, X), self._noise.scaled(self.scale_**-2)
+        rows, noise = gram.kept(self, self.kernel_, X), self._varying().scaled(self.scale_**-2)
         return VaryingNoiseObjective(self.kernel_, rows, target, noise, self.posterior_.unknown)
 
     # -- new data ----------------------------------------------------------------------------------------------------
@@ -329,7 +336,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         old, target, _ = self.posterior_.data
         rows = gram.Gram(self.kernel_, stack_rows(old, X, self.kernel_.reads))
         target = np.concatenate([target, (y - self.center_) / self.scale_])
-        own = self._noise.scaled(self.scale_**-2)
+        own = self._varying().scaled(self.scale_**-2)
         objective = VaryingNoiseObjective(self.kernel_, rows, target, own, self.posterior_.unknown)
         self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
         self.y_train_ = np.concatenate([self.y_train_, y])

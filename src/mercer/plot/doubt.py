@@ -33,17 +33,16 @@ def parameters(model, axes=None, color="tab:red"):
     for i, (ax, name) in enumerate(zip(axes.ravel(), names, strict=False)):
         prior, logarithmic = stated[name].prior, bool(posterior.logarithmic[i])
         draws = posterior.draws[:, i]
-        ends = np.asarray(prior.quantile(PRIOR_RANGE), dtype=float)
-        ends = np.log(np.maximum(ends, np.finfo(float).tiny)) if logarithmic else ends
-        ends = min(ends[0], draws.min()), max(ends[1], draws.max())
-        grid = np.linspace(*ends, GRID)
+        low, high = np.maximum(prior.quantile(PRIOR_RANGE), np.finfo(float).tiny if logarithmic else -np.inf)
+        low, high = (np.log(low), np.log(high)) if logarithmic else (low, high)
+        grid = np.linspace(min(low, draws.min()), max(high, draws.max()), GRID)
         x = np.exp(grid) if logarithmic else grid
         density = np.exp(prior.log_density(x)) * (x if logarithmic else 1.0)
         label = "prior (default)" if stated[name].default else "prior"
         ax.plot(x, density, color="0.5", ls="--", lw=1.2, label=label)
-        height = _density(draws, grid)
-        ax.fill_between(x, height, color=color, alpha=0.2, lw=0)
-        ax.plot(x, height, color=color, lw=1.5, label="posterior")
+        found = _density(draws, grid)
+        ax.fill_between(x, found, color=color, alpha=0.2, lw=0)
+        ax.plot(x, found, color=color, lw=1.5, label="posterior")
         mode = model.theta_[i]
         ax.axvline(np.exp(mode) if logarithmic else mode, color=color, lw=0.8)
         ax.set(xlabel=name, yticks=[], ylim=(0, None), xscale="log" if logarithmic else "linear")
