@@ -6,7 +6,7 @@ from scipy import integrate, stats
 
 import mercer as mc
 from mercer import kernels as k
-from mercer.distributions import Normal
+from mercer.distributions import Mixture, Normal
 from mercer.inference.mixtures import Mixtures, TargetMixture
 
 
@@ -14,7 +14,12 @@ def distributions():
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(3), size=4)
     mixtures = Mixtures(weights, rng.normal(size=(3, 2)), rng.uniform(0.2, 2.0, size=(3, 2)))
-    return [Normal(rng.normal(size=4), rng.uniform(0.2, 2.0, size=4)), TargetMixture(mixtures, 1)]
+    normals = [Normal(rng.normal(size=4), rng.uniform(0.2, 2.0, size=4)) for _ in range(3)]
+    by_row = rng.dirichlet(np.ones(3), size=4).T
+    return [
+        normals[0], TargetMixture(mixtures, 1), Mixture(tuple(normals), np.array([0.2, 0.0, 0.8])),
+        Mixture(tuple(normals), by_row), Mixture((normals[0], TargetMixture(mixtures, 1)), np.array([0.3, 0.7])),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("found", distributions(), ids=lambda found: type(found).__name__)
@@ -39,6 +44,29 @@ def test_every_method_says_the_same_distribution(found):
     draws = found.sample(20000, np.random.default_rng(1))
     assert draws.mean(axis=1) == pytest.approx(found.mean, abs=0.05)
     assert draws.std(axis=1) == pytest.approx(found.deviation, abs=0.05)
+
+
+@pytest.mark.parametrize("found", [each for each in distributions() if isinstance(each, Mixture)])
+def test_the_crps_of_a_mixture_is_its_integral(found):
+    """The integral of (cdf - 1[y <= t])^2 over t."""
+    y, grid = found.mean + np.array([-3.0, 0.0, 0.5, 4.0]), np.linspace(-14, 14, 8001)
+    cdf = np.array([found.cdf(np.full(4, t)) for t in grid])
+    expected = integrate.trapezoid((cdf - (grid[:, None] >= y)) ** 2, grid, axis=0)
+    exact = all(isinstance(part, Normal) for part in found.parts)
+    assert found.crps(y) == pytest.approx(expected, abs=3e-3 if exact else 1e-2)
+
+
+def test_a_mixture_of_one_is_that_one():
+    normal, y = Normal(np.array([1.0, -2.0]), np.array([0.5, 3.0])), np.array([1.4, 50.0])
+    for alone in (Mixture((normal,), [1.0]), Mixture((normal, normal), [0.4, 0.6])):
+        for method in ("log_density", "cdf", "crps", "z"):
+            assert getattr(alone, method)(y) == pytest.approx(getattr(normal, method)(y), rel=1e-9)
+        assert alone.quantile([0.0, 0.1, 1.0]) == pytest.approx(normal.quantile([0.0, 0.1, 1.0]))
+        assert alone.mean == pytest.approx(normal.mean)
+        assert alone.deviation == pytest.approx(normal.deviation)
+    assert Mixture((normal, normal), [0.5, 0.5]).z(np.array([1e6, -1e6])) == pytest.approx([37, -37])
+    with pytest.raises(mc.ParameterError, match="a weight for each part"):
+        Mixture((normal,), [0.5])
 
 
 def test_a_normal_distribution_is_scipys():

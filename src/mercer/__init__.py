@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mercer.models.classification import GaussianProcessClassifier
     from mercer.models.density import ParzenDensity
     from mercer.models.discriminant import KernelFisherDiscriminant
+    from mercer.models.heteroscedastic import HeteroscedasticGaussianProcessRegressor
     from mercer.models.interpolator import RBFInterpolator
     from mercer.models.kernel_regression import NadarayaWatson
     from mercer.models.linear import BayesianLinearRegression
@@ -63,6 +64,7 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "GaussianProcessClassifier": "mercer.models.classification",
     "GaussianProcessRegressor": "mercer.models.regression",
     "GP": "mercer.gp.process",
+    "HeteroscedasticGaussianProcessRegressor": "mercer.models.heteroscedastic",
     "InfiniteFeaturesError": "mercer.core.errors",
     "InterruptedFitWarning": "mercer.core.errors",
     "InvalidKernelError": "mercer.core.errors",
@@ -96,6 +98,7 @@ __all__ = [
     "GaussianMixtureRegressor",
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",
+    "HeteroscedasticGaussianProcessRegressor",
     "InfiniteFeaturesError",
     "InterruptedFitWarning",
     "InvalidKernelError",

@@ -60,6 +60,7 @@ from mercer.models import (
     classification,
     density,
     discriminant,
+    heteroscedastic,
     interpolator,
     kernel_regression,
     linear,
@@ -89,6 +90,7 @@ _FAMILIES: dict[str, list[Any]] = {
     "basis": [basis.Polynomial, basis.Gaussian, basis.Sigmoid],
     "priors": [
         priors.Normal, priors.LogNormal, priors.HalfNormal, priors.HalfCauchy, priors.Gamma, priors.InverseGamma,
+        priors.PenalisedVariance, priors.PenalisedLengthscale, priors.Each,
     ],
     "densities": [
         factor.FactorAnalysis, factor.Loadings, gaussian.DiagonalComponents, gaussian.FullComponents, gaussian.Gaussian,
@@ -104,7 +106,8 @@ _FAMILIES: dict[str, list[Any]] = {
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
-        interpolator.RBFInterpolator, kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
+        heteroscedastic.HeteroscedasticGaussianProcessRegressor, interpolator.RBFInterpolator,
+        kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
         mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork, pca.KernelPCA,
         perceptron.KernelPerceptron, regression.GaussianProcessRegressor, ridge.KernelRidge,
     ],

@@ -218,7 +218,7 @@ def test_a_real_signal_interrupts():
 
 def test_unknown_settings_are_refused_by_name():
     for settings, word in (
-        ({"optimizer": "adam"}, "optimizer"), ({"learning": "nuts"}, "learning"), ({"solver": "magic"}, "solver"),
+        ({"optimizer": "adam"}, "optimizer"), ({"learning": "guess"}, "learning"), ({"solver": "magic"}, "solver"),
         ({"n_restarts": -1}, "n_restarts"), ({"max_iterations": 0}, "max_iterations"), ({"noise": -1.0}, "noise"),
         ({"noise": [0.1, 0.2]}, "noise"), ({"random_state": "x"}, "random_state"),
     ):  # fmt: skip

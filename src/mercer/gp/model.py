@@ -1,11 +1,11 @@
 """A Gaussian process model: kernels, mean, noise and likelihood as one tree of parameters."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from mercer.core.parameters import Assembly, Path, slots_of
-from mercer.core.text import number, rounded
 from mercer.gp.likelihood import Likelihood
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import Noise
@@ -37,10 +37,10 @@ class Model(Assembly):
             return "mean_"
         return f"class{place}_" if field == "kernels" and len(self.kernels) > 1 else ""
 
-    def table_rows(self, classes: Sequence[object] = ()) -> list[list[str]]:
-        """Name and value of every parameter, to be printed: of variances of the rows, the mean; without a mean that is
-        always zero. Kernels of several ``classes`` are told apart by these."""
-        rows = []
+    def values(self, classes: Sequence[object] = ()) -> dict[str, Any]:
+        """Every parameter by its name, to be printed: of variances of the rows, the mean; without a mean that is always
+        zero. Kernels of several ``classes`` are told apart by these."""
+        found = {}
         for slot in slots_of(self):
             (field, place), *_ = slot.path
             prefix, name = self.prefix(slot.path), slot.name
@@ -48,5 +48,5 @@ class Model(Assembly):
                 continue
             if field == "kernels" and prefix and classes:
                 name = f"{classes[place or 0]}: {name.removeprefix(prefix)}"
-            rows.append([name, number(rounded(np.mean(slot.value) if field == "noise" else slot.value))])
-        return rows
+            found[name] = np.mean(slot.value) if field == "noise" else slot.value
+        return found

@@ -1,4 +1,4 @@
-"""Measurement noise: one learned variance, one fixed variance, or one per row.
+"""Measurement noise: one learned variance, one fixed variance, one per row, or a function of the input.
 
 Noise is Gaussian and independent from row to row. ``free`` holds its parameters in the optimiser's (log) coordinates,
 which follow the kernel's in theta.
@@ -14,11 +14,13 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, as_vector, count_rows
 from mercer.core.parameters import NonNegative, NonNegativeList, Parametrized, Positive, evolve
 from mercer.core.precision import Array
 from mercer.core.registry import storable
+from mercer.kernels.base import Kernel
 from mercer.priors import Prior
 
 register = storable("noise")  # class decorator: fitted models may hold it
@@ -108,6 +110,15 @@ class Rescaled(Prior):
 
     def log_density(self, x: Array) -> Array:
         return self.prior.log_density(x * self.unit)
+
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        return self.prior.slope(x * self.unit) * self.unit
+
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        return self.prior.quantile(q) / self.unit
+
+    def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return self.prior._draw(key, shape) / self.unit
 
 
 @register
@@ -225,6 +236,49 @@ class RowNoise(Noise):
     @property
     def positive(self) -> bool:
         return bool((self.noise > 0).all())
+
+
+@register
+class VaryingNoise(Noise):
+    """A variance that depends on the input: its logarithm is a Gaussian process with mean ln ``level`` and this
+    ``kernel``. Before it is inferred from a target, every row has the level."""
+
+    level: Positive
+    kernel: Kernel
+    min_variance: float = eqx.field(default=0.0, static=True)  # a part of the noise that is known, as from rounding
+
+    posterior: Any = eqx.field(default=None, static=True, repr=False)  # of the log noise relative to its level
+
+    @property  # type: ignore[misc]
+    def noise(self) -> Any:
+        return self.level
+
+    @property
+    def size(self) -> int:
+        return Layout.of(self).size
+
+    def inferred(self, posterior: Any) -> "VaryingNoise":
+        """With a posterior of the log noise, relative to its level, that has `moments`."""
+        return evolve(self, posterior=posterior)
+
+    def expected(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Mean of the noise variance for a normal log noise, relative to its level."""
+        return self.min_variance + self.level * np.exp(mean + 0.5 * variance)
+
+    def at(self, Z: Inputs) -> float | np.ndarray:
+        if self.posterior is None:
+            return float(self.min_variance + self.level)
+        return self.expected(*self.posterior.moments(Z))
+
+    def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
+        return np.broadcast_to(self.at(rows), count_rows(rows)).copy()
+
+    def scaled(self, unit: float) -> "VaryingNoise":
+        own = tuple((field, Rescaled(prior, 1 / unit)) for field, prior in self.priors)
+        return evolve(self, level=self.level * unit, min_variance=self.min_variance * unit, priors=own)
+
+    def bounded_below(self, min_variance: float) -> "VaryingNoise":
+        return evolve(self, min_variance=min_variance)
 
 
 def as_noise(noise: Any, n: int) -> Noise:

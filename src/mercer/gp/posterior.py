@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from mercer.core.inputs import Inputs
-from mercer.distributions import Distribution
+from mercer.distributions import Distribution, Normal
 from mercer.gp.mean import MeanFunction
+from mercer.gp.noise import Noise
+from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
 
 
@@ -53,9 +55,14 @@ class FunctionPosterior(abc.ABC):
 
 
 class Posterior(FunctionPosterior):
-    """Posterior of the latent function given measurements, from any solver. ``prior_mean`` is the mean before any data,
-    fitted to the rows; it may have unknown coefficients, integrated out."""
+    """Posterior of the latent function given measurements, from any solver.
 
+    ``prior_mean`` is the mean before any data, fitted to the rows; it may have unknown coefficients, integrated out.
+    Noise of new measurements is what `added_noise` returns: one variance or (s,); for a mixture, which has a noise of
+    its own in each part, (K, 1) or (K, s).
+    """
+
+    kernel: Kernel
     prior_mean: MeanFunction
 
     @property
@@ -96,3 +103,36 @@ class Posterior(FunctionPosterior):
     @abc.abstractmethod
     def log_evidence(self) -> float:
         """ln p(y) (PRML 6.69)."""
+
+    # -- new measurements --------------------------------------------------------------------------------------------
+
+    def added_noise(self, Z: Inputs, noise: Noise, include_noise: bool = True) -> Any:
+        """What to add to the variance for measurements with this ``noise``, or for the function itself: minus the
+        white noise in the kernel."""
+        return noise.at(Z) if include_noise else -split_white(self.kernel)[1]
+
+    def components(self, noise: Noise) -> "list[tuple[float, Posterior, Noise]]":
+        """What it is a mixture of: weights, posteriors, and the noise with each; itself alone if it is none."""
+        return [(1.0, self, noise)]
+
+    def covariance_with(self, Z: Inputs, added: Any) -> np.ndarray:
+        """Covariance of measurements with `added_noise`: (s, s)."""
+        K = self.covariance(Z)
+        K[np.diag_indices_from(K)] += added
+        return K
+
+    def sample_with(self, Z: Inputs, size: int, seed: int, added: Any, rng: np.random.Generator) -> np.ndarray:
+        """Measurements drawn, with `added_noise`: (size, s)."""
+        draws = self.sample(Z, size=size, seed=seed)
+        return draws + rng.normal(size=draws.shape) * np.sqrt(added)
+
+    def left_out(self) -> Distribution:
+        """Distribution of each measurement given all the others."""
+        mean, variance = self.leave_one_out()
+        return Normal(mean, np.sqrt(variance))
+
+    def extended(
+        self, X: Inputs, y: np.ndarray, given: np.ndarray | None, variances: np.ndarray, jitter: float
+    ) -> "Posterior":
+        """Given more measurements, of noise ``variances`` (m,); ``given`` are those of the user's, if any."""
+        return self.condition(X, y, variances + jitter)

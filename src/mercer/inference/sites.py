@@ -227,6 +227,7 @@ class SiteApproximation:
     iterations: int
     converged: bool
     through_mode: tuple[np.ndarray, np.ndarray] | None = None
+    variance: np.ndarray | None = None  # of f on the training rows, where the method computed it
 
     @property
     def prior(self) -> LatentCovariance:

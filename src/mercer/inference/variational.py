@@ -67,7 +67,9 @@ def gaussian(
     factor = K.factor(x[0])
     if factor is None:
         return None
-    return SiteApproximation(float(here.value), here.a, here.mean, x[0], x[1], factor, iteration, bool(converged))
+    return SiteApproximation(
+        float(here.value), here.a, here.mean, x[0], x[1], factor, iteration, bool(converged), variance=here.v
+    )
 
 
 def _solved(K: LatentCovariance, S: np.ndarray, nu: np.ndarray, mean: np.ndarray) -> bool:

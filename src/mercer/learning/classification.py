@@ -63,11 +63,12 @@ class LabelLearner:
         *,
         default_kernel: bool,
         use_priors: bool,
+        jacobian: bool = False,
         each: Kernel | None = None,
         journal: Journal | None = None,
     ) -> None:
         self.inference, self.settings, self.seed, self.journal = inference, settings, seed, journal or Journal()
-        self.default_kernel, self.use_priors, self.each = default_kernel, use_priors, each
+        self.default_kernel, self.use_priors, self.jacobian, self.each = default_kernel, use_priors, jacobian, each
         self.classes, self.infer = inference.classes, inference.for_learning()
         self.limits = self.classes > 2 and inference.needs_small_variance
         self.rescales = self.classes > 2 and not self.limits
@@ -76,7 +77,7 @@ class LabelLearner:
         """Decide on some of the rows, then learn from all of them."""
         objective = LabelObjective(
             kernels, X, codes, self.infer, self.use_priors, self.default_kernel,
-            VARIANCE_LIMITS[0] if self.limits else None, solver=solver,
+            VARIANCE_LIMITS[0] if self.limits else None, solver=solver, jacobian=self.jacobian,
         )  # fmt: skip
         if not self.default_kernel and self.classes == 2:
             return self._done(objective, self._learn(objective, self.settings.n_restarts))

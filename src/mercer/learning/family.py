@@ -11,6 +11,7 @@ are also with and without the interactions of those columns with the numbers.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -26,16 +27,23 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
 from mercer.learning.choice import Choice, Tried, best_first
 from mercer.learning.climb import ClimbStart, Optimum, Surface, climb
-from mercer.learning.objective import MAX_LOG_CHANGE, LogDensity, Start, logarithmic_mask, product_of_priors
+from mercer.learning.objective import (
+    MAX_LOG_CHANGE,
+    LogDensity,
+    Start,
+    logarithmic_mask,
+    prior_of,
+    product_of_priors,
+)
 from mercer.learning.optimise import SCREENING_ITERATIONS, Learned, Settings
 from mercer.learning.plan import search_stages
 from mercer.learning.progress import Progress
 from mercer.learning.regression import RegressionObjective, learn_regression
 from mercer.learning.state import Journal, rows_name
+from mercer.learning.weak_priors import AMPLITUDE_DEVIATION, LENGTH_DEVIATION, NOISE_SHARE
 from mercer.solvers.base import Evidence
 
 FIRST_SMOOTHNESS = 1.5  # compared first; the others start where it ended
-NOISE_SHARE = 0.1  # of the target's variance, where climbs start
 # Starts: factor on lengthscales, share of noise, factor on the linear term. Little noise and much lead to different
 # optima. One start is nearly a plane.
 START_FACTORS = (
@@ -48,7 +56,6 @@ MIN_PLATEAU_MOVE = 0.5  # in theta: less than this is not worth another start
 MIN_ROWS_PER_LENGTHSCALE = 9  # with fewer rows for each input, all inputs share one lengthscale
 MIN_ROWS_FOR_LINEAR = 8  # two or three rows would make an arbitrary line
 MAX_PRIOR_ROWS, UNIT_PRIOR_ROWS = 100, 20.0  # rows from which there is no weak prior, and at which its weight is one
-LENGTH_DEVIATION, AMPLITUDE_DEVIATION = 1.0, 2.0  # of logarithms, in the weak prior
 MAX_ITERATIONS, MIN_GAIN = 100, 0.05  # of a climb that compares members, and nats that it may leave
 MIN_GAIN_AGAIN = 0.5  # nats, where a climb starts at the maximum on fewer rows
 MAX_EVIDENCE_GAP = 20.0  # nats: smoothnesses that differ by more are at different optima
@@ -174,10 +181,17 @@ class WeakPrior:
     def of(cls, objective: RegressionObjective) -> "WeakPrior | None":
         """For few rows of a regression: the function's variance around the target's, the linear term's and the noise's
         around a tenth of it. Without it, a handful of rows would simply be interpolated. Its weight falls with the
-        square of the number of rows, and is zero from a hundred on."""
+        square of the number of rows, and is zero from a hundred on; it is one where priors count, except for noise
+        that has a prior of its own."""
+        coordinates = Coordinates(objective.model)
+        if objective.use_priors:
+            weak = cls(coordinates, scaled_start(objective))
+            if coordinates.noise is not None and objective.noise.priors:
+                weak.precision[coordinates.noise] = 0.0
+            return weak
         if objective.n >= MAX_PRIOR_ROWS:
             return None
-        return cls(Coordinates(objective.model), scaled_start(objective), (UNIT_PRIOR_ROWS / objective.n) ** 2)
+        return cls(coordinates, scaled_start(objective), (UNIT_PRIOR_ROWS / objective.n) ** 2)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         away = theta - self.centre
@@ -240,15 +254,29 @@ class MemberObjective(RegressionObjective):
         kernel = with_standard(objective.kernel, nu=np.float64(chosen.member.nu))
         super().__init__(
             kernel, objective.rows, objective.target, objective.noise, objective.solver, objective.mean,
-            objective.use_priors,
+            objective.use_priors, objective.jacobian,
         )  # fmt: skip
         self.coordinates, self.chosen, self._drawn = Coordinates(self.model), chosen, drawn
         self.keeps = objective.keeps
-        self.weak = WeakPrior.of(self)
-        self._both = product_of_priors(self.weak, objective.prior())
+        self.weak = None if self.use_priors else WeakPrior.of(self)
 
     def prior(self) -> LogDensity | None:
-        return self._both
+        return self._own_prior if self.use_priors else self.weak
+
+    @functools.cached_property
+    def _own_prior(self) -> LogDensity:
+        """Of the member's own kernel, which has fewer parameters."""
+        kernel, kept = _simplified(self, self.chosen.member)
+        own = self.with_kernel(kernel).model_prior
+        assert own is not None
+
+        def prior(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = own(theta[kept])
+            gradient = np.zeros(len(theta))
+            gradient[kept] = slope
+            return value, gradient
+
+        return prior
 
     def directions(self) -> np.ndarray:
         return self.coordinates.directions(self.chosen.member)
@@ -365,7 +393,8 @@ class Comparison:
         self.coordinates = Coordinates(objective.model)
         self.m = objective.n if rows is None else len(rows)
         self.tried: dict[Member, Tried] = {}
-        self.prior = product_of_priors(WeakPrior.of(objective), objective.prior())
+        given = prior_of(objective.model, objective.jacobian) if objective.use_priors else None
+        self.prior = product_of_priors(WeakPrior.of(objective), given)
         self.thetas = np.stack([theta for _, theta in starts(objective, steep=False)])
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
         self._journal = journal or Journal()

@@ -56,7 +56,7 @@ def starting_kernels(kernel: Kernel, X: Inputs, variance: float = 1.0, centred: 
     """The kernel as given, and with default lengthscales, or amplitudes, brought to the scale of the data; ``variance``
     is the target's. ``centred``: whether the mean is unknown, so that of every term only what varies over the rows
     counts. X may be prepared: a `Gram`."""
-    stretched = [_with_lengthscales(kernel, gram.raw(X), factor) for factor in LENGTH_FACTORS]
+    stretched = [with_lengthscales(kernel, gram.raw(X), factor) for factor in LENGTH_FACTORS]
     rescaled = [
         scaled_to_variance(candidate, X, variance, centred)
         for candidate in (kernel, *(stretched if centred else stretched[:1]))
@@ -71,8 +71,9 @@ def starting_kernels(kernel: Kernel, X: Inputs, variance: float = 1.0, centred: 
     return unique
 
 
-def _with_lengthscales(kernel: Kernel, X: Inputs, factor: float) -> Kernel:
-    """A copy whose lengthscales left at 1 are ``factor`` times the spread of the inputs, and sqrt(d) for d of them."""
+def with_lengthscales(kernel: Kernel, X: Inputs, factor: float, always: bool = False) -> Kernel:
+    """A copy whose lengthscales left at 1, or if ``always`` all that may move, are ``factor`` times the spread of the
+    inputs, and sqrt(d) for d of them."""
     if isinstance(kernel, On):
         try:
             X = select_columns(X, kernel.selection)
@@ -82,17 +83,18 @@ def _with_lengthscales(kernel: Kernel, X: Inputs, factor: float) -> Kernel:
         return kernel  # what its inner kernel sees is not X
     if isinstance(kernel, Standard) and "theta1" not in kernel.fixed:
         if kernel.shift is not None:  # made by `standard_kernel`: its inputs have unit spread
-            return evolve(kernel, theta1=kernel.theta1 / factor**2)
-        if np.all(np.asarray(kernel.theta1) == 1.0):
+            theta1 = np.full_like(kernel.theta1, 1 / max(1, np.size(kernel.shift))) if always else kernel.theta1
+            return evolve(kernel, theta1=theta1 / factor**2)
+        if always or np.all(np.asarray(kernel.theta1) == 1.0):
             lengths = _lengthscales(X, np.shape(kernel.theta1), factor)
             return kernel if lengths is None else evolve(kernel, theta1=1 / lengths**2)
     movable = "lengthscale" not in kernel.fixed
-    if isinstance(kernel, Isotropic) and movable and np.all(np.asarray(kernel.lengthscale) == 1.0):
+    if isinstance(kernel, Isotropic) and movable and (always or np.all(np.asarray(kernel.lengthscale) == 1.0)):
         lengths = _lengthscales(X, np.shape(kernel.lengthscale), factor)
         return kernel if lengths is None else evolve(kernel, lengthscale=lengths)
     for path, child in children_of(kernel):
         if isinstance(child, Kernel):
-            kernel = evolve_at(kernel, path, **vars(_with_lengthscales(child, X, factor)))
+            kernel = evolve_at(kernel, path, **vars(with_lengthscales(child, X, factor, always)))
     return kernel
 
 

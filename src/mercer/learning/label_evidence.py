@@ -20,6 +20,7 @@ from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.family import Coordinates, WeakPrior
 from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
+from mercer.learning.weak_priors import with_weak_priors
 from mercer.solvers.base import Evaluation, Solver
 from mercer.solvers.dense import Dense
 
@@ -97,7 +98,8 @@ class LastInference(NamedTuple):
 class LabelObjective(ModelObjective):
     """Evidence of labels by ``infer``. Starts are ``given``, or scaled to the data.
 
-    ``default_kernel``: the kernel is the default one, whose variances have a weak prior unless ``use_priors``.
+    ``default_kernel``: the kernel is the default one, whose variances have a weak prior unless ``use_priors``: then all
+    free parameters have priors, as densities of theta if ``jacobian``.
     ``max_variance`` limits every term of the kernels.
     """
 
@@ -110,6 +112,7 @@ class LabelObjective(ModelObjective):
     max_variance: float | None = None
     given: Sequence[Start] = ()
     solver: Solver = dataclasses.field(default_factory=Dense)
+    jacobian: bool = False
 
     max_log_change = MAX_LOG_CHANGE
 
@@ -180,6 +183,10 @@ class LabelObjective(ModelObjective):
         masks = [heuristics.amplitude_mask(kernel) for kernel in self.kernels]
         found = [mask for mask in masks if mask is not None]
         return np.concatenate(found) if len(found) == len(masks) else None
+
+    @functools.cached_property
+    def prior_model(self) -> Model:
+        return with_weak_priors(self.model, self.X, PRIOR_VARIANCE, at_mode=not self.jacobian)
 
     def prior(self) -> LogDensity | None:
         if self.use_priors:

@@ -9,13 +9,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
-import jax
 import numpy as np
 
-from mercer.core.coordinates import Layout, free_names, from_free, log_prior, parameters_at, to_free
+from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.parameters import Slot, slots_of
-from mercer.core.precision import double
 from mercer.gp.model import Model
+from mercer.priors import Prior
 from mercer.solvers.base import Evaluation
 
 MAX_LOG_CHANGE = 14.0  # how far a logarithm may move from the starts: a factor of a million either way
@@ -205,18 +204,49 @@ class ModelObjective(Objective):
     def logarithmic(self) -> np.ndarray:
         return logarithmic_mask(self.layout)
 
+    # -- priors --------------------------------------------------------------------------------------------------------
+
+    jacobian: bool = False  # whether the prior is a density of theta, where parameters are integrated over
+
     @functools.cached_property
-    def model_prior(self) -> LogDensity:
-        """ln p(theta) of the priors that parameters carry, on the natural scale, and its gradient in theta."""
-        model, layout = self.model, self.layout
-        program = jax.jit(jax.value_and_grad(lambda theta: log_prior(layout.placed(model, theta), model)))
+    def prior_model(self) -> Model:
+        """The model with a prior on every free parameter: its own, or a weak one on the scale of the data."""
+        return self.model
 
-        def prior(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            with double():
-                value, gradient = program(np.asarray(theta))
-            return float(value), np.asarray(gradient)
+    @functools.cached_property
+    def model_prior(self) -> LogDensity | None:
+        """ln p(theta) of the priors of `prior_model`, and its gradient in theta. Densities are those of parameters on
+        their natural scale, or with ``jacobian`` of theta."""
+        return prior_of(self.prior_model, self.jacobian)
 
-        return prior
+
+def prior_of(model: Model, jacobian: bool = False) -> LogDensity | None:
+    """ln p(theta) of the priors that free parameters of a model carry, and its gradient; None if there are none.
+
+    Densities are on the natural scale; ``jacobian`` makes them densities of theta, which for a logarithm multiplies
+    them by the parameter itself.
+    """
+    parts: list[tuple[slice, Prior, bool]] = []
+    start = 0
+    for slot in slots_of(model):
+        entries = slice(start, start + int(np.sum(slot.moving)))
+        start = entries.stop
+        if slot.free and slot.prior is not None:
+            parts.append((entries, slot.prior, slot.constraint.logarithmic))
+
+    def log_density(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = 0.0, np.zeros(len(theta))
+        with np.errstate(all="ignore"):
+            for entries, prior, logarithmic in parts:
+                x = np.exp(theta[entries]) if logarithmic else np.asarray(theta[entries], dtype=float)
+                value += float(np.sum(np.asarray(prior.log_density(x))))
+                gradient[entries] = prior.slope(x) * (x if logarithmic else 1.0)
+                if jacobian and logarithmic:
+                    value += float(np.sum(theta[entries]))
+                    gradient[entries] += 1.0
+        return value, gradient
+
+    return log_density if parts else None
 
 
 def product_of_priors(*priors: LogDensity | None) -> LogDensity | None:

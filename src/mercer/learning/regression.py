@@ -23,6 +23,7 @@ from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.plan import search_stages
 from mercer.learning.resolution import resolution
 from mercer.learning.state import Journal
+from mercer.learning.weak_priors import with_weak_priors
 from mercer.linalg.trend import independent_columns
 from mercer.means import RANK_TOLERANCE
 from mercer.solvers.base import Evidence, GivenNoise, KeptMatrix, Solver
@@ -103,7 +104,8 @@ class RegressionObjective(ModelObjective):
     """Evidence of a Gaussian process regression.
 
     ``X`` may be prepared: a `Gram`. ``noise`` is a `Noise`, or what makes one. ``mean`` is that of the target: what
-    `MeanFunction.of` takes. ``use_priors``: whether the priors of kernel and noise count ("map").
+    `MeanFunction.of` takes. ``use_priors``: whether the priors of kernel, mean and noise count ("map"), weak ones where
+    none is given; with ``jacobian`` as densities of theta ("laplace", "nuts").
     """
 
     screens_starts = True
@@ -118,8 +120,10 @@ class RegressionObjective(ModelObjective):
         solver: Solver,
         mean: Any = 0.0,
         use_priors: bool = False,
+        jacobian: bool = False,
     ) -> None:
-        self._rows, self.target, self.solver, self.use_priors = X, target, solver, use_priors
+        self._rows, self.target, self.solver = X, target, solver
+        self.use_priors, self.jacobian = use_priors, jacobian
         self.noise = as_noise(noise, len(target))
         self.model = Model((kernel,), MeanFunction.of(mean).fit(gram.raw(X)), self.noise)
 
@@ -137,7 +141,9 @@ class RegressionObjective(ModelObjective):
 
     def with_kernel(self, kernel: Kernel) -> "RegressionObjective":
         """Of the same data with another kernel."""
-        return RegressionObjective(kernel, self._rows, self.target, self.noise, self.solver, self.mean, self.use_priors)
+        return RegressionObjective(
+            kernel, self._rows, self.target, self.noise, self.solver, self.mean, self.use_priors, self.jacobian
+        )
 
     @functools.cached_property
     def rows(self) -> gram.Gram:
@@ -264,6 +270,11 @@ class RegressionObjective(ModelObjective):
 
     def prior(self) -> LogDensity | None:
         return self.model_prior if self.use_priors else None
+
+    @functools.cached_property
+    def prior_model(self) -> Model:
+        model = self.at(self.with_mean_fitted(self.start()))  # priors of the mean are around least squares
+        return with_weak_priors(model, self.rows, self.variance(), self.mean.centred, at_mode=not self.jacobian)
 
     def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
         """Noise that few rows could not tell from none is raised."""

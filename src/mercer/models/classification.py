@@ -12,7 +12,6 @@ from mercer.core.errors import InterruptedFitWarning, NotPositiveDefiniteError, 
 from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator, seed_of
-from mercer.core.text import table
 from mercer.gp.likelihood import LINKS
 from mercer.gp.model import Model
 from mercer.inference.base import INFERENCES, Inference, Labels, latent_covariances, named
@@ -25,9 +24,18 @@ from mercer.learning.choice import quoted
 from mercer.learning.classification import LabelLearner, LearnedLabels, log_scores
 from mercer.learning.climb import METHODS
 from mercer.learning.columns import default_kernel
+from mercer.learning.doubt import ThetaPosterior
+from mercer.learning.integrate import INTEGRATED, USE_PRIORS
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
 from mercer.learning.progress import Progress
+from mercer.models.doubt import (
+    StatedPrior,
+    about_doubt,
+    average_classes_over_parameters,
+    parameter_table,
+    stated_priors,
+)
 from mercer.models.estimator import Classifier, all_or_nothing
 from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
@@ -35,7 +43,7 @@ from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
 from mercer.solvers.dense import Dense
 
-LEARNING = ("mle", "map", "sample", None)
+LEARNING = ("mle", *USE_PRIORS, "sample", None)
 MIN_LATENT_VARIANCE = 2.5e-3  # smaller latent functions change probabilities by about a hundredth at most
 
 
@@ -59,18 +67,19 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         more than two classes, Laplace's approximation holds for small latent functions only, so variances are learned
         up to a limit of 100, 30, 10, 3 or 1, whichever predicts left-out labels best.
     link : "logistic", or "probit" (two classes).
-    learning : "mle" maximises the approximate evidence; "map" the evidence times the priors of the kernel; None keeps
-        every parameter as given. "mcmc" learns by expectation propagation. With more than two classes all learn by
-        Laplace's evidence, "laplace" from all rows, the others from a few hundred; the others then multiply the
-        variances, which the evidence makes too small, by the power of three that predicts held-out labels best.
-        "sample", for "mcmc", samples the parameters too, under the priors of the kernel, or log-normal priors of log
-        standard deviation two around the values given.
+    learning : "mle" maximises the approximate evidence; "map" the evidence times the priors of the kernel, weak ones
+        where none is given (``priors_``); "laplace" and "nuts" average probabilities over the parameters' posterior, as
+        for `GaussianProcessRegressor` (``theta_posterior_``); None keeps every parameter as given. "mcmc" learns by
+        expectation propagation. With more than two classes all learn by Laplace's evidence, "laplace" from all rows,
+        the others from a few hundred; the others then multiply the variances, which the evidence makes too small, by
+        the power of three that predicts held-out labels best. "sample", for "mcmc", samples the parameters too, under
+        the priors of the kernel, or log-normal priors of log standard deviation two around the values given.
     solver : representation of latent covariances, as for `GaussianProcessRegressor`: "dense", the n x n matrix;
         "weights", features of the kernel, if these are few: fewer than rows, or for C > 2 classes than rows / sqrt(C).
     bound : for "variational": "gaussian" is the best Gaussian posterior; "local" bounds each logistic sigmoid
         (PRML 10.144; Gibbs and MacKay 2000), looser and simpler (two classes, logistic).
     n_restarts : number of further optimisations, from random points around the first start (``optima_``).
-    n_samples : for "mcmc", over four chains, each after 200 warm-up moves (400 if parameters are sampled).
+    n_samples : for "mcmc" and "nuts", over four chains, each after 200 warm-up moves (400 for "sample").
     random_state : seed of restarts, subsets and samples. None means 0, so that equal data give equal models.
     optimizer, max_iterations, progress, checkpoint, allow_invalid : as for `GaussianProcessRegressor`.
 
@@ -86,6 +95,9 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
     >>> model.predict([[0.1], [2.5]]), bool(model.predict_proba([[0.1]])[0, 0] > 0.8)
     (array(['inside', 'outside'], dtype='<U7'), True)
     """
+
+    theta_posterior_: ThetaPosterior | None = None  # unless parameters were integrated over
+    priors_: dict[str, StatedPrior] | None = None  # where they counted
 
     def __init__(
         self, kernel=None, inference="auto", link="logistic", learning="mle", random_state=None, *,
@@ -144,20 +156,26 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 stacklevel=3,
             )
         objective, found = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None
-        if self.learning in ("mle", "map") and objective.size:
+        if self.learning in ("mle", *USE_PRIORS) and objective.size:
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
-            default, use_priors, seed = self.kernel is None, self.learning == "map", seed_of(self.random_state)
+            default, use_priors, seed = self.kernel is None, self.learning in USE_PRIORS, seed_of(self.random_state)
             each = default_kernel(X, self.columns_) if default else None
             options = inference, self.solver_, self.learning, seed, self.optimizer, self.n_restarts
             journal = resumed(self.checkpoint, {"data": (X, codes), "kernel": (default, kernels), "settings": options})
             learner = LabelLearner(
-                inference, settings, seed, default_kernel=default, each=each, use_priors=use_priors, journal=journal
-            )
+                inference, settings, seed, default_kernel=default, each=each, use_priors=use_priors,
+                jacobian=self.learning in INTEGRATED, journal=journal,
+            )  # fmt: skip
             found = learner(kernels, rows, codes, self.solver_)
             objective = found.objective
             if found.learned.interrupted:
                 warn_of_interruption(found.learned.evaluations, stacklevel=4)
         self._set_fitted(inference, objective, found)
+        if found is not None and self.learning in INTEGRATED and not found.learned.interrupted:
+            try:
+                average_classes_over_parameters(self, inference, objective, found, seed)
+            except KeyboardInterrupt:  # the model has the posterior at the mode
+                warn_of_interruption(self.n_evaluations_, stacklevel=4)
         return self
 
     def _set_fitted(self, inference: Inference, objective: LabelObjective, learning: LearnedLabels | None):
@@ -194,6 +212,8 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             self.numerics_["iterations_in_learning"] = last.iterations
         self.history_, self.optima_ = recorded(learned, objective.parameters)
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
+        self.theta_posterior_ = None
+        self.priors_ = stated_priors(objective) if objective.use_priors and learned is not None else None
         if not self.numerics_["converged"]:
             if draws is None:
                 problem = f"did not converge in {self.numerics_['iterations']} iterations"
@@ -246,6 +266,11 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             raise ParameterError(refusal)
         if self.learning == "sample" and (not inference.samples or isinstance(self.kernel, list | tuple)):
             raise ParameterError("learning='sample' needs inference='mcmc' and one kernel for all classes.")
+        if self.learning in INTEGRATED and inference.samples:
+            raise ParameterError(
+                f"learning={self.learning!r} averages over approximate posteriors, inference='mcmc' samples latent "
+                "functions: take learning='sample' to sample both, or another inference."
+            )
         if isinstance(self.kernel, list | tuple) and len(self.kernel) != (C if C > 2 else 1):
             raise ParameterError(
                 f"y has {C} classes; give one kernel{f', or a list of {C}' if C > 2 else ''}; got {len(self.kernel)}."
@@ -361,10 +386,16 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             *(f"kernel{f' of {label}' if label else ''}: {quoted(kernel)!r}" for label, kernel in kernels.items()),
             f"inference: {self.inference_}, {status}",
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
+            *about_doubt(self),
             "",
-            table(["parameter", "value"], self._model().table_rows(list(self.classes_))),
+            parameter_table(self, self._parameters()),
         ]
         return "\n".join(lines)
+
+    def _parameters(self) -> dict:
+        """Parameters of all kernels by name; of several kernels with that of their class in front, or, where priors are
+        shown too, its number, as in ``parameter_names_``."""
+        return self._model().values(() if self.priors_ else list(self.classes_))
 
     def _matrices(self, kernels: int) -> int:
         """Number of n x n matrices that a fit holds."""

@@ -13,11 +13,10 @@ from mercer.core.errors import ModelWarning, NumericalWarning, ParameterError
 from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
-from mercer.core.text import table
 from mercer.distributions import Distribution, Normal
 from mercer.gp.mean import UNKNOWN, MeanFunction
 from mercer.gp.model import Model
-from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, as_noise
+from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, as_noise, as_variances
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family
@@ -25,11 +24,14 @@ from mercer.learning.checkpoint import resumed
 from mercer.learning.choice import quoted
 from mercer.learning.climb import METHODS
 from mercer.learning.columns import default_kernel
+from mercer.learning.doubt import ThetaPosterior
+from mercer.learning.integrate import INTEGRATED, USE_PRIORS
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
 from mercer.means import Coefficients
+from mercer.models.doubt import StatedPrior, about_doubt, average_over_parameters, parameter_table, stated_priors
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
 from mercer.models.records import LearnedByEvidence, PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
@@ -37,7 +39,7 @@ from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 
-LEARNING = ("mle", "map", None)
+LEARNING = ("mle", *USE_PRIORS, None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
@@ -58,8 +60,11 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         ``mercer.priors.LogNormal(-4.0, 1.0)``, learns the noise under that prior with learning="map".
     solver : "auto" takes the cheaper exact solver: "weights" (M x M) if the kernel has fewer features than there are
         rows, "dense" (n x n) otherwise.
-    learning : "mle" maximises the evidence; "map" the evidence times the priors of the kernel; None keeps every
-        parameter as given (and adds no noise unless it is given).
+    learning : "mle" maximises the evidence; "map" the evidence times the priors of kernel and noise, with weak priors
+        on the scale of the data where none is given (``priors_``). "laplace" and "nuts" average predictions over the
+        parameters' posterior under these priors (``theta_posterior_``), by designed points around its mode or by
+        sampling: intervals are then right for few rows too. ``kernel_``, ``theta_`` and ``noise_`` are those of the
+        mode. None keeps every parameter as given (and adds no noise unless it is given).
     n_restarts : number of further optimisations, from random points around the first start (``optima_``).
     normalize : divide y by its standard deviation internally, and integrate out its unknown mean under a flat prior
         (``mean_`` is the estimate). The kernel, ``theta_`` and ``log_marginal_likelihood_``, which is then the
@@ -81,6 +86,7 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means
         True for the default kernel with learned noise and learning="mle".
     optimizer : "lbfgs" or "cg".
+    n_samples : draws of the parameters for "nuts", over four chains, each after 200 further ones.
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
     progress : whether to show progress on stderr when a fit takes longer than a second or two.
@@ -99,11 +105,13 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
     choice_ = None  # with a given kernel, or a model stored before kernels were chosen
     trend_ = None  # without unknown coefficients beside a constant, or in a model stored before there were others
+    theta_posterior_: ThetaPosterior | None = None  # unless parameters were integrated over
+    priors_: dict[str, StatedPrior] | None = None  # where they counted
 
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
         *, mean=None, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
-        allow_invalid=False,
+        allow_invalid=False, n_samples=1000,
     ):  # fmt: skip
         self.kernel = kernel
         self.noise = noise
@@ -119,6 +127,7 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         self.progress = progress
         self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
+        self.n_samples = n_samples
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -146,7 +155,9 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
                 rows = rows[kept].alone()
         given_noise = noise
         target, center, scale, noise, mean = standardised(y, noise, bool(self.normalize), learns, mean, X)
-        objective = RegressionObjective(kernel, rows, target, noise, self.solver_, mean, self.learning == "map")
+        objective = RegressionObjective(
+            kernel, rows, target, noise, self.solver_, mean, self.learning in USE_PRIORS, self.learning in INTEGRATED
+        )
         objective.keeps = True
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
@@ -173,8 +184,10 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         else:
             theta = objective.start_with_noise(0.1 if target.any() else 1e-2)
         try:
-            calibrated = learned is not None and self._calibrates(given_noise, objective)
+            calibrated = learned is not None and self._calibrates(given_noise)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
+            if learned is not None and self.learning in INTEGRATED and not learned.interrupted:
+                average_over_parameters(self, objective, learned, seed)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
             learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
@@ -182,10 +195,11 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         self.plan_ = plan
         return self
 
-    def _calibrates(self, noise: Noise, objective: RegressionObjective) -> bool:
+    def _calibrates(self, noise: Noise) -> bool:
         if self.calibrate is None:
             default = self.kernel is None and bool(noise.size) and not noise.priors and self.learning == "mle"
-            return default and objective.mean.precision is None
+            trend = self._given_mean().trend
+            return default and (trend is None or trend.variance is None)
         return bool(self.calibrate)
 
     def _calibration_factor(self, objective: RegressionObjective, posterior: solvers.Posterior) -> float:
@@ -232,6 +246,8 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         self._set_posterior(posterior)
         self.history_, self.optima_ = recorded(learned, lambda theta: objective.parameters(theta + self._units))
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
+        self.theta_posterior_ = None
+        self.priors_ = stated_priors(objective, scale) if objective.use_priors and learned is not None else None
 
     def _set_noise(self, noise: Noise):
         self._noise, self.noise_ = noise, as_float(noise.noise)
@@ -251,7 +267,9 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
             (self.kernel_,), MeanFunction(constant=self.mean_) if mean.is_constant else mean, self._fitted_noise()
         )
 
-    def _posterior(self, kernel, X, target, noise, mean: MeanFunction) -> solvers.Posterior:
+    def _posterior(self, kernel, X, target, noise, mean: MeanFunction | None = None) -> solvers.Posterior:
+        """At these parameters; the mean that is fitted, if none is given."""
+        mean = self.posterior_.prior_mean if mean is None else mean
         return self._solver().posterior(kernel, X, target, noise, mean, bool(self.allow_invalid))
 
     def _solver(self) -> solvers.Solver:
@@ -262,7 +280,9 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         self.posterior_ = posterior
         found = posterior.numerics()
         self.numerics_ = {**found, "jitter": self._jitter + found["jitter"]}
-        self.log_marginal_likelihood_ = posterior.log_evidence()
+        averaged = self.theta_posterior_ is not None  # then the evidence is that of the mode
+        at_mode = self.log_marginal_likelihood(self.theta_) if averaged else posterior.log_evidence()
+        self.log_marginal_likelihood_ = at_mode
         X, mean = posterior.data[0], posterior.prior_mean
         self.mean_ = self.center_ + self.scale_ * float(np.mean(posterior.trend(X)[0]))
         self.trend_ = None if mean.is_constant else self._coefficients(mean, X, *posterior.coefficients())
@@ -278,7 +298,7 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
     def _check_settings(self):
         choices = {"learning": LEARNING, "optimizer": tuple(METHODS)}
-        self._check_learning(choices, {"n_restarts": 0, "max_iterations": 1})
+        self._check_learning(choices, {"n_restarts": 0, "max_iterations": 1, "n_samples": 20})
 
     def _kernel_for(self, X):
         if self.kernel is None:
@@ -349,16 +369,14 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         return self.posterior_.mean(X) * self.scale_ + self.center_
 
     def _predicted(self, X, include_noise) -> Distribution:
-        # The posterior's variance includes white noise in the kernel.
-        noise = self._fitted_noise().at(X) / self.scale_**2 if include_noise else -split_white(self.kernel_)[1]
-        return self.posterior_.predict(X, noise).scaled(self.scale_, self.center_)
+        return self.posterior_.predict(X, self._noise_to_add(X, include_noise)).scaled(self.scale_, self.center_)
+
+    def _noise_to_add(self, X, include_noise):
+        """As `Posterior.added_noise`, in units of the scaled target."""
+        return self.posterior_.added_noise(X, self._fitted_noise().scaled(self.scale_**-2), include_noise)
 
     def _covariance(self, X, include_noise):
-        K = self.posterior_.covariance(X)
-        K[np.diag_indices_from(K)] -= 0.0 if include_noise else split_white(self.kernel_)[1]
-        K *= self.scale_**2
-        K[np.diag_indices_from(K)] += self._fitted_noise().at(X) if include_noise else 0.0
-        return K
+        return self.posterior_.covariance_with(X, self._noise_to_add(X, include_noise)) * self.scale_**2
 
     def predict_gradient(self, X):
         """Derivatives of the predictive mean and variance with respect to the inputs: (s, d), (s, d)."""
@@ -380,11 +398,12 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
             return np.repeat(self._mean(X)[:, None], n_samples, axis=1)
         if not include_noise and white:
             posterior = posterior.latent()
-        draws = posterior.sample(X, size=n_samples, seed=int(seeds[0])) * self.scale_ + self.center_
         if include_noise:
-            rng = np.random.default_rng(seeds[1])
-            draws = draws + rng.normal(size=draws.shape) * np.sqrt(self._fitted_noise().at(X))
-        return draws.T
+            added, rng = self._noise_to_add(X, include_noise), np.random.default_rng(seeds[1])
+            draws = posterior.sample_with(X, n_samples, int(seeds[0]), added, rng)
+        else:
+            draws = posterior.sample(X, size=n_samples, seed=int(seeds[0]))
+        return draws.T * self.scale_ + self.center_
 
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Mean and standard deviation of each term of a sum of kernels, by name or expression.
@@ -428,13 +447,13 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         """Leave-one-out predictions at the learned parameters, in closed form (RW06 5.10-5.12).
 
         Unknown coefficients of the mean are estimated without the row; copies of a row (``copy_of_``) are left out with
-        it.
+        it. Where parameters are integrated over, each of their points is weighted anew without the row, by importance
+        sampling.
         """
         self._check_fitted()
-        found, copies = self.posterior_.leave_one_out(), self._copies()
-        mean, variance = (found[0] * self.scale_ + self.center_)[copies], (found[1] * self.scale_**2)[copies]
-        log_score = Normal(mean, np.sqrt(variance)).log_density(self.y_train_)
-        return LeaveOneOut(mean, variance=variance, log_score=log_score)
+        predicted = self.posterior_.left_out().scaled(self.scale_, self.center_)
+        score = predicted.log_density(self.posterior_.data[1] * self.scale_ + self.center_)
+        return LeaveOneOut(predicted.mean, variance=predicted.deviation**2, log_score=score).take(self._copies())
 
     def _copies(self) -> np.ndarray:
         """``copy_of_``; models stored before it existed have no copies."""
@@ -464,11 +483,12 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         X = self._check_inputs(X, reset=False)
         m = count_rows(X)
         y = self._check_target(y, m)
+        given = None if noise is None else as_variances(noise, m) / self.scale_**2
         extended, noise = self._fitted_noise().extended(noise, X)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
             target = (y - self.center_) / self.scale_
-            posterior = self.posterior_.condition(X, target, noise / self.scale_**2 + self._jitter)
+            posterior = self.posterior_.extended(X, target, given, noise / self.scale_**2, self._jitter)
         self._set_noise(extended)
         self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
         self.y_train_ = np.concatenate([self.y_train_, y])
@@ -483,8 +503,9 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
             *([] if self.mean is None else [f"mean: {self.posterior_.prior_mean!r}"]),
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
+            *about_doubt(self),
             "",
-            table(["parameter", "value"], self._model().table_rows()),
+            parameter_table(self, self._model().values()),
             *([] if self.trend_ is None else ["", str(self.trend_)]),
         ]
         return "\n".join(lines)

@@ -5,6 +5,7 @@ import numpy as np
 from mercer.core.inputs import column_names, select_columns
 from mercer.gp.process import GP
 from mercer.plot.axes import along, new_axes, pyplot
+from mercer.plot.doubt import parameters
 
 
 def _as_process(process) -> GP:
@@ -20,11 +21,15 @@ def samples(process, X, size: int = 5, seed=0, ax=None, **style):
     return ax
 
 
-def posterior(process, X, ax=None, color="tab:red", include_noise: bool = False, level: float = 0.95):
+def posterior(process, X=None, ax=None, color="tab:red", include_noise: bool = False, level: float = 0.95):
     """Mean and central interval of probability ``level``, of the function or of new measurements.
 
-    ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` gives the band of new measurements.
+    ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` gives the band of new measurements. Without
+    X, of a model fitted with learning="laplace" or "nuts": the posterior of its parameters beside their priors, on an
+    array of axes (`mercer.plot.doubt.parameters`).
     """
+    if X is None:
+        return parameters(process, ax, color)
     ax = new_axes(ax)
     x, inputs = along(X)
     if hasattr(process, "predict_distribution"):

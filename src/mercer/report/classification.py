@@ -7,7 +7,17 @@ from mercer.core.inputs import as_matrix
 from mercer.core.parameters import slots_of
 from mercer.core.text import listed, table
 from mercer.report import diagnostics, probabilities
-from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, columns, entries, in_order, optima
+from mercer.report.page import (
+    HELD_OUT,
+    Report,
+    about_inputs,
+    about_learning,
+    columns,
+    entries,
+    in_order,
+    optima,
+    parameter_section,
+)
 from mercer.scores import Reliability, reliability
 
 MIN_CLASS_ROWS = 5  # with fewer, a class cannot be learned
@@ -33,7 +43,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, counts),
         "Classes, by leave-one-out": _classes(model, confusion),
-        "Parameters": table(["parameter", "value"], model._model().table_rows(list(model.classes_))),
+        "Parameters": parameter_section(model, model._parameters()),
     }
     if X is not None or y is not None:
         held_codes, P, scores = _held_out(model, X, y)
@@ -122,6 +132,13 @@ def _classes(model, confusion) -> str:
     confused = [f"{names[line.argmax()]} ({line.max():,})" if line.any() else "" for line in wrong]
     rows = [[*first, other] for first, other in zip(head, confused, strict=True)]
     return table(["class", "rows", "error", "most often confused with"], rows)
+
+
+def _kernels(model) -> dict:
+    """Kernels by the prefix of their parameter names."""
+    if hasattr(model, "kernels_"):
+        return {f"{label}: ": kernel for label, kernel in zip(model.classes_, model.kernels_, strict=True)}
+    return {"": model.kernel_}
 
 
 def _numerics(model) -> str:

@@ -4,7 +4,9 @@ import dataclasses
 from typing import Any
 
 from mercer.core.text import listed, table
+from mercer.learning.chains import problems
 from mercer.learning.columns import Columns
+from mercer.models.doubt import about_doubt, parameter_table
 from mercer.report.diagnostics import Finding
 
 HELD_OUT = "Held-out rows"  # section heading
@@ -68,6 +70,11 @@ def optima(model) -> str:
     return table(["", "log evidence", "difference", "times found", "converged", "start"], rows)
 
 
+def parameter_section(model, values) -> str:
+    """Table of parameters, with priors and intervals where there are any, and how they were integrated over."""
+    return "\n\n".join([parameter_table(model, values), *about_doubt(model)])
+
+
 def columns(model) -> dict[str, str]:
     """Section on how columns were read, where they are not all numbers."""
     found = getattr(model, "columns_", None)
@@ -79,6 +86,8 @@ def about_learning(model) -> list[str]:
     found = []
     if model.optima_ and not model.optima_[0].converged:
         found.append("learning stopped before it converged: raise max_iterations, or fit again.")
+    if model.theta_posterior_ is not None:
+        return found + [f"sampling of the parameters: {problem}." for problem in problems(model.theta_posterior_)]
     if len(model.optima_) > 1 and model.optima_[1].value > model.optima_[0].value - 2:
         found.append("another optimum is nearly as good: other parameters explain the data as well; see optima_.")
     return found

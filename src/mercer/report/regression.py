@@ -10,7 +10,17 @@ from mercer.core.parameters import slots_of
 from mercer.core.text import table
 from mercer.distributions import Normal
 from mercer.report import diagnostics
-from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, columns, entries, in_order, optima
+from mercer.report.page import (
+    HELD_OUT,
+    Report,
+    about_inputs,
+    about_learning,
+    columns,
+    entries,
+    in_order,
+    optima,
+    parameter_section,
+)
 from mercer.scores import Calibration, calibration, chance_range, unbiased_factor
 
 MAX_DENSE_ROWS = 5000  # for which another factorisation is affordable
@@ -29,7 +39,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
         "Noise": _noise(model, target),
-        "Parameters": table(["parameter", "value"], model._model().table_rows()),
+        "Parameters": parameter_section(model, model._model().values()),
     }
     if model.trend_ is not None:
         sections["Mean"] = f"{model.posterior_.prior_mean!r}, in units of y\n\n{model.trend_}"
@@ -150,6 +160,9 @@ def _noise(model, y) -> str:
     kind = "as given" if model._fitted_noise().given else "learned"
     share = f", {np.sqrt(noise) / spread:.1%} of that of y" if spread > 0 else ""
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
+    if getattr(model, "noise_varies_", False):
+        low, high = np.sqrt(np.quantile(model.noise_, [0.05, 0.95]))
+        text += f"\nit varies with the inputs: between {low:.4g} and {high:.4g} on 90% of the rows (predict_noise)"
     if model.calibration_ > 1:
         text += f"\nintervals were widened: the covariance was multiplied by {model.calibration_:.3g}, so that 95% "
         text += "intervals cover 95% of left-out rows, and of new rows"

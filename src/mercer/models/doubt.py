@@ -1,0 +1,155 @@
+"""Models whose parameters are in doubt: mixtures over them, and what is said of their priors and posteriors."""
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mercer.core.errors import InterruptedFitWarning
+from mercer.core.parameters import evolve, slots_of
+from mercer.core.registry import storable
+from mercer.core.text import number, rounded, table
+from mercer.gp.noise import Rescaled
+from mercer.inference.base import Inference, latent_covariances
+from mercer.inference.label_mixture import LabelMixture
+from mercer.learning.chains import warn_of_chains
+from mercer.learning.classification import LearnedLabels
+from mercer.learning.doubt import ThetaPosterior
+from mercer.learning.integrate import integrated
+from mercer.learning.label_evidence import LabelObjective
+from mercer.learning.objective import ModelObjective
+from mercer.learning.optimise import Learned
+from mercer.priors import LogNormal, Prior, entry
+from mercer.solvers.mixture import MixturePosterior
+
+QUANTILES = (0.025, 0.5, 0.975)  # of the interval that is reported
+
+register = storable("parts")
+
+
+@register
+class StatedPrior(NamedTuple):
+    """The prior of a parameter, and whether it is the default one."""
+
+    prior: Prior
+    default: bool
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{name}={number(rounded(value))}" for name, value in vars(self.prior).items())
+        return f"{type(self.prior).__name__}({settings}){' (default)' if self.default else ''}"
+
+
+def stated_priors(objective: ModelObjective, scale: float = 1.0) -> dict[str, StatedPrior]:
+    """Prior of each free parameter by its name; that of noise in units of the target times ``scale``, squared."""
+    found: list[StatedPrior] = []
+    for slot, given in zip(slots_of(objective.prior_model), slots_of(objective.model), strict=True):
+        count = int(np.sum(slot.moving))
+        for i in range(count):
+            prior = entry(slot.prior, i)
+            if isinstance(prior, Rescaled):
+                prior = prior.prior
+            elif slot.path[0][0] == "noise" and isinstance(prior, LogNormal):
+                prior = LogNormal(prior.mu + 2 * math.log(scale), prior.sigma)
+            found.append(StatedPrior(prior, given.prior is None))
+    return dict(zip(objective.names(), found, strict=True))
+
+
+def average_over_parameters(model, objective, learned: Learned, seed: int) -> None:
+    """Replace the posterior at the mode by a mixture over the parameters' posterior, for a regression."""
+    found = theta_posterior(model, objective, learned, seed)
+    if found is None:
+        return
+    parts, noises = [], []
+    for theta in found.theta:
+        at, variances = objective.at(theta), objective.variances(theta)
+        parts.append(model._posterior(at.kernel, objective.rows, objective.target, variances + model._jitter, at.mean))
+        noises.append(evolve(at.noise, priors=()))
+    model.theta_posterior_ = found.shifted(np.asarray(model._units))
+    model.n_evaluations_ += found.evaluations
+    model._set_posterior(MixturePosterior(tuple(parts), found.weights, tuple(noises)))
+
+
+def average_classes_over_parameters(model, inference: Inference, objective: LabelObjective, found: LearnedLabels, seed):
+    """Replace a classifier's posterior at the mode by a mixture over the parameters' posterior. Points are moved as the
+    mode was after learning, by held-out labels."""
+    posterior = theta_posterior(model, objective, found.learned, seed)
+    if posterior is None:
+        return
+    posterior = posterior.shifted(found.theta - found.learned.theta)
+    parts, weights, start = [], [], None
+    for theta, weight in zip(posterior.theta, posterior.weights, strict=True):
+        own = list(objective.at(theta).kernels)
+        covariances = latent_covariances(model.solver_.latent, own, objective.X, model._jitter)
+        start = inference(covariances, model.codes_, start, gradient=False)
+        if start is None:
+            continue
+        parts.append(inference.posterior(start, own, model.X_fit_, model.codes_, model._jitter))
+        weights.append(weight)
+    if not parts:
+        return
+    model.theta_posterior_ = posterior
+    model.n_evaluations_ += posterior.evaluations
+    shares = np.array(weights) / np.sum(weights)
+    model.posterior_ = LabelMixture(tuple(parts), shares)
+
+
+def theta_posterior(model, objective: ModelObjective, learned: Learned, seed: int) -> ThetaPosterior | None:
+    """The posterior of theta by ``model.learning``, with warnings of poor or interrupted chains."""
+    found = integrated(objective, learned, model.learning, seed, model.n_samples, bool(model.progress))
+    if found is None:
+        return None
+    warn_of_chains(found, stacklevel=6)
+    if found.diagnostics.get("interrupted"):
+        warnings.warn(
+            f"sampling was interrupted: predictions are averages over the {len(found.draws)} draws made so far.",
+            InterruptedFitWarning,
+            stacklevel=6,
+        )
+    return found
+
+
+# -- in print ----------------------------------------------------------------------------------------------------------
+
+
+def parameter_table(model, values: dict[str, Any]) -> str:
+    """Table of parameters: ``values`` by name; where priors count, also these, and intervals where parameters were
+    integrated over."""
+    stated = model.priors_
+    if not stated:
+        return table(["parameter", "value"], [[name, number(rounded(value))] for name, value in values.items()])
+    posterior, head = model.theta_posterior_, ["parameter", "value"]
+    if posterior is not None:
+        head += [f"{q:.1%}".replace(".0%", "%") for q in QUANTILES]
+        ends = posterior.natural(posterior.quantile(QUANTILES))
+    head.append("prior")
+    rows, names = [], list(stated)
+    for name, value in values.items():
+        own = [i for i, free in enumerate(names) if free == name or free.startswith(f"{name}[")]
+        entries = [value] if len(own) < 2 else np.ravel(value)
+        if len(own) > 1 and len(entries) != len(own):  # some entries do not move
+            own = own[:0]
+            entries = [value]
+        for j, one in enumerate(entries):
+            row = [names[own[j]] if own else name, number(rounded(one))]
+            if posterior is not None:
+                row += [number(rounded(end)) for end in ends[:, own[j]]] if own else [""] * len(QUANTILES)
+            rows.append([*row, str(stated[names[own[j]]]) if own else "fixed"])
+    return table(head, rows)
+
+
+def about_doubt(model) -> list[str]:
+    """Lines about how parameters were integrated over."""
+    posterior = model.theta_posterior_
+    if posterior is None:
+        return []
+    d, kept = posterior.diagnostics, len(posterior.theta)
+    if posterior.method == "nuts":
+        size = float(min(np.min(d["effective_size"]), np.min(d["effective_tail_size"])))
+        how = (
+            f"{len(posterior.draws):,} draws of {d['chains']} chains, at least {size:,.0f} effective, R-hat at most "
+            f"{float(np.max(d['rhat'])):.3f}"
+        )
+    else:
+        how = f"{d['points']:,} points of a {d['design']} design" + (f", {d['modes']} modes" if d["modes"] > 1 else "")
+    return [f"parameters integrated over: {how}; {posterior.evaluations:,} evaluations, {kept} kept for prediction"]
