@@ -139,7 +139,9 @@ def test_numbers_in_a_column_of_dates_are_refused(library):
     """A number might be a year, a day or a second."""
     columns = Columns.of(both({"when": DAYS, "x": [1.0, 2.0, 3.0]})[library])
     for numbers in ([1980.0, 1981.5, 1980.0], [1980, 1981, 1982], [True, False, True]):
-        with pytest.raises(mc.DataError, match=r"column 'when' holds .*dates were expected, as in the fit.*to_datetime"):
+        with pytest.raises(
+            mc.DataError, match=r"column 'when' holds .*dates were expected, as in the fit.*to_datetime"
+        ):
             columns.encode(both({"when": numbers, "x": [1.0, 2.0, 3.0]})[library])
     with pytest.raises(mc.DataError, match="column 'when' holds text, as in '1980'; dates were expected"):
         columns.encode(both({"when": ["1980"] * 3, "x": [1.0, 2.0, 3.0]})[library])
