@@ -246,8 +246,8 @@ def main():
     rows, regression = [], []
     for name in options.sets if "graphs" in options.only else ():
         X, labels, fold = load(name)
-        rows += classified(name, X, np.unique(labels, return_inverse=True)[1], fold, graph_kernels(), options.folds, kept,
-                           options.done)  # fmt: skip
+        codes = np.unique(labels, return_inverse=True)[1]
+        rows += classified(name, X, codes, fold, graph_kernels(), options.folds, kept, options.done)
     for name, data in sequences().items() if "sequences" in options.only else ():
         rows += classified(name, *data, sequence_kernels(), options.folds, kept, options.done)
     for name, data in molecule_sets().items() if "molecules" in options.only else ():

@@ -297,8 +297,8 @@ def _dates(column: nw.Series, name: str) -> nw.Series:
         if {_kind_of(value) for value in values if value is not None} == {"date"}:
             return _decimal_years(_series(column, values, nw.Datetime("us")))
     raise DataError(
-        f"column {name!r} holds {_held(column)}; dates were expected, as in the fit. Convert it, with pandas.to_datetime "
-        "or polars' to_datetime."
+        f"column {name!r} holds {_held(column)}; dates were expected, as in the fit. Convert it, with "
+        "pandas.to_datetime or polars' to_datetime."
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 import mercer as mc
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
-from mercer.core.errors import DataError, InvalidKernelError, ObjectError, ParameterError
+from mercer.core.errors import InvalidKernelError, ObjectError, ParameterError
 from mercer.core.precision import double
 from reference import graphs as reference
 
