@@ -74,7 +74,7 @@ class KernelRidge(Regressor):
         if not w.all():
             kept = np.flatnonzero(w)
             X, t, w = take_rows(X, kept), t[kept], w[kept]
-        with rows_of(kept):
+        with rows_of(kept.tolist()):
             return self._fit(X, t, w)
 
     def _fit(self, X, t, w):
