@@ -8,7 +8,8 @@ import numpy as np
 from mercer.gp.likelihood import Likelihood
 from mercer.inference.anderson import AndersonMixing
 from mercer.inference.laplace import laplace
-from mercer.inference.sites import LatentCovariance, SiteApproximation, SiteFactor, cavity
+from mercer.inference.latent import LatentCovariance, SiteFactor
+from mercer.inference.sites import SiteApproximation, cavity
 
 MAX_SWEEPS = 300
 MIN_STEP = 1e-3

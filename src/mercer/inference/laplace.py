@@ -3,7 +3,8 @@
 import numpy as np
 
 from mercer.gp.likelihood import Likelihood
-from mercer.inference.sites import LatentCovariance, SiteApproximation
+from mercer.inference.latent import LatentCovariance
+from mercer.inference.sites import SiteApproximation
 
 MAX_STEPS = 100
 MAX_HALVINGS = 40

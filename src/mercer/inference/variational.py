@@ -8,7 +8,8 @@ from scipy.special import log_expit
 
 from mercer.gp.likelihood import Expected, Likelihood
 from mercer.inference.anderson import AndersonMixing
-from mercer.inference.sites import MIN_LATENT_VARIANCE, LatentCovariance, SiteApproximation
+from mercer.inference.latent import LatentCovariance
+from mercer.inference.sites import MIN_LATENT_VARIANCE, SiteApproximation
 
 MAX_STEPS = 500
 MIN_STEP = 1e-4

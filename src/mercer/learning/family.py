@@ -248,6 +248,7 @@ class MemberObjective(RegressionObjective):
             objective.use_priors, objective.jacobian,
         )  # fmt: skip
         self.coordinates, self.chosen, self._drawn = Coordinates(self.model), chosen, drawn
+        self.keeps = objective.keeps
         self.weak = None if self.use_priors else WeakPrior.of(self)
 
     def prior(self) -> LogDensity | None:

@@ -1,20 +1,23 @@
 """Gaussian process regression, with parameters learned by maximising the evidence."""
 
 import copy
+import dataclasses
 import math
 import warnings
 
 import numpy as np
 
-from mercer import gram, priors
+from mercer import gram
 from mercer.core.coordinates import free_names
 from mercer.core.errors import NumericalWarning, ParameterError
-from mercer.core.inputs import as_vector, copy_rows, count_rows, take_rows
+from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.parameters import nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
 from mercer.distributions import Distribution, Normal
-from mercer.gp.noise import CommonNoise, LearnedNoise, Noise, as_noise, as_variances
+from mercer.gp.mean import MeanFunction
+from mercer.gp.model import Model
+from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, as_noise, as_variances
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family
@@ -29,8 +32,8 @@ from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
 from mercer.models.doubt import StatedPrior, about_doubt, average_over_parameters, parameter_table, stated_priors
-from mercer.models.estimator import Regressor, all_or_nothing
-from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
+from mercer.models.estimator import all_or_nothing
+from mercer.models.records import LearnedByEvidence, PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
@@ -41,7 +44,7 @@ MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little 
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
-class GaussianProcessRegressor(LearnedByEvidence, Regressor):
+class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
     """Gaussian process regression (PRML 6.4.2), with parameters learned from the evidence (6.4.3).
 
     Parameters
@@ -72,8 +75,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
         intervals cover 95% (at least 1), and by n / (n - k) for k parameters learned from n rows
         (``calibration_``). Without it intervals are too narrow: real residuals have heavier tails than a Gaussian, and
-        new rows are harder to predict than training rows. The mean does not change; the evidence falls below its
-        maximum (``optima_``). None means True for the default kernel with learned noise and learning="mle".
+        new rows are harder to predict than training rows. Noise that the data do not tell from none is first raised
+        as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means
+        True for the default kernel with learned noise and learning="mle".
     optimizer : "lbfgs" or "cg".
     n_samples : draws of the parameters for "nuts", over four chains, each after 200 further ones.
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
@@ -131,10 +135,10 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         self.solver_ = solvers.resolve(self.solver, kernel, rows, noise)
         plan = self._plan(self.solver_, kernel, rows, noise)
         plan.check()
-        warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=isinstance(self.noise, priors.Prior))
+        warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=bool(noise.priors))
         learns = self.learning is not None
         self.y_train_, self.copy_of_ = y, np.arange(n)
-        if self._learns_noise() and learns:
+        if learns and not noise.given:
             kept, self.copy_of_ = originals(X, y)
             if len(kept) < n:
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
@@ -145,6 +149,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             kernel, rows, target, noise, self.solver_, bool(self.normalize), self.learning in USE_PRIORS,
             self.learning in INTEGRATED,
         )  # fmt: skip
+        objective.keeps = True
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
             seed = seed_of(self.random_state)  # the same subset in every stage
@@ -166,6 +171,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             if learned is not None and self.learning in INTEGRATED and not learned.interrupted:
                 average_over_parameters(self, objective, learned, seed)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
+            learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_ = plan
@@ -194,11 +200,14 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     def _set_fitted(self, objective, given: Noise, theta, center, scale, learned, calibrated: bool):
         """Set all fitted attributes from the optimum, with one factorisation. ``given``: noise in units of y^2."""
+        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
+        theta = objective.with_plausible_noise(theta, self._jitter) if calibrated else theta
         # If nothing was learned, exactly as given, without rounding by logarithms.
         kernel = objective.kernel if learned is None else objective.at(theta).kernel
         noise = objective.variances(theta)
-        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
-        posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter)
+        rows, kept = gram.on(kernel, objective.rows), None if learned is None else learned.outcome
+        rows = rows if kept is None else rows.known(kept)
+        posterior = self._posterior(kernel, rows, objective.target, noise + self._jitter)
         if calibrated:
             self.calibration_ = self._calibration_factor(objective, posterior)
             theta = theta + math.log(self.calibration_) * np.asarray(objective.amplitude())
@@ -228,6 +237,10 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         return (
             LearnedNoise(self.noise_) if "noise" in self.parameter_names_ else as_noise(self.noise_, len(self.y_train_))
         )
+
+    def _model(self) -> Model:
+        """The fitted model, with mean and noise in units of y."""
+        return Model((self.kernel_,), MeanFunction(constant=self.mean_), self._fitted_noise())
 
     def _posterior(self, kernel, X, target, noise) -> solvers.Posterior:
         return self._solver().posterior(kernel, X, target, noise, bool(self.normalize), bool(self.allow_invalid))
@@ -259,22 +272,19 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             return family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid, X)
 
-    def _learns_noise(self) -> bool:
-        """Whether the noise is learned, with or without a prior."""
-        return self.noise is None or isinstance(self.noise, priors.Prior)
-
     def _noise_for(self, kernel, n) -> Noise:
         """Noise in units of y squared; none if the kernel has a `White` term."""
-        if self.noise is None and (split_white(kernel)[1] > 0 or self.learning is None):
-            return CommonNoise(0.0)
-        if isinstance(self.noise, priors.Prior) and (split_white(kernel)[1] > 0 or self.learning is None):
+        if isinstance(self.noise, Noise):
+            raise ParameterError(f"noise must be None, a variance, one per row, or a prior; got {self.noise!r}.")
+        noise, white = as_noise(self.noise, n), split_white(kernel)[1] > 0
+        if noise.given or not (white or self.learning is None):
+            return noise
+        if noise.priors:
             raise ParameterError(
                 f"noise={self.noise!r} is a prior, which needs a noise to learn. With learning=None give a variance; "
                 "for White() in the kernel use its with_priors(variance=...)."
             )
-        if isinstance(self.noise, Noise):
-            raise ParameterError(f"noise must be None, a variance, one per row, or a prior; got {self.noise!r}.")
-        return as_noise(self.noise, n)
+        return KernelNoise() if white else CommonNoise(0.0)
 
     def _plan(self, solver: solvers.Solver, kernel, X, noise: Noise) -> Plan:
         free = len(free_names(kernel)) + noise.size
@@ -293,28 +303,6 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         return self._plan(solvers.resolve(self.solver, kernel, rows, noise), kernel, rows, noise)
 
     # -- prediction --------------------------------------------------------------------------------------------------
-
-    def predict(self, X, return_std=False, return_cov=False, include_noise=True):
-        """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
-
-        These are of new measurements (PRML 6.66, 6.67), or with ``include_noise=False`` of the function itself. If
-        every training row has its own noise variance, new measurements get their mean.
-        """
-        self._check_fitted()
-        if return_std and return_cov:
-            raise ParameterError("return_std and return_cov cannot both be True; choose one.")
-        X = self._check_inputs(X, reset=False)
-        if return_cov:
-            return self._mean(X), self._covariance(X, include_noise)
-        if not return_std:
-            return self._mean(X)
-        predicted = self._predicted(X, include_noise)
-        return predicted.mean, predicted.deviation
-
-    def predict_distribution(self, X, include_noise=True) -> Distribution:
-        """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
-        self._check_fitted()
-        return self._predicted(self._check_inputs(X, reset=False), include_noise)
 
     def predict_quantile(self, X, q, include_noise=True) -> np.ndarray:
         """Predictive quantile q: (s,) for a number, (s, L) for a list of L."""
@@ -370,11 +358,6 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             rng = np.random.default_rng(seeds[1])
             draws = draws + rng.normal(size=draws.shape) * np.sqrt(noise)
         return draws.T
-
-    def log_predictive_density(self, X, y) -> np.ndarray:
-        """ln p(y | x, data) of each new measurement: (s,)."""
-        predicted = self.predict_distribution(X)
-        return predicted.log_density(as_vector(y, len(predicted.mean)))
 
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Mean and standard deviation of each term of a sum of kernels, by name or expression.
@@ -460,7 +443,6 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         return self
 
     def _summary(self):
-        found = {**self.kernel_.parameters, "noise": np.mean(self.noise_)}
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
             *self._about_columns(),
@@ -469,6 +451,6 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             *about_doubt(self),
             "",
-            parameter_table(self, found),
+            parameter_table(self, self._model()),
         ]
         return "\n".join(lines)

@@ -43,7 +43,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, counts),
         "Classes, by leave-one-out": _classes(model, confusion),
-        "Parameters": parameter_section(model, model._parameters()),
+        "Parameters": parameter_section(model, list(model.classes_)),
     }
     if X is not None or y is not None:
         held_codes, P, scores = _held_out(model, X, y)
@@ -134,13 +134,6 @@ def _classes(model, confusion) -> str:
     return table(["class", "rows", "error", "most often confused with"], rows)
 
 
-def _kernels(model) -> dict:
-    """Kernels by the prefix of their parameter names."""
-    if hasattr(model, "kernels_"):
-        return {f"{label}: ": kernel for label, kernel in zip(model.classes_, model.kernels_, strict=True)}
-    return {"": model.kernel_}
-
-
 def _numerics(model) -> str:
     parts = []
     for name, value in model.numerics_.items():
@@ -168,7 +161,7 @@ def _suggestions(model, held, confusion, relevance) -> list[str]:
             "the inputs add little to the class frequencies: try another kernel, n_restarts=5, or other inputs."
         )
     found += [*about_inputs(relevance), *about_learning(model)]
-    priors = any(slot.prior is not None for kernel in _kernels(model).values() for slot in slots_of(kernel))
+    priors = any(slot.prior is not None for slot in slots_of(model._model()))
     if model.learning == "mle" and priors:
         found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if not model.numerics_.get("converged", True):

@@ -39,7 +39,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
         "Noise": _noise(model, target),
-        "Parameters": parameter_section(model, {**model.kernel_.parameters, "noise": float(np.mean(model.noise_))}),
+        "Parameters": parameter_section(model),
     }
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
@@ -150,7 +150,7 @@ def _noise(model, y) -> str:
     noise, spread = float(np.mean(model.noise_)), float(np.std(y))
     if noise == 0:
         return "none, apart from any in the kernel."
-    kind = "learned" if model._learns_noise() else "as given"
+    kind = "as given" if model._fitted_noise().given else "learned"
     share = f", {np.sqrt(noise) / spread:.1%} of that of y" if spread > 0 else ""
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
     if model.calibration_ > 1:
