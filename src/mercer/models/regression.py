@@ -430,6 +430,6 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             *about_doubt(self),
             "",
-            parameter_table(self, self._model().values()),
+            parameter_table(self, self._model()),
         ]
         return "\n".join(lines)

@@ -39,7 +39,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
         "Noise": _noise(model, target),
-        "Parameters": parameter_section(model, model._model().values()),
+        "Parameters": parameter_section(model),
     }
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
