@@ -1,7 +1,7 @@
 """Accuracy on graphs, sequences and molecules: classifiers beside a support vector machine, and regression.
 
     python benchmarks/structured_accuracy.py [--write] [--only graphs sequences molecules] [--folds 10]
-        [--sets MUTAG ENZYMES PROTEINS NCI1]
+        [--sets MUTAG ENZYMES PROTEINS NCI1] [--kept FILE] [--done]
 
 Ten folds (those that the graph files name; stratified ones for sequences), ten random splits of 80% and 20% for
 molecules. In every fold the kernel is chosen on the training rows: by the evidence for the Gaussian process
@@ -9,24 +9,58 @@ molecules. In every fold the kernel is chosen on the training rows: by the evide
 the support vector machine, whose probabilities are Platt's. Kernels have a constant term, the prior of the intercept,
 which the machine has of its own. RDKit makes graphs from SMILES. MERCER_DATA is the folder
 of the data (default ../shared/data).
+
+``--kept FILE`` stores every fold in that file, with its commit, and reuses it; ``--done`` only makes the table of
+the folds that are there. Candidates are those of the published figures (the TUDataset code, Morris et al. 2020): all
+kernels normalised, labels of nodes, 1 to 5 iterations, C from 0.001 to 1000. That code counts pairs of nodes without a
+path, which Borgwardt and Kriegel (2005) leave out: both are candidates for shortest paths.
 """
 
 import argparse
 import csv
+import functools
 import gzip
+import itertools
 import json
 import os
+import shlex
+import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 from graphs import load
-from machine import keep, table
+from machine import Kept, keep, table
 
 DATA = Path(os.environ.get("MERCER_DATA", "../shared/data")) / "structured"
-PENALTIES = (0.1, 1.0, 10.0, 100.0)  # C of the support vector machine
+# C of the support vector machine: on graphs those of the published figures. Where classes overlap, as splice sites do,
+# C = 1000 takes minutes a fold.
+GRAPH_PENALTIES = tuple(10.0**power for power in range(-3, 4))
+SEQUENCE_PENALTIES = (0.1, 1.0, 10.0, 100.0)
 PUBLISHED = {"NCI1": "84.2, 74.2", "ENZYMES": "50.8, 39.3", "PROTEINS": "72.6, 75.6", "MUTAG": "84 (recalled)"}
+
+LOOKED_AT = [
+    "Published figures are of the TUDataset code: normalised kernels, labels of nodes, C from 0.001 to 1000, 1 to 5 "
+    "iterations, KFold repeated ten times, choice on a tenth of the training rows. Its shortest paths count pairs "
+    "without a path as at one distance, each node as at distance 2 from itself, and no pair whose first label is 0. "
+    "On NCI1, ten folds, best fixed C: without pairs that have no path 72.5 +- 0.6, with them 74.7 +- 0.8, exactly as "
+    "that code counts 73.8 +- 0.9. These are test folds, looked at to find the convention; the table chooses inside.",
+    "",
+    "ENZYMES, Weisfeiler-Lehman(3), all ten test folds: the Gaussian process at fixed variances from 30 to 3000 49.3 "
+    "to 52.2%, the mode of the softmax at 1000 53.5%, the support vector machine at C = 100 54.8%, least squares on "
+    "indicators 55.8%. On the one fold tried, where process and machine differ most, Markov chains give 43.3% and the "
+    "variational posterior 41.7%. With other kernels (iterations normalised one by one, squares, Gaussians of the "
+    "distance) both gain, and the machine stays 2 to 4 points ahead. So the variance and the iterations do not explain "
+    "the difference, nor, as far as one fold tells, the approximation.",
+    "",
+    "Promoters, spectra: the evidence grows with the variance up to its limit, and the log loss of 4 letters does not "
+    "fall below 0.224 at any variance; Platt scaling can be surer than the process is.",
+    "",
+    "The rule for variances of several classes was judged on four folds of ENZYMES (log loss 0.009 to 0.031 lower with "
+    "Weisfeiler-Lehman kernels, the same with shortest paths) and 48 splits of nine sets of vectors: it chooses "
+    "otherwise on four at most, where the mean log loss of a set rises by 0.002 at most.",
+]
 
 
 def read(name):
@@ -41,8 +75,10 @@ def graph_kernels():
     from mercer import kernels as k
 
     return {
-        "Weisfeiler-Lehman": [1.0 * k.WeisfeilerLehman(h).normalize() + k.Constant(1.0) for h in (1, 2, 3, 5)],
-        "shortest path": [1.0 * k.ShortestPath().normalize() + k.Constant(1.0)],
+        "Weisfeiler-Lehman": [1.0 * k.WeisfeilerLehman(h).normalize() + k.Constant(1.0) for h in range(1, 6)],
+        "shortest path": [
+            1.0 * k.ShortestPath(disconnected=each).normalize() + k.Constant(1.0) for each in (False, True)
+        ],
     }
 
 
@@ -75,7 +111,7 @@ def sequences():
     }
 
 
-def support_vectors(grams, codes, train, test):
+def support_vectors(grams, penalties, codes, train, test):
     """Labels and Platt's probabilities; the Gram matrix and C are chosen by threefold cross-validation."""
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.svm import SVC
@@ -84,7 +120,7 @@ def support_vectors(grams, codes, train, test):
     scores = {
         (i, C): cross_val_score(SVC(kernel="precomputed", C=C), K[np.ix_(train, train)], codes[train], cv=folds).mean()
         for i, K in enumerate(grams)
-        for C in PENALTIES
+        for C in penalties
     }
     i, C = max(scores, key=scores.__getitem__)
     model = SVC(kernel="precomputed", C=C, probability=True, random_state=0)
@@ -115,31 +151,39 @@ def discriminant(kernels, X, codes, train, test):
     return model.classes_[P.argmax(axis=1)], P
 
 
-def classified(name, X, codes, fold, families, folds):
+METHODS = {
+    "SVC": lambda kernels, grams, penalties, X, *split: support_vectors(grams(), penalties, *split),
+    "Gaussian process": lambda kernels, grams, penalties, X, *split: process(kernels, X, *split),
+    "discriminant": lambda kernels, grams, penalties, X, *split: discriminant(kernels, X, *split),
+}
+
+
+def classified(name, X, codes, fold, families, penalties, folds, kept, done):
     rows = []
     for family, kernels in families.items():
-        begun = time.perf_counter()
-        grams = [kernel(X) for kernel in kernels]
-        spent = time.perf_counter() - begun
-        found = {"SVC": [], "Gaussian process": [], "discriminant": []}
-        for f in range(folds):
+        grams = functools.cache(lambda kernels=kernels: [kernel(X) for kernel in kernels])  # for all folds
+        for f, (method, answer) in itertools.product(range(folds), METHODS.items()):
+            key = f"{name} | {family} | {method} | {f}"
+            if key in kept or done:
+                continue
             train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-            answers = {
-                "SVC": lambda: support_vectors(grams, codes, train, test),  # noqa: B023
-                "Gaussian process": lambda: process(kernels, X, codes, train, test),  # noqa: B023
-                "discriminant": lambda: discriminant(kernels, X, codes, train, test),  # noqa: B023
-            }
-            for method, answer in answers.items():
-                begun = time.perf_counter()
-                labels, P = answer()
-                loss = -np.log(np.maximum(P[np.arange(len(test)), codes[test]], 1e-15)).mean()
-                found[method].append([np.mean(labels == codes[test]), loss, time.perf_counter() - begun])
-        for method, scores in found.items():
+            if method == "SVC":
+                grams()  # not in its time
+            begun = time.perf_counter()
+            labels, P = answer(kernels, grams, penalties, X, codes, train, test)
+            loss = -np.log(np.maximum(P[np.arange(len(test)), codes[test]], 1e-15)).mean()
+            kept[key] = [float(np.mean(labels == codes[test])), float(loss), time.perf_counter() - begun]
+        for method in METHODS:
+            keys = [f"{name} | {family} | {method} | {f}" for f in range(folds)]
+            scores = [kept[key] for key in keys if key in kept]
+            if not scores:
+                continue
             accuracy, loss, seconds = np.mean(scores, axis=0)
             error = np.std(scores, axis=0)[0] / np.sqrt(len(scores))
+            at = kept.measured_at(key for key in keys if key in kept)
             rows.append([name, family, method, f"{100 * accuracy:.1f} +- {100 * error:.1f}", f"{loss:.3f}",
-                         f"{seconds:.1f}", folds])  # fmt: skip
-            print(*rows[-1], f"(Gram matrices {spent:.1f} s)", sep=" | ", flush=True)
+                         f"{seconds:.1f}", len(scores), at])  # fmt: skip
+            print(*rows[-1], sep=" | ", flush=True)
     return rows
 
 
@@ -221,27 +265,32 @@ def main():
     parser.add_argument("--only", nargs="+", default=["graphs", "sequences", "molecules"])
     parser.add_argument("--sets", nargs="+", default=["MUTAG", "ENZYMES", "PROTEINS", "NCI1"])
     parser.add_argument("--folds", type=int, default=10)
+    parser.add_argument("--kept", help="file of measurements of classification, to read and to extend")
+    parser.add_argument("--done", action="store_true", help="only make the table of existing measurements")
     options = parser.parse_args()
+    settings = options.folds, Kept(options.kept), options.done
     warnings.simplefilter("ignore")
     rows, regression = [], []
     for name in options.sets if "graphs" in options.only else ():
         X, labels, fold = load(name)
-        rows += classified(name, X, np.unique(labels, return_inverse=True)[1], fold, graph_kernels(), options.folds)
+        codes = np.unique(labels, return_inverse=True)[1]
+        rows += classified(name, X, codes, fold, graph_kernels(), GRAPH_PENALTIES, *settings)
     for name, data in sequences().items() if "sequences" in options.only else ():
-        rows += classified(name, *data, sequence_kernels(), options.folds)
+        rows += classified(name, *data, sequence_kernels(), SEQUENCE_PENALTIES, *settings)
     for name, data in molecule_sets().items() if "molecules" in options.only else ():
         regression += regressed(name, *data, options.folds)
     lines = []
     if rows:
-        header = ["data", "kernel", "method", "accuracy, %", "log loss", "seconds a fold", "folds"]
+        header = ["data", "kernel", "method", "accuracy, %", "log loss", "seconds a fold", "folds", "commit"]
         lines += ["## Classification", "", *table(header, rows), "",
                   "Published, C-SVM, Weisfeiler-Lehman and shortest path: "
-                  + "; ".join(f"{name} {figures}" for name, figures in PUBLISHED.items()) + ".", ""]  # fmt: skip
+                  + "; ".join(f"{name} {figures}" for name, figures in PUBLISHED.items()) + ".",
+                  "", "Looked at while choosing:", "", *LOOKED_AT, ""]  # fmt: skip
     if regression:
         header = ["data", "kernel", "RMSE", "MAE", "R2", "CRPS", "95% intervals hold", "seconds a fit"]
         lines += ["## Regression", "", *table(header, regression)]
     if options.write:
-        command = "python benchmarks/structured_accuracy.py --write"
+        command = shlex.join(["python", "benchmarks/structured_accuracy.py", *sys.argv[1:]])
         keep("structured_accuracy", "Accuracy on graphs, sequences and molecules", command, lines)
 
 

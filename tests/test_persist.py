@@ -363,7 +363,6 @@ def with_inputs(X):
         (lambda: with_inputs([{1j}, {2}]), r"GP.observed.X\[0\] is of type builtins.complex"),
         (lambda: with_inputs([1 + 2j, 2j]), r"GP.observed.X\[0\] is of type builtins.complex"),
         (lambda: with_inputs(np.array([(1,), (2,)], dtype="i4,")), "GP.observed.X is an array of "),
-        (lambda: with_inputs(pl.DataFrame({"t": [0, 1]}, schema={"t": pl.Time})), "a column 't' of type Time"),
         (lambda: with_inputs(pd.DataFrame({"t": pd.Series([b"a", 1j], dtype=object)})), r"\[1\] is of .*complex"),
         (lambda: with_inputs([datetime.datetime(2020, 1, 1, tzinfo=tz.tzlocal()), 1]), r"X\[0\] has a time zone of"),
         (lambda: with_inputs(pl.DataFrame({"t": [0, 1]}).to_arrow()), "a frame of pyarrow"),

@@ -153,6 +153,7 @@ TIMES = [
     datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC), datetime.datetime(2020, 10, 25, 2, 30, tzinfo=BERLIN),
     datetime.datetime(2020, 10, 25, 2, 30, tzinfo=BERLIN, fold=1),
     datetime.datetime(2020, 1, 2, tzinfo=datetime.timezone(-datetime.timedelta(hours=3, seconds=7))),
+    datetime.time(3, 4, 5, 678901, fold=1), datetime.time(3, tzinfo=datetime.UTC),
     datetime.timedelta(days=-3, seconds=2, microseconds=1), np.datetime64("2020-01-02"), np.datetime64(7, "3ns"),
     np.datetime64("NaT"), np.datetime64("2020", "Y"), np.timedelta64(5, "D"), np.timedelta64("NaT"),
     pd.Timestamp("2020-01-02 03:04:05.123456789"), pd.Timestamp("2020-01-02", tz="Europe/Berlin"),
@@ -220,7 +221,8 @@ def test_columns_of_dates_in_polars_come_back(path, monkeypatch):
     frame = frame_of_dates(pl.DataFrame).with_columns(
         ns=pl.col("moment").cast(pl.Datetime("ns")), ms=pl.col("moment").cast(pl.Datetime("ms")),
         berlin=pl.col("moment").dt.replace_time_zone("Europe/Berlin"),
-        lists=pl.Series([[datetime.date(2020, 1, 2)], [], None]),
+        lists=pl.Series([[datetime.date(2020, 1, 2)], [], None]), clock=pl.col("moment").dt.time(),
+        nanoseconds=pl.Series([1, None, 86_399_999_999_999]).cast(pl.Time),
     )  # fmt: skip
     new = back(frame, path)
     assert new.schema == frame.schema
@@ -229,6 +231,7 @@ def test_columns_of_dates_in_polars_come_back(path, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", lambda name: real(name if name != "polars" else "no such module"))
     other = load(path).rows_
     assert other["moment"].tolist()[2] == frame["moment"][2]
+    assert other["clock"].tolist() == frame["clock"].to_list()
     assert str(other["berlin"].dtype.tz) == "Europe/Berlin"
 
 

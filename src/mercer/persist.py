@@ -357,6 +357,8 @@ class _Writer:
             }  # fmt: skip
         if kind == nw.Binary:
             return {"is": "column", "kind": "bytes", "items": self.write(column.to_list(), where)}
+        if kind == nw.Time:
+            return {"is": "column", "kind": "clock", "items": column.cast(nw.Int64).to_list()}  # nanoseconds
         if kind in _TIMES:
             return self._times(column, where)
         return None
@@ -443,7 +445,7 @@ class _Reader:
                 return (array.T if order == "F" else array).astype(kind, copy=False)
             case {"is": "bytes", "hex": str(text)}:
                 return bytes.fromhex(text)
-            case {"is": "date" | "datetime" | "duration" | "time" | "timestamp"}:
+            case {"is": "clock" | "date" | "datetime" | "duration" | "time" | "timestamp"}:
                 return dates.read(node)
             case {"is": "octets", "length": int(length), "shape": shape, "items": list(items)}:
                 return np.array([bytes.fromhex(item) for item in items], dtype=f"S{length}").reshape(shape)
@@ -524,7 +526,8 @@ def _set_attribute(made, name: str, value):
 
 
 class _Column(NamedTuple):
-    """A column of a frame that is neither numbers, text nor dates: "categories", "lists", "bytes" or "objects"."""
+    """A column of a frame that is neither numbers, text nor dates: "categories", "lists", "bytes", "clock" (times of
+    day) or "objects"."""
 
     kind: str
     items: list[Any]
@@ -549,6 +552,10 @@ class _Column(NamedTuple):
             return of_kind(dtype=nw.List(_LIST_TYPES[self.inner]))
         elif self.kind == "bytes" and backend == "polars":
             return of_kind(dtype=nw.Binary)
+        elif self.kind == "clock":
+            if backend == "polars":
+                return of_kind(dtype=nw.Int64).cast(nw.Time)
+            return nw.new_series(name, list(map(dates.time_of_day, self.items)), nw.Object, backend=backend)
         elif self.kind not in ("lists", "bytes", "objects"):
             raise FileError(f"it has a column of an unknown kind, {self.kind!r}.")
         return of_kind(dtype=nw.Object)

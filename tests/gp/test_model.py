@@ -62,13 +62,13 @@ def test_coordinates_belong_to_parts_of_the_tree():
 
 def test_its_table_has_every_parameter_under_its_own_name():
     model = Model((2.0 * k.RBF(0.5) + k.Constant(3.0),), MeanFunction(4.0), RowNoise(np.array([0.1, 0.3])))
-    rows = model.values()
-    assert rows["mean_constant"] == 4.0
-    assert rows["noise"] == 0.2  # the mean of the rows
+    rows = dict(model.table_rows())
+    assert rows["mean_constant"] == "4.0"
+    assert rows["noise"] == "0.2"  # the mean of the rows
     assert len(rows) == len(model.parameters) == len({*model.parameters})
     several = Model((k.RBF(0.5), k.RBF(2.0)))
-    assert several.values() == {"class0_lengthscale": 0.5, "class1_lengthscale": 2.0}
-    assert several.values(["a", "b"]) == {"a: lengthscale": 0.5, "b: lengthscale": 2.0}
+    assert several.table_rows() == [["class0_lengthscale", "0.5"], ["class1_lengthscale", "2.0"]]
+    assert several.table_rows(["a", "b"]) == [["a: lengthscale", "0.5"], ["b: lengthscale", "2.0"]]
 
 
 def test_a_noise_says_whether_it_was_given():

@@ -97,14 +97,12 @@ def test_encoding(library):
     assert list(encoded["c"]) == ["u", "(missing)", "u"]
     years = 1970 + np.array([3652.5, 4018.75, 3652.5]) / 365.25
     np.testing.assert_allclose(as_matrix(encoded[["n", "b", "d"]]), np.column_stack([[1, 2, 3], [1, 0, 1], years]))
-    again = columns.encode(encoded)
-    assert [list(again[name]) for name in again.columns] == [list(encoded[name]) for name in encoded.columns]
 
 
 def test_new_rows_must_be_like_those_of_the_fit():
     columns = Columns.of(pl.DataFrame({"n": [1.0, 2.0], "b": [True, False], "d": DAYS[:2], "c": ["u", "v"]}))
-    good = {"n": [1], "b": [1], "d": [1980.0], "c": [3]}
-    assert columns.encode(pl.DataFrame(good)).row(0) == (1, 1, 1980.0, "3")
+    good = {"n": [1], "b": [1], "d": [datetime.datetime(1970, 1, 1)], "c": [3]}
+    assert columns.encode(pl.DataFrame(good)).row(0) == (1, 1, 1970.0, "3")
     for change, told in (
         ({"n": ["much"]}, "'n' holds text, as in 'much'; numbers were expected, as in the fit"),
         ({"d": ["soon"]}, "'d' holds text, as in 'soon'; dates were expected"),
@@ -134,3 +132,19 @@ def test_sequences_over_the_letters_of_hexadecimal_numbers_are_text():
     proteins = ["".join(rng.choice(list("ACDEF"), 10)) for _ in range(40)]
     (column,) = Columns.of(pd.DataFrame({"protein": proteins}))
     assert column.kind == "text"
+
+
+@pytest.mark.parametrize("library", [0, 1], ids=["polars", "pandas"])
+def test_numbers_in_a_column_of_dates_are_refused(library):
+    """A number might be a year, a day or a second."""
+    columns = Columns.of(both({"when": DAYS, "x": [1.0, 2.0, 3.0]})[library])
+    for numbers in ([1980.0, 1981.5, 1980.0], [1980, 1981, 1982], [True, False, True]):
+        with pytest.raises(
+            mc.DataError, match=r"column 'when' holds .*dates were expected, as in the fit.*to_datetime"
+        ):
+            columns.encode(both({"when": numbers, "x": [1.0, 2.0, 3.0]})[library])
+    with pytest.raises(mc.DataError, match="column 'when' holds text, as in '1980'; dates were expected"):
+        columns.encode(both({"when": ["1980"] * 3, "x": [1.0, 2.0, 3.0]})[library])
+    for missing in ([DAYS[0], None, DAYS[1]], [None] * 3, [float("nan")] * 3):
+        with pytest.raises(mc.DataError, match=r"missing \(NaN\) values?, the first in row [01]: [13] in column when"):
+            as_matrix(columns.encode(both({"when": missing, "x": [1.0, 2.0, 3.0]})[library]))

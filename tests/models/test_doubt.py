@@ -252,8 +252,35 @@ def test_probabilities_are_averages(inference):
     np.testing.assert_allclose(mean, posterior.weights @ means)
     assert (variance > posterior.weights @ (means - mean) ** 2).all()
     # A point of the mixture is the model at those parameters.
-    fixed = mc.GaussianProcessClassifier(posterior.kernels[0][0], inference, learning=None).fit(X, LABELS)
+    fixed = mc.GaussianProcessClassifier(posterior.parts[0].kernels[0], inference, learning=None).fit(X, LABELS)
     np.testing.assert_allclose(fixed.predict_proba(Z), each[0], atol=1e-4)
+
+
+def test_posteriors_of_classes_answer_as_mixtures():
+    found = mc.GaussianProcessClassifier(1.0 * k.RBF(), "laplace", learning="laplace", progress=False).fit(X, LABELS)
+    posterior = found.posterior_
+    mean, variance = posterior.moments(Z)
+    np.testing.assert_allclose(posterior.mean(Z), mean)
+    covariance = posterior.covariance(Z)
+    np.testing.assert_allclose(np.diag(covariance), variance)
+    draws = posterior.sample(Z, 4000, seed=1)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=5 * np.sqrt(variance.max() / 4000))
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.25 * variance.max())
+    dmean, _ = posterior.gradients(Z)
+    np.testing.assert_allclose(dmean[:, 0], (posterior.mean(Z + 1e-5) - posterior.mean(Z - 1e-5)) / 2e-5, rtol=1e-4)
+    [(_, of_term, _)] = posterior.terms(Z)
+    np.testing.assert_allclose(of_term, mean)
+    assert posterior.numerics()["converged"]
+    # Bayes' theorem for the weights, by the evidence of all labels at each point.
+    more = posterior.condition(X[:3] + 0.01, found.codes_[:3])
+    gains = [
+        mc.GaussianProcessClassifier(part.kernels[0], "laplace", learning=None).fit(A, t).log_marginal_likelihood_
+        for part in posterior.parts
+        for A, t in ((X, LABELS), (np.concatenate([X, X[:3] + 0.01]), np.concatenate([LABELS, LABELS[:3]])))
+    ]
+    gains = np.diff(np.reshape(gains, (-1, 2)), axis=1)[:, 0]
+    weights = posterior.weights * np.exp(gains)
+    np.testing.assert_allclose(more.weights, weights / weights.sum(), rtol=1e-3)
 
 
 def test_labels_are_integrated_as_on_a_fine_grid():

@@ -158,3 +158,13 @@ def test_hard_data_gives_finite_answers(alpha):
         assert np.abs(found - target.mean()).max() <= 3 * np.ptp(target) + 1e-9 * abs(target).max()
         if np.ptp(target) == 0:
             np.testing.assert_allclose(found, target)
+
+
+def test_errors_name_the_row_of_the_caller_where_weights_are_zero():
+    rows, target = ["abc", "abd", "bcd", "xyz", 7.0, "acd"], np.arange(6.0)
+    with pytest.raises(mc.DataError, match="row 4: "):
+        mc.KernelRidge(k.Spectrum(2)).fit(rows, target)
+    with pytest.raises(mc.DataError, match="row 4: "):
+        mc.KernelRidge(k.Spectrum(2)).fit(rows, target, sample_weight=[0.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    left_out = mc.KernelRidge(k.Spectrum(2)).fit(rows, target, sample_weight=[1.0, 1.0, 1.0, 1.0, 0.0, 1.0])
+    assert left_out.predict(["abc"]).shape == (1,)

@@ -43,7 +43,7 @@ def weisfeiler_lehman(iterations):
     return features
 
 
-def paths(graph, labels, weight=None):
+def paths(graph, labels, weight=None, disconnected=False):
     found = Counter()
     for u in graph.nodes:
         if weight is None:
@@ -51,11 +51,13 @@ def paths(graph, labels, weight=None):
         else:
             reached = nx.single_source_dijkstra_path_length(graph, u, weight=weight)
         found.update((labels[u], labels[v], float(d)) for v, d in reached.items() if v != u)
+        if disconnected:
+            found.update((labels[u], labels[v], "no path") for v in graph.nodes if v not in reached)
     return found
 
 
-def shortest_path(weight=None):
-    return lambda graph: paths(graph, labels_of(graph), weight)
+def shortest_path(weight=None, disconnected=False):
+    return lambda graph: paths(graph, labels_of(graph), weight, disconnected)
 
 
 def refined_shortest_path(iterations):

@@ -14,13 +14,16 @@ UNITS = re.compile(r"[<>|=][mM]8(\[\d*(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
 
 
 def written(value: Any, where: str) -> dict[str, Any] | None:
-    """A date, a time or a duration as plain values; None for other values."""
+    """A date, a time of day, a moment or a duration as plain values; None for other values."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return {"is": "time", "dtype": value.dtype.str, "value": int(value.astype(np.int64))}
     if type(value) is datetime.date:
         return {"is": "date", "text": value.isoformat()}
     if type(value) is datetime.timedelta:
         return {"is": "duration", "parts": [value.days, value.seconds, value.microseconds]}
+    if type(value) is datetime.time:
+        zone = _zone(value.tzinfo, where)
+        return {"is": "clock", "text": value.replace(tzinfo=None).isoformat(), "zone": zone, "fold": value.fold}
     if not isinstance(value, datetime.datetime) or value != value:  # pandas' NaT is none
         return None
     zone = _zone(value.tzinfo, where)
@@ -62,6 +65,8 @@ def read(node: dict[str, Any]) -> Any:
             return datetime.date.fromisoformat(text)
         case {"is": "duration", "parts": [int(days), int(seconds), int(microseconds)]}:
             return datetime.timedelta(days, seconds, microseconds)
+        case {"is": "clock", "text": str(text), "zone": zone, "fold": fold}:
+            return datetime.time.fromisoformat(text).replace(tzinfo=_as_zone(zone), fold=fold)
         case {"is": "datetime", "text": str(text), "zone": zone, "fold": fold}:
             return datetime.datetime.fromisoformat(text).replace(tzinfo=_as_zone(zone), fold=fold)
         case {"is": "timestamp", "value": dict(value), "zone": zone}:
@@ -75,3 +80,10 @@ def time_type(text: str) -> np.dtype:
     if not UNITS.fullmatch(text):
         raise FileError(f"it has times of an unknown type, {text!r}.")
     return np.dtype(text)
+
+
+def time_of_day(nanoseconds: int | None) -> datetime.time | None:
+    """The time of day this long after midnight, to the microsecond."""
+    if nanoseconds is None:
+        return None
+    return (datetime.datetime.min + datetime.timedelta(microseconds=nanoseconds // 1000)).time()

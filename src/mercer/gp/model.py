@@ -1,11 +1,11 @@
 """A Gaussian process model: kernels, mean, noise and likelihood as one tree of parameters."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from mercer.core.parameters import Assembly, Path, slots_of
+from mercer.core.parameters import Assembly, Path, Slot, slots_of
+from mercer.core.text import number, rounded
 from mercer.gp.likelihood import Likelihood
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import Noise
@@ -37,16 +37,24 @@ class Model(Assembly):
             return "mean_"
         return f"class{place}_" if field == "kernels" and len(self.kernels) > 1 else ""
 
-    def values(self, classes: Sequence[object] = ()) -> dict[str, Any]:
-        """Every parameter by its name, to be printed: of variances of the rows, the mean; without a mean that is always
-        zero. Kernels of several ``classes`` are told apart by these."""
-        found = {}
-        for slot in slots_of(self):
+    def table_slots(self) -> list[Slot]:
+        """Parameters that `table_rows` has, in their order."""
+
+        def hidden(slot: Slot) -> bool:
+            """A mean that is zero, and the parameters of given basis functions."""
+            given = slot.path[0][0] == "mean" and not slot.free
+            return given and (slot.field != "constant" or slot.value == 0)
+
+        return [slot for slot in slots_of(self) if not hidden(slot)]
+
+    def table_rows(self, classes: Sequence[object] = ()) -> list[list[str]]:
+        """Name and value of every parameter, to be printed: of variances of the rows, the mean; without a mean that is
+        always zero. Kernels of several ``classes`` are told apart by these."""
+        rows = []
+        for slot in self.table_slots():
             (field, place), *_ = slot.path
             prefix, name = self.prefix(slot.path), slot.name
-            if field == "mean" and not slot.free and (slot.field != "constant" or slot.value == 0):
-                continue
             if field == "kernels" and prefix and classes:
                 name = f"{classes[place or 0]}: {name.removeprefix(prefix)}"
-            found[name] = np.mean(slot.value) if field == "noise" else slot.value
-        return found
+            rows.append([name, number(rounded(np.mean(slot.value) if field == "noise" else slot.value))])
+        return rows

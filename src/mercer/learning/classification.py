@@ -170,8 +170,9 @@ class LabelLearner:
         """theta with all variances times a power of `VARIANCE_STEP`, the one that predicts held-out labels best; and
         ln p of each of these (with the prior's share).
 
-        Up, or else down, from where the evidence is highest, as long as scores rise significantly; not where the scores
-        of a ``rival`` are better to begin with.
+        Up, or else down, from where the evidence is highest, as long as the sum of scores rises by more than one for
+        each step (Akaike). What must be significant is the change in all: single steps may be too small to show. Not
+        where the scores of a ``rival`` are better to begin with.
         """
         theta, mask = learned.theta, objective.amplitude()
         prior = objective.prior() if self.use_priors else None
@@ -187,11 +188,15 @@ class LabelLearner:
             log_density = 0.0 if prior is None else prior(moved(power))[0]
             return folds.scores(VARIANCE_STEP**power) + log_density / objective.n
 
-        best, power, most = scores(0), 0, MAX_LOG_CHANGE / np.log(VARIANCE_STEP)
-        beaten = rival is not None and significantly_better(rival, best)
+        first, most = scores(0), MAX_LOG_CHANGE / np.log(VARIANCE_STEP)
+        best, power = first, 0
+        beaten = rival is not None and significantly_better(rival, first)
         for way in () if beaten or mask is None else (1, -1):
-            while abs(power + way) <= most and significantly_better(new := scores(power + way), best, 1):
-                best, power = new, power + way
+            last, steps = first, 1
+            while steps <= most and (new := scores(way * steps)).sum() - 1 > last.sum():
+                if significantly_better(new, first, steps):
+                    best, power = new, way * steps
+                last, steps = new, steps + 1
             if power:
                 break
         return moved(power), best

@@ -101,8 +101,8 @@ class Columns:
         return all(column.kind in ("number", "boolean") for column in self.columns)
 
     def encode(self, X: Inputs) -> Inputs:
-        """A frame with dates as decimal years, categories and text as text, and without constant text; numbers, also in
-        place of dates, stay as they are. A missing category is one of its own, and missing text is empty."""
+        """A frame with dates as decimal years, categories and text as text, and without constant text; numbers
+        stay as they are. A missing category is one of its own, and missing text is empty."""
         frame = as_frame(X)
         if frame is None:
             if self.all_numbers:
@@ -267,19 +267,39 @@ def _read(column: nw.Series, into: Column) -> nw.Series:
         pairs = zip(column.to_list(), missing, strict=True)
         texts = [instead if absent else str(value) for value, absent in pairs]
         return _series(column, texts, nw.String)
-    if column.dtype in (nw.Date, nw.Datetime) and into.kind == "date":
-        return _decimal_years(column)
+    if into.kind == "date":
+        return _dates(column, into.name)
     if column.dtype == nw.Object:
         column = _objects_as_numbers(column)
     if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
-        held = f"text, as in {column[0]!r}" if column.dtype == nw.String else f"values of type {column.dtype}"
-        wanted = "dates" if into.kind == "date" else "numbers"
-        raise DataError(f"column {into.name!r} holds {held}; {wanted} were expected, as in the fit.")
+        raise DataError(f"column {into.name!r} holds {_held(column)}; numbers were expected, as in the fit.")
     if into.kind == "boolean" and column.dtype != nw.Boolean:
         values = column.cast(nw.Float64).to_numpy()
         if not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all():
             raise DataError(f"column {into.name!r} was true and false in the fit, but holds other numbers here.")
     return column
+
+
+def _held(column: nw.Series) -> str:
+    if column.dtype == nw.String:
+        return f"text, as in {column[0]!r}"
+    return "numbers" if column.dtype.is_numeric() else f"values of type {column.dtype}"
+
+
+def _dates(column: nw.Series, name: str) -> nw.Series:
+    """Dates as decimal years. A number might be a year, a day, or seconds since 1970: only missing values are taken."""
+    if column.dtype in (nw.Date, nw.Datetime):
+        return _decimal_years(column)
+    if column.is_null().all() or (column.dtype.is_float() and column.is_nan().all()):
+        return _series(column, [None] * len(column), nw.Float64)
+    if column.dtype == nw.Object:
+        values = [None if absent else value for value, absent in zip(column.to_list(), column.is_null(), strict=True)]
+        if {_kind_of(value) for value in values if value is not None} == {"date"}:
+            return _decimal_years(_series(column, values, nw.Datetime("us")))
+    raise DataError(
+        f"column {name!r} holds {_held(column)}; dates were expected, as in the fit. Convert it, with "
+        "pandas.to_datetime or polars' to_datetime."
+    )
 
 
 def _series(like: nw.Series, values: Sequence[Any], dtype: Any) -> nw.Series:
@@ -295,12 +315,9 @@ def _decimal_years(column: nw.Series) -> nw.Series:
 
 
 def _objects_as_numbers(column: nw.Series) -> nw.Series:
-    """Python numbers, booleans or dates as floats; what they are not stays as it is."""
+    """Python numbers or booleans as floats; what they are not stays as it is."""
     values = [None if absent else value for value, absent in zip(column.to_list(), column.is_null(), strict=True)]
-    kinds = {_kind_of(value) for value in values if value is not None}
-    if kinds == {"date"}:
-        return _decimal_years(_series(column, values, nw.Datetime("us")))
-    if not kinds <= {"number", "boolean"}:
+    if not {_kind_of(value) for value in values if value is not None} <= {"number", "boolean"}:
         return column
     return _series(column, [None if value is None else float(value) for value in values], nw.Float64)
 

@@ -388,14 +388,9 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             *about_doubt(self),
             "",
-            parameter_table(self, self._parameters()),
+            parameter_table(self, self._model(), list(self.classes_)),
         ]
         return "\n".join(lines)
-
-    def _parameters(self) -> dict:
-        """Parameters of all kernels by name; of several kernels with that of their class in front, or, where priors are
-        shown too, its number, as in ``parameter_names_``."""
-        return self._model().values(() if self.priors_ else list(self.classes_))
 
     def _matrices(self, kernels: int) -> int:
         """Number of n x n matrices that a fit holds."""

@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from mercer.core.errors import InterruptedFitWarning
 from mercer.core.parameters import evolve, slots_of
 from mercer.core.registry import storable
 from mercer.core.text import number, rounded, table
+from mercer.gp.model import Model
 from mercer.gp.noise import Rescaled
 from mercer.inference.base import Inference, latent_covariances
 from mercer.inference.label_mixture import LabelMixture
@@ -79,19 +81,17 @@ def average_classes_over_parameters(model, inference: Inference, objective: Labe
     posterior = posterior.shifted(found.theta - found.learned.theta)
     parts, weights, start = [], [], None
     for theta, weight in zip(posterior.theta, posterior.weights, strict=True):
-        own = list(objective.at(theta).kernels)
-        covariances = latent_covariances(model.solver_.latent, own, objective.X, model._jitter)
+        kernels = list(objective.at(theta).kernels)
+        covariances = latent_covariances(model.solver_.latent, kernels, objective.X, model._jitter)
         start = inference(covariances, model.codes_, start, gradient=False)
-        if start is None:
-            continue
-        parts.append(inference.posterior(start, own, model.X_fit_, model.codes_, model._jitter))
-        weights.append(weight)
+        if start is not None:
+            parts.append(inference.posterior(start, kernels, model.X_fit_, model.codes_, model._jitter))
+            weights.append(weight)
     if not parts:
         return
     model.theta_posterior_ = posterior
     model.n_evaluations_ += posterior.evaluations
-    shares = np.array(weights) / np.sum(weights)
-    model.posterior_ = LabelMixture(tuple(parts), shares)
+    model.posterior_ = LabelMixture(tuple(parts), np.array(weights) / np.sum(weights))
 
 
 def theta_posterior(model, objective: ModelObjective, learned: Learned, seed: int) -> ThetaPosterior | None:
@@ -112,30 +112,27 @@ def theta_posterior(model, objective: ModelObjective, learned: Learned, seed: in
 # -- in print ----------------------------------------------------------------------------------------------------------
 
 
-def parameter_table(model, values: dict[str, Any]) -> str:
-    """Table of parameters: ``values`` by name; where priors count, also these, and intervals where parameters were
-    integrated over."""
-    stated = model.priors_
+def parameter_table(model, tree: Model, classes: Sequence[object] = ()) -> str:
+    """Table of the parameters of the fitted ``tree``; where priors count, also these, and intervals where parameters
+    were integrated over."""
+    stated, rows = model.priors_, tree.table_rows(classes)
     if not stated:
-        return table(["parameter", "value"], [[name, number(rounded(value))] for name, value in values.items()])
-    posterior, head = model.theta_posterior_, ["parameter", "value"]
+        return table(["parameter", "value"], rows)
+    posterior, head, ends = model.theta_posterior_, ["parameter", "value"], np.zeros((0, len(stated)))
     if posterior is not None:
         head += [f"{q:.1%}".replace(".0%", "%") for q in QUANTILES]
         ends = posterior.natural(posterior.quantile(QUANTILES))
-    head.append("prior")
-    rows, names = [], list(stated)
-    for name, value in values.items():
-        own = [i for i, free in enumerate(names) if free == name or free.startswith(f"{name}[")]
-        entries = [value] if len(own) < 2 else np.ravel(value)
-        if len(own) > 1 and len(entries) != len(own):  # some entries do not move
-            own = own[:0]
-            entries = [value]
-        for j, one in enumerate(entries):
-            row = [names[own[j]] if own else name, number(rounded(one))]
-            if posterior is not None:
-                row += [number(rounded(end)) for end in ends[:, own[j]]] if own else [""] * len(QUANTILES)
-            rows.append([*row, str(stated[names[own[j]]]) if own else "fixed"])
-    return table(head, rows)
+    names, out = list(stated), []
+    for slot, (name, value) in zip(tree.table_slots(), rows, strict=True):
+        own = [i for i, free in enumerate(names) if free == slot.name or free.startswith(f"{slot.name}[")]
+        if not own:
+            out.append([name, value, *[""] * len(ends), "fixed" if slot.path[0][0] == "kernels" else ""])
+        for i in own:
+            entry_name = name + names[i].removeprefix(slot.name)
+            natural = np.exp(model.theta_[i]) if slot.constraint.logarithmic else model.theta_[i]
+            shown = [number(rounded(each)) for each in (natural, *ends[:, i])]
+            out.append([entry_name, *shown, str(stated[names[i]])])
+    return table([*head, "prior"], out)
 
 
 def about_doubt(model) -> list[str]:

@@ -505,7 +505,7 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             *about_doubt(self),
             "",
-            parameter_table(self, self._model().values()),
+            parameter_table(self, self._model()),
             *([] if self.trend_ is None else ["", str(self.trend_)]),
         ]
         return "\n".join(lines)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import ParameterError
+from mercer.core.errors import ParameterError, rows_of
 from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.text import number
@@ -70,9 +70,15 @@ class KernelRidge(Regressor):
         n = count_rows(X)
         t = self._check_target(y, n, several=True)
         w = self._check_weights(sample_weight, n)
+        kept = np.arange(n)
         if not w.all():
             kept = np.flatnonzero(w)
             X, t, w = take_rows(X, kept), t[kept], w[kept]
+        with rows_of(kept.tolist()):
+            return self._fit(X, t, w)
+
+    def _fit(self, X, t, w):
+        """Solve with these rows, of positive weight."""
         if self.kernel is None:
             self.kernel_ = 10.0 * radial_kernel(self._check_vectors(X), 0.5, w)
         else:

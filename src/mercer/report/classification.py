@@ -43,7 +43,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, counts),
         "Classes, by leave-one-out": _classes(model, confusion),
-        "Parameters": parameter_section(model, model._parameters()),
+        "Parameters": parameter_section(model, list(model.classes_)),
     }
     if X is not None or y is not None:
         held_codes, P, scores = _held_out(model, X, y)
@@ -132,13 +132,6 @@ def _classes(model, confusion) -> str:
     confused = [f"{names[line.argmax()]} ({line.max():,})" if line.any() else "" for line in wrong]
     rows = [[*first, other] for first, other in zip(head, confused, strict=True)]
     return table(["class", "rows", "error", "most often confused with"], rows)
-
-
-def _kernels(model) -> dict:
-    """Kernels by the prefix of their parameter names."""
-    if hasattr(model, "kernels_"):
-        return {f"{label}: ": kernel for label, kernel in zip(model.classes_, model.kernels_, strict=True)}
-    return {"": model.kernel_}
 
 
 def _numerics(model) -> str:

@@ -70,9 +70,9 @@ def optima(model) -> str:
     return table(["", "log evidence", "difference", "times found", "converged", "start"], rows)
 
 
-def parameter_section(model, values) -> str:
+def parameter_section(model, classes=()) -> str:
     """Table of parameters, with priors and intervals where there are any, and how they were integrated over."""
-    return "\n\n".join([parameter_table(model, values), *about_doubt(model)])
+    return "\n\n".join([parameter_table(model, model._model(), classes), *about_doubt(model)])
 
 
 def columns(model) -> dict[str, str]:

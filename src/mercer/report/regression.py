@@ -39,7 +39,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
         "Noise": _noise(model, target),
-        "Parameters": parameter_section(model, model._model().values()),
+        "Parameters": parameter_section(model),
     }
     if model.trend_ is not None:
         sections["Mean"] = f"{model.posterior_.prior_mean!r}, in units of y\n\n{model.trend_}"

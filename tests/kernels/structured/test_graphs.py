@@ -11,7 +11,7 @@ import pytest
 import mercer as mc
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
-from mercer.core.errors import DataError, InvalidKernelError, ObjectError, ParameterError
+from mercer.core.errors import InvalidKernelError, ObjectError, ParameterError
 from mercer.core.precision import double
 from reference import graphs as reference
 
@@ -50,6 +50,8 @@ KERNELS = [
     (k.WeisfeilerLehman(0), reference.weisfeiler_lehman(0)),
     (k.ShortestPath(), reference.shortest_path()),
     (k.ShortestPath(edge_weight="length"), reference.shortest_path("length")),
+    (k.ShortestPath(disconnected=True), reference.shortest_path(disconnected=True)),
+    (k.ShortestPath(edge_weight="length", disconnected=True), reference.shortest_path("length", disconnected=True)),
     (k.WeisfeilerLehman(2, base=k.ShortestPath()), reference.refined_shortest_path(2)),
 ]
 EVERY = [kernel for kernel, _ in KERNELS] + [
@@ -243,7 +245,8 @@ def test_graphs_without_nodes_or_edges_are_defined(kernel):
     np.testing.assert_array_equal(K[0], 0.0)
     assert np.isfinite(K).all()
     if isinstance(kernel, k.ShortestPath):
-        assert (K == 0).all()
+        pairs = [0, 6, 2] if kernel.disconnected else [0, 0, 0]  # of nodes without a path
+        np.testing.assert_array_equal(K, np.outer(pairs, pairs))
     else:
         assert K[1, 2] >= 0
     np.testing.assert_array_equal(kernel([nothing]), [[0.0]])
@@ -281,9 +284,17 @@ def test_labels_that_are_missing_are_refused_by_row_and_node():
 
 @every
 def test_graphs_with_labels_are_not_compared_with_graphs_without(kernel):
+    """The error names a row of the graphs without labels, on either side, also at prediction."""
     X = random_graphs(3)
-    with pytest.raises(DataError, match="the nodes of one set of graphs have labels, those of the other have none"):
-        kernel(X, without_labels(X))
+    plain = [nx.Graph(), *without_labels(X)]
+    node = next(iter(plain[1].nodes))
+    says = f"row 1: node {node!r} has no label, nor has any other node of these graphs.*Label both.*node_label=None"
+    for pair in ((X, plain), (plain, X)):
+        with pytest.raises(ObjectError, match=says):
+            kernel(*pair)
+    model = mc.KernelRidge(kernel).fit(X, [1.0, 2.0, 3.0])
+    with pytest.raises(ObjectError, match=says):
+        model.predict(plain)
 
 
 def test_lengths_that_are_none_are_refused_by_row_and_edge():

@@ -121,10 +121,12 @@ def _doubled(array: np.ndarray) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def shortest_paths(
-    starts: np.ndarray, labels: np.ndarray, offsets: np.ndarray, targets: np.ndarray, lengths: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    starts: np.ndarray, labels: np.ndarray, offsets: np.ndarray, targets: np.ndarray, lengths: np.ndarray,
+    disconnected: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Count ordered pairs of distinct connected nodes by their labels and distance, graph by graph: the graph, label,
-    label, distance and number of each, all (m,). ``lengths`` (E,), or of length zero to count edges.
+    label, distance and number of each, all (m,). ``lengths`` (E,), or of length zero to count edges. ``disconnected``:
+    pairs without a path count too, at an infinite distance.
 
     O(nodes * edges) per graph, times a logarithm if edges have lengths.
     """
@@ -149,6 +151,11 @@ def shortest_paths(
                 reached = _lengths(
                     source, start, offsets, targets, lengths, found, queue, heap_keys, heap_nodes, done
                 )  # fmt: skip
+            if disconnected and reached < n:
+                for node in range(start, start + n):
+                    if found[node - start] < 0:
+                        found[node - start], queue[reached] = np.inf, node
+                        reached += 1
             for k in range(reached):
                 node = queue[k]
                 distance = found[node - start]

@@ -10,12 +10,12 @@ import functools
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 
-from mercer.core.errors import DataError, ObjectError
+from mercer.core.errors import ObjectError
 from mercer.kernels.structured.rows import Counts, Vocabulary, refuse_missing
 
 DEFAULT_LABEL = "label"  # the attribute of nodes and edges that is read where they have it
@@ -32,21 +32,21 @@ def loops() -> ModuleType:
 
 
 class Labels(Vocabulary):
-    """Labels of nodes or edges. Where none has one, all have the label None."""
+    """Labels of nodes or edges. Where none has one, all have the label None, and ``first`` is the first of them: its
+    row and its name."""
 
-    def __init__(self, keys: Sequence[Hashable], what: str) -> None:
+    def __init__(self, keys: Sequence[Hashable], what: str, first: tuple[int, str] | None = None) -> None:
         super().__init__(keys)
-        self.what = what
-
-    @property
-    def unlabelled(self) -> bool:
-        return list(self.keys) == [None]
+        self.what, self.first = what, first
 
     def _found_in(self, other: Vocabulary) -> np.ndarray:
-        if isinstance(other, Labels) and len(self) and len(other) and self.unlabelled != other.unlabelled:
-            raise DataError(
-                f"the {self.what}s of one set of graphs have labels, those of the other have none, so they cannot be "
-                f"compared. Label both, or leave labels out of the kernel: {self.what}_label=None."
+        if isinstance(other, Labels) and len(self) and len(other) and (self.first is None) != (other.first is None):
+            row, name = cast(tuple[int, str], self.first or other.first)
+            raise ObjectError(
+                row,
+                f"{name} has no label, nor has any other {self.what} of these graphs, where those of the graphs that "
+                f"they are compared with have one. Label both, or leave labels out of the kernel: {self.what}_label="
+                "None.",
             )
         return super()._found_in(other)
 
@@ -288,9 +288,13 @@ def _numbered(
     """Numbers of labels, as they come, and what they are. ``named(row, which)`` is the node or edge in words."""
     numbers: dict[Any, int] = {}
 
-    def refuse(which: int, says: str) -> ObjectError:
+    def place(which: int) -> tuple[int, str]:
         row = int(np.searchsorted(starts, which, side="right")) - 1
-        return ObjectError(row, f"{named(row, which - starts[row])} {says}")
+        return row, named(row, which - starts[row])
+
+    def refuse(which: int, says: str) -> ObjectError:
+        row, name = place(which)
+        return ObjectError(row, f"{name} {says}")
 
     try:
         found = np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
@@ -305,7 +309,7 @@ def _numbered(
                 f"has no {attribute!r}, nor has any other {what} of these graphs. Check {what}_label, or leave labels "
             )
             raise refuse(0, f"{says}out of the kernel: {what}_label=None.")
-        return np.zeros(len(labels), dtype=np.int64), Labels([None], what)
+        return np.zeros(len(labels), dtype=np.int64), Labels([None], what, place(0))
     if missing:
         says = f"has no {attribute!r}, where other {what}s have one. Label all, or none, or leave labels out of the "
         raise refuse(int(np.flatnonzero(np.isin(found, missing))[0]), f"{says}kernel: {what}_label=None.")

@@ -139,7 +139,9 @@ class ShortestPath(GraphKernel, CountKernel):
 
     Distance is the number of edges on a shortest path, or the least sum of the attribute ``edge_weight`` of edges, a
     number that is not negative. Distances are compared exactly: round weights to multiples of a power of two, such as
-    0.25, so that sums are exact. Labels of edges are not used. O(nodes * edges) per graph.
+    0.25, so that sums are exact. Labels of edges are not used. ``disconnected`` counts pairs of nodes without a path as
+    well, as if at one more distance: molecules with ions or water are graphs of several parts. O(nodes * edges) per
+    graph.
 
     >>> import networkx as nx
     >>> ShortestPath()([nx.path_graph(3), nx.cycle_graph(3)])
@@ -148,6 +150,7 @@ class ShortestPath(GraphKernel, CountKernel):
     """
 
     edge_weight: Hashable = eqx.field(default=None, static=True, kw_only=True)
+    disconnected: bool = eqx.field(default=False, static=True, kw_only=True)
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return HostRows(self.counts(X))
@@ -158,7 +161,7 @@ class ShortestPath(GraphKernel, CountKernel):
         if self.edge_weight is not None and not len(lengths):
             lengths = np.zeros(1)  # no edges: none will be read
         owners, first, second, distances, counts = loops().shortest_paths(
-            graphs.starts, graphs.labels, graphs.offsets, graphs.targets, lengths
+            graphs.starts, graphs.labels, graphs.offsets, graphs.targets, lengths, bool(self.disconnected)
         )
         numbers, examples = numbered(*triple_keys(first, second, distances))
         vocabulary = Triples(graphs.vocabulary, first[examples], second[examples], distances[examples])

@@ -280,12 +280,19 @@ class Subsequence(Kernel):
         """Decay, scale of a match, weights of the scaled sums of lengths 1, ..., length, and if ``slope`` is asked for,
         the derivatives of the weights.
 
-        One more letter multiplies the sum over gaps by at most b^2, b = min(|x|, 1 / (1 - decay)), and seldom by less
-        than one. A match therefore counts 1 / b. Normalised, the largest weight is one.
+        The sum over gaps of a sequence of n letters with itself is at most C(n, q)^2 decay^(2 (n - q)), or C(n, q)^2
+        for a decay below one, and then also at most (1 - decay)^(-2 q); at least C(n, q), or one. A match counts so
+        little that the longest words are in the middle of this range. Normalised, the largest weight is one.
         """
         decay = max(decay, np.finfo(float).tiny)
         longest = max([1, *(int(side.lengths.max(initial=0)) for side in sides)])
-        growth = min(longest, 1 / (1 - decay)) if decay < 1 else longest
+        letters = min(self.length, longest)
+        places = math.lgamma(longest + 1) - math.lgamma(letters + 1) - math.lgamma(longest - letters + 1)
+        if decay < 1:
+            low, high = 0.0, 2 * min(places, -letters * math.log1p(-decay))
+        else:
+            low, high = places, 2 * (places + (longest - letters) * math.log(decay))
+        growth = math.exp(0.5 * (low + high) / letters)
         q = np.arange(1, self.length + 1)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             used = q >= self._shortest
