@@ -6,6 +6,7 @@ import pytest
 import mercer as mc
 from mercer import gram
 from mercer import kernels as k
+from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import VaryingNoise
 from mercer.inference.sites import Covariance
 from mercer.inference.varying_noise import NoisyTarget, infer_noise
@@ -71,7 +72,7 @@ def test_gradient_is_that_of_finite_differences(n, level):
     kernel = 1.3 * k.RBF(1.2) + 0.2 * k.Linear()
     noise = VaryingNoise(0.1, 0.8 * k.RBF(2.0), min_variance=1e-4, name="log_noise")
     noise = noise.fix("log_noise_level") if level == "fixed" else noise
-    objective = VaryingNoiseObjective(kernel, gram.Gram(kernel, X), y, noise, "unknown")
+    objective = VaryingNoiseObjective(kernel, gram.Gram(kernel, X), y, noise, MeanFunction.of("unknown"))
     theta = objective.start()
     with objective.criterion() as bound:
         slope = bound(theta).gradient

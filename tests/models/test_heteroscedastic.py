@@ -206,3 +206,14 @@ def test_samples_of_the_log_noise_agree_with_its_approximation(tmp_path):
 def test_learning_by_integration_is_refused():
     with pytest.raises(mc.ParameterError, match="not available where the noise varies"):
         regressor(learning="laplace").fit(*stepped()[:2])
+
+
+@pytest.mark.parametrize("variance", [None, 100.0])
+def test_a_linear_mean_goes_on_beyond_the_data(variance):
+    X, y, _ = stepped()
+    basis = mc.means.Basis(mc.basis.Polynomial(1), variance=variance)
+    model = regressor(mean=basis).fit(X, y + 20 * X[:, 0])
+    assert model.noise_varies_
+    slope = float(np.diff(model.predict([[30.0], [31.0]]))[0])
+    assert slope == pytest.approx(model.trend_.estimate[1], rel=0.05)
+    assert 10 < slope < 30

@@ -68,6 +68,7 @@ class NoisyTarget:
     H: np.ndarray
     log_level: float
     floor: float = 0.0
+    precision: np.ndarray | None = None  # of a Gaussian prior of the coefficients; None: a flat one
 
     @functools.cached_property
     def _work(self) -> np.ndarray:
@@ -89,11 +90,11 @@ class NoisyTarget:
         a = found[:, 0]
         if self.H.shape[1]:
             try:
-                trend = Trend.of(self.H, found[:, 1:])
+                trend = Trend.of(self.H, found[:, 1:], self.precision)
             except np.linalg.LinAlgError:
                 return None
             a, log_det = trend.contrasted(a, self.y), log_det + trend.log_det()
-        contrasts = len(self.y) - self.H.shape[1]
+        contrasts = len(self.y) - (0 if trend is None else trend.flat)
         value = -0.5 * (log_det + float(self.y @ a) + contrasts * LOG_2PI)
         return Solved(value, a, factor, trend) if math.isfinite(value) else None
 

@@ -4,7 +4,7 @@ noise, and the level of the noise, by the bound of `inference.varying_noise` on 
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.objective import LogDensity, ModelObjective, Start
 from mercer.learning.plan import search_stages
-from mercer.solvers.base import Evaluation
+from mercer.solvers.base import Evaluation, determined_columns
 
 START_LOG_VARIANCES = (1.0, 0.1)  # of the log noise, where learning starts
 LOG_NOISE_JITTER = 1e-8  # relative to the variance of the log noise
@@ -33,9 +33,11 @@ class VaryingNoiseEvidence:
     Memory: five matrices. 2 n^3 flops for each step of inference, some six of them.
     """
 
-    def __init__(self, model: Model, rows: gram.Gram, y: np.ndarray, H: np.ndarray) -> None:
+    def __init__(self, model: Model, rows: gram.Gram, y: np.ndarray, mean: MeanFunction) -> None:
         assert isinstance(model.noise, VaryingNoise)
-        self.n, self.y, self.H, self.model = len(y), y, H, model
+        X = gram.raw(rows)
+        self.n, self.y, self.model = len(y), y - mean(X), model
+        self.H, self.precision = determined_columns(mean, X), mean.precision
         self.layout = Layout.of(model)
         self.of_kernel, self.of_noise = self.layout.part("kernels"), self.layout.part("noise")
         self.function = LatentMatrix(model.kernel, rows)
@@ -67,7 +69,9 @@ class VaryingNoiseEvidence:
         self.diagonal = float(np.mean(K.diagonal))
         if not math.isfinite(size + self.diagonal):
             return None
-        target = NoisyTarget(K.K, self.y, self.H, log_level, self.model.noise.min_variance)  # type: ignore[union-attr]
+        noise = self.model.noise
+        assert isinstance(noise, VaryingNoise)
+        target = NoisyTarget(K.K, self.y, self.H, log_level, noise.min_variance, self.precision)
         return infer_noise(G, target, self.sites)
 
     def _split(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -103,7 +107,7 @@ class VaryingNoiseEvidence:
 
 class VaryingNoiseObjective(ModelObjective):
     """The bound on the evidence of a regression whose noise varies. ``kernel`` and the level of the noise are those
-    learned with constant noise, from which the search starts. ``mean`` is that of the target."""
+    learned with constant noise, from which the search starts; the ``mean`` stays as it was learned there."""
 
     screens_starts = True
 
@@ -113,11 +117,11 @@ class VaryingNoiseObjective(ModelObjective):
         rows: gram.Gram,
         target: np.ndarray,
         noise: VaryingNoise,
-        mean: Any,
+        mean: MeanFunction,
         use_priors: bool = False,
     ) -> None:
         self.rows, self.target, self.noise, self.use_priors = rows, target, noise, use_priors
-        self.model = Model((kernel,), MeanFunction.of(mean).fit(gram.raw(rows)), noise)
+        self.mean, self.model = mean.fit(gram.raw(rows)), Model((kernel,), noise=noise)
 
     @property
     def n(self) -> int:
@@ -125,8 +129,7 @@ class VaryingNoiseObjective(ModelObjective):
 
     def criterion(self, rows: np.ndarray | None = None) -> VaryingNoiseEvidence:
         X, y = (self.rows, self.target) if rows is None else (take_rows(self.rows, rows), self.target[rows])
-        inputs = gram.raw(X)
-        return VaryingNoiseEvidence(self.model, X, y - self.model.mean(inputs), self.model.mean.columns(inputs))
+        return VaryingNoiseEvidence(self.model, X, y, self.mean)
 
     def stages(self) -> list[int]:
         return search_stages(self.n)

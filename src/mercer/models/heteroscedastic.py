@@ -69,11 +69,11 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
 
     def __init__(
         self, kernel=None, noise=None, noise_kernel=None, solver="auto", learning="mle", n_restarts=0, normalize=True,
-        random_state=None, *, inference="variational", calibrate=None, optimizer="lbfgs", n_samples=1000,
+        random_state=None, *, mean=None, inference="variational", calibrate=None, optimizer="lbfgs", n_samples=1000,
         max_iterations=200, progress=True, checkpoint=None, allow_invalid=False,
     ):  # fmt: skip
         super().__init__(
-            kernel, noise, solver, learning, n_restarts, normalize, random_state, calibrate=calibrate,
+            kernel, noise, solver, learning, n_restarts, normalize, random_state, mean=mean, calibrate=calibrate,
             optimizer=optimizer, n_samples=n_samples, max_iterations=max_iterations, progress=progress,
             checkpoint=checkpoint, allow_invalid=allow_invalid,
         )  # fmt: skip
@@ -197,7 +197,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         self.kernel_, self._units = model.kernel, objective.units(self.scale_)
         self.theta_, self.parameter_names_ = theta + self._units, objective.names()
         noise = factor * found.R + self._jitter
-        self._set_posterior(self._posterior(self.kernel_, objective.rows, objective.target, noise))
+        self._set_posterior(self._posterior(self.kernel_, objective.rows, objective.target, noise, objective.mean))
         self.log_marginal_likelihood_ = found.log_evidence
         self.numerics_["converged"] = bool(found.sites.converged)
         own = model.noise.bounded_below(factor * model.noise.min_variance).scaled(self.scale_**2)
@@ -237,7 +237,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         parts, noises = [], []
         for g in kept:
             variances = factor * (found.target.floor + np.exp(found.target.log_level + g)) + self._jitter
-            parts.append(self._posterior(self.kernel_, objective.rows, objective.target, variances))
+            parts.append(self._posterior(self.kernel_, objective.rows, objective.target, variances, objective.mean))
             noises.append(own.scaled(self.scale_**-2).inferred(SampledPosterior(kernel, X, g[None])))
         evidence = self.log_marginal_likelihood_
         self._set_posterior(MixturePosterior(tuple(parts), np.full(len(parts), 1 / len(parts)), tuple(noises)))

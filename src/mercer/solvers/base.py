@@ -33,6 +33,15 @@ LOG_2PI = math.log(2 * math.pi)
 GivenNoise = Noise | np.ndarray | None  # what `as_noise` takes inside the package
 
 
+def determined_columns(mean: MeanFunction, X: Inputs) -> np.ndarray:
+    """Columns of the unknown coefficients (n, q): of a flat prior, only those that these rows tell apart."""
+    H = mean.columns(X)
+    if H.shape[1] > 1 and mean.precision is None:  # on a part of the rows, fewer may be independent
+        kept, T = independent_columns(H, RANK_TOLERANCE)
+        return H[:, kept] @ T
+    return H
+
+
 # -- evidence ------------------------------------------------------------------------------------------------------
 
 
@@ -79,10 +88,8 @@ class Evidence(abc.ABC):
         self.y, self.n = np.asarray(y, dtype=float), len(y)
         self.noise = as_noise(noise, self.n)
         mean = (MeanFunction() if mean is None else mean).fit(gram.raw(X))
-        self.mean, self.H, self.precision = LearnedMean(mean, gram.raw(X)), mean.columns(gram.raw(X)), mean.precision
-        if self.H.shape[1] > 1 and self.precision is None:  # on a part of the rows, fewer may be independent
-            kept, T = independent_columns(self.H, RANK_TOLERANCE)
-            self.H = self.H[:, kept] @ T
+        self.mean, self.precision = LearnedMean(mean, gram.raw(X)), mean.precision
+        self.H = determined_columns(mean, gram.raw(X))
         self.contrasts = self.n - (self.H.shape[1] if self.precision is None else 0)
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
