@@ -6,6 +6,7 @@ evidence of a Gaussian process, an approximation of it, or a leave-one-out score
 
 import abc
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -14,7 +15,7 @@ import numpy as np
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.parameters import Slot, slots_of
 from mercer.gp.model import Model
-from mercer.priors import Prior
+from mercer.priors import LogNormal, Normal, Prior, entry
 from mercer.solvers.base import Evaluation
 
 MAX_LOG_CHANGE = 14.0  # how far a logarithm may move from the starts: a factor of a million either way
@@ -226,27 +227,50 @@ def prior_of(model: Model, jacobian: bool = False) -> LogDensity | None:
     Densities are on the natural scale; ``jacobian`` makes them densities of theta, which for a logarithm multiplies
     them by the parameter itself.
     """
-    parts: list[tuple[slice, Prior, bool]] = []
+    gaussian: list[
+        tuple[int, float, float, bool]
+    ] = []  # normal in theta: coordinate, mean, deviation, logarithm or not
+    others: list[tuple[slice, Prior, bool]] = []
     start = 0
     for slot in slots_of(model):
         entries = slice(start, start + int(np.sum(slot.moving)))
         start = entries.stop
-        if slot.free and slot.prior is not None:
-            parts.append((entries, slot.prior, slot.constraint.logarithmic))
+        if not slot.free or slot.prior is None:
+            continue
+        logarithmic = slot.constraint.logarithmic
+        own: list[Any] = [entry(slot.prior, i) for i in range(entries.stop - entries.start)]
+        if all(isinstance(each, LogNormal if logarithmic else Normal) for each in own):
+            gaussian += [(entries.start + i, each.mu, each.sigma, logarithmic) for i, each in enumerate(own)]
+        else:
+            others.append((entries, slot.prior, logarithmic))
+    where, mu, sigma, logs = (
+        (np.array(column) for column in zip(*gaussian, strict=True)) if gaussian else [np.zeros(0)] * 4
+    )
+    where, natural = where.astype(int), 0.0 if jacobian else logs.astype(float)
+    unit = -float(np.sum(np.log(sigma * math.sqrt(2 * math.pi))))
 
     def log_density(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = 0.0, np.zeros(len(theta))
-        with np.errstate(all="ignore"):
-            for entries, prior, logarithmic in parts:
-                x = np.exp(theta[entries]) if logarithmic else np.asarray(theta[entries], dtype=float)
-                value += float(np.sum(np.asarray(prior.log_density(x))))
-                gradient[entries] = prior.slope(x) * (x if logarithmic else 1.0)
-                if jacobian and logarithmic:
-                    value += float(np.sum(theta[entries]))
-                    gradient[entries] += 1.0
+        at = theta[where]
+        z = (at - mu) / sigma
+        value, gradient = unit - float(np.sum(0.5 * z**2 + natural * at)), np.zeros(len(theta))
+        gradient[where] = -z / sigma - natural
+        if others:
+            with np.errstate(all="ignore"):
+                value += add_others(theta, gradient)
         return value, gradient
 
-    return log_density if parts else None
+    def add_others(theta: np.ndarray, gradient: np.ndarray) -> float:
+        value = 0.0
+        for entries, prior, logarithmic in others:
+            x = np.exp(theta[entries]) if logarithmic else np.asarray(theta[entries], dtype=float)
+            value += float(np.sum(np.asarray(prior.log_density(x))))
+            gradient[entries] = prior.slope(x) * (x if logarithmic else 1.0)
+            if jacobian and logarithmic:
+                value += float(np.sum(theta[entries]))
+                gradient[entries] += 1.0
+        return value
+
+    return log_density if gaussian or others else None
 
 
 def product_of_priors(*priors: LogDensity | None) -> LogDensity | None:
