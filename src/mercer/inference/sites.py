@@ -196,6 +196,7 @@ class SiteApproximation:
     iterations: int
     converged: bool
     through_mode: tuple[np.ndarray, np.ndarray] | None = None
+    likelihood_slope: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))  # in its own parameters
 
     def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
         """d ln Z / d theta."""

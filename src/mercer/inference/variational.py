@@ -1,12 +1,14 @@
-"""Lower bounds on the evidence: the optimal Gaussian q(f), and the local bound on the logistic sigmoid."""
+"""Lower bounds on the evidence: the optimal Gaussian q(f), and local bounds on logistic sigmoids and Student's t."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import log_expit
 
-from mercer.gp.likelihood import Expected, Likelihood
+from mercer.gp.likelihood import Expected, LatentLikelihood
+from mercer.gp.likelihoods.base import Target
+from mercer.gp.likelihoods.student import Student
 from mercer.inference.anderson import AndersonMixing
 from mercer.inference.sites import MIN_LATENT_VARIANCE, LatentCovariance, SiteApproximation
 
@@ -21,8 +23,8 @@ MAX_RESIDUAL = 0.01  # of the equation for the mean, relative to it
 
 def gaussian(
     K: LatentCovariance,
-    t: np.ndarray,
-    likelihood: Likelihood,
+    t: Any,
+    likelihood: LatentLikelihood,
     start: SiteApproximation | None = None,
     gradient: bool = True,
 ) -> SiteApproximation | None:
@@ -66,7 +68,10 @@ def gaussian(
     factor = K.factor(x[0])
     if factor is None:
         return None
-    return SiteApproximation(float(here.value), here.a, here.mean, x[0], x[1], factor, iteration, bool(converged))
+    result = SiteApproximation(float(here.value), here.a, here.mean, x[0], x[1], factor, iteration, bool(converged))
+    if gradient and likelihood.size:
+        result.likelihood_slope = likelihood.expected_slopes(here.mean, here.v, t).sum(axis=1)
+    return result
 
 
 def _solved(K: LatentCovariance, S: np.ndarray, nu: np.ndarray, mean: np.ndarray) -> bool:
@@ -88,7 +93,7 @@ class _Bound(NamedTuple):
     expected: Expected
 
     @classmethod
-    def at(cls, K: LatentCovariance, x: np.ndarray, t: np.ndarray, likelihood: Likelihood) -> "_Bound | None":
+    def at(cls, K: LatentCovariance, x: np.ndarray, t: Any, likelihood: LatentLikelihood) -> "_Bound | None":
         S, nu = x
         factor = K.factor(S)
         if factor is None:
@@ -112,21 +117,82 @@ class _Bound(NamedTuple):
 
 
 def local(
-    K: LatentCovariance, t: np.ndarray, likelihood: Likelihood | None = None, start: SiteApproximation | None = None,
+    K: LatentCovariance, t: Any, likelihood: LatentLikelihood | None = None, start: SiteApproximation | None = None,
     gradient: bool = True,
 ) -> SiteApproximation | None:  # fmt: skip
     """Jaakkola and Jordan's bound on every logistic sigmoid (PRML 10.144), as used by Gibbs and MacKay (2000).
 
     ln sigma(t f) >= ln sigma(xi) + (t f - xi) / 2 - lambda(xi) (f^2 - xi^2) with lambda = tanh(xi / 2) / 4 xi, so that
-    S = 2 lambda and nu = t / 2. The optimal xi^2 is E f^2; iterating this never lowers the bound. n^3 flops a step.
+    S = 2 lambda and nu = t / 2. The optimal xi^2 is E f^2.
     """
-    nu = 0.5 * t
-    xi = np.sqrt(np.maximum(K.diagonal, MIN_LATENT_VARIANCE))
-    if start is not None and start.S.shape == nu.shape:
+    return _local(K, SigmoidBound(t), start)
+
+
+def scale_mixture(
+    K: LatentCovariance, t: Target, likelihood: Student, start: SiteApproximation | None = None, gradient: bool = True,
+) -> SiteApproximation | None:  # fmt: skip
+    """Bound for Student's t, a mixture of normals of different precisions (Tipping and Lawrence 2005).
+
+    ln p(y | f) is convex in (y - f)^2, so its tangent at xi^2 is a lower bound: a Gaussian of precision
+    S = (dof + 1) / (dof scale^2 + xi^2) around y. Sites are positive, for outliers too; the optimal xi^2 is E (y - f)^2.
+    """
+    bound = StudentBound(t, likelihood)
+    found = _local(K, bound, start)
+    if found is not None and gradient and likelihood.size:
+        xi = np.sqrt((likelihood.dof + 1) / found.S - likelihood.dof * likelihood.scale**2)
+        found.likelihood_slope = likelihood.slopes(t.y - t.offset - xi, t)[:, 0].sum(axis=1)
+    return found
+
+
+class LocalBound(Protocol):
+    """Quadratic lower bounds on the terms of a log likelihood, each touching it where some square is xi^2."""
+
+    def sites(self, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """S and nu, and the sum of what does not depend on f."""
+
+    def second_moment(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Expectation of the squares: the optimal xi^2."""
+
+
+class SigmoidBound:
+    """Of logistic sigmoids of t f; squares are f^2."""
+
+    def __init__(self, t: np.ndarray) -> None:
+        self.nu = 0.5 * t
+
+    def sites(self, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        S = 2 * _lambda(xi)
+        return S, self.nu, float(np.sum(log_expit(xi) - 0.5 * xi + 0.5 * S * xi**2))
+
+    def second_moment(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        return variance + mean**2
+
+
+class StudentBound:
+    """Of Student's t; squares are (y - f)^2."""
+
+    def __init__(self, t: Target, likelihood: Student) -> None:
+        self.t, self.likelihood, self.y = t, likelihood, t.y - t.offset
+
+    def sites(self, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        S = self.likelihood.precision(xi**2)
+        value = self.likelihood.derivatives(self.y - xi, self.t).value
+        return S, S * self.y, float(np.sum(value + 0.5 * S * (xi**2 - self.y**2)))
+
+    def second_moment(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        return variance + (self.y - mean) ** 2
+
+
+def _local(K: LatentCovariance, bound: LocalBound, start: SiteApproximation | None) -> SiteApproximation | None:
+    """Posterior by local bounds, at the xi^2 that maximise the sum of them. Setting xi^2 to the expectation of the
+    squares never lowers it. n^3 flops a step."""
+    xi = np.sqrt(np.maximum(bound.second_moment(np.zeros(K.n), K.diagonal), MIN_LATENT_VARIANCE))
+    if start is not None and start.S.shape == xi.shape:
         factor = K.factor(start.S)
         if factor is not None:
-            xi = np.sqrt(factor.variance() + K.times(factor.weights(nu)) ** 2)
-    here = _LocalBound.at(K, xi, nu)
+            mean = K.times(factor.weights(start.nu))
+            xi = np.sqrt(np.maximum(bound.second_moment(mean, factor.variance()), MIN_LATENT_VARIANCE))
+    here = _LocalBound.at(K, xi, bound)
     if here is None:
         return None
     converged, mixing, iteration = False, AndersonMixing(), 0
@@ -135,15 +201,15 @@ def local(
         target = np.log(here.second_moment)  # of xi^2
         u = 2 * np.log(xi)
         new = np.exp(0.5 * mixing.next(u, target - u))
-        there = _LocalBound.at(K, new, nu)
+        there = _LocalBound.at(K, new, bound)
         if there is None or there.value < here.value:
             mixing, new = AndersonMixing(), np.exp(0.5 * target)  # the plain update, which never lowers the bound
-            there = _LocalBound.at(K, new, nu)
+            there = _LocalBound.at(K, new, bound)
             if there is None:
                 break
         converged = there.value - here.value < MIN_GAIN * max(1.0, abs(here.value))
         xi, here = new, there
-    S = 2 * _lambda(xi)
+    S, nu, _ = bound.sites(xi)
     converged = converged and _solved(K, S, nu, here.mean)
     factor = K.factor(S)
     if factor is None:
@@ -160,17 +226,17 @@ class _LocalBound(NamedTuple):
     second_moment: np.ndarray
 
     @classmethod
-    def at(cls, K: LatentCovariance, xi: np.ndarray, nu: np.ndarray) -> "_LocalBound | None":
-        S = 2 * _lambda(xi)
+    def at(cls, K: LatentCovariance, xi: np.ndarray, bound: LocalBound) -> "_LocalBound | None":
+        S, nu, constant = bound.sites(xi)
         factor = K.factor(S)
         if factor is None:
             return None
         a = factor.weights(nu)
         mean = K.times(a)
-        value = float(0.5 * nu @ mean - 0.5 * factor.log_det + np.sum(log_expit(xi) - 0.5 * xi + 0.5 * S * xi**2))
+        value = float(0.5 * nu @ mean - 0.5 * factor.log_det + constant)
         if not np.isfinite(value):
             return None
-        return cls(value, a, mean, np.maximum(factor.variance() + mean**2, MIN_LATENT_VARIANCE))
+        return cls(value, a, mean, np.maximum(bound.second_moment(mean, factor.variance()), MIN_LATENT_VARIANCE))
 
 
 def _lambda(xi: np.ndarray) -> np.ndarray:
