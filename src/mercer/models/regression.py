@@ -28,8 +28,9 @@ from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
 from mercer.models.estimator import Regressor, all_or_nothing
-from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
+from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 
@@ -38,7 +39,7 @@ MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little 
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
-class GaussianProcessRegressor(LearnedByEvidence, Regressor):
+class GaussianProcessRegressor(OtherTargets, Regressor):
     """Gaussian process regression (PRML 6.4.2), with parameters learned from the evidence (6.4.3).
 
     Parameters
@@ -68,6 +69,17 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         (``calibration_``). Without it intervals are too narrow: real residuals have heavier tails than a Gaussian, and
         new rows are harder to predict than training rows. The mean does not change; the evidence falls below its
         maximum (``optima_``). None means True for the default kernel with learned noise and learning="mle".
+    likelihood : distribution of y given the function f. "gaussian": noise around f. "student": heavy tails, robust to
+        outliers. "poisson", "negative_binomial": counts with mean exp(f), times ``fit(X, y, exposure=...)``.
+        "binomial": y successes of ``fit(X, y, trials=...)``, with log odds f. "ordinal": grades 1, 2, ... in order.
+        "gamma", "lognormal": positive values, with the logarithm f (of the mean; of the median). "censored": Gaussian
+        noise, where y <= ``lower`` or y >= ``upper`` of ``fit(X, y, lower=..., upper=...)`` is known to be no more
+        than that. Or one of `mercer.likelihoods` with its parameters, ``mc.likelihoods.Student(dof=4).fix("dof")``.
+        Predictions are of y. ``likelihood_`` has what was learned. With kernel=None the family member is chosen by the
+        Gaussian regression that the posterior amounts to.
+    inference : for likelihoods that are neither "gaussian" nor "lognormal". "auto" takes "ep", expectation propagation,
+        up to 1,000 rows and "laplace", a Gaussian at the mode, for more; "variational", a lower bound on the evidence,
+        for "student" (``inference_``).
     optimizer : "lbfgs" or "cg".
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
@@ -89,7 +101,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
-        *, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
+        *, likelihood="gaussian", inference="auto", calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
         allow_invalid=False,
     ):  # fmt: skip
         self.kernel = kernel
@@ -99,6 +111,8 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         self.n_restarts = n_restarts
         self.normalize = normalize
         self.random_state = random_state
+        self.likelihood = likelihood
+        self.inference = inference
         self.calibrate = calibrate
         self.optimizer = optimizer
         self.max_iterations = max_iterations
@@ -109,12 +123,24 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def fit(self, X, y):
-        """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far."""
+    def fit(self, X, y, *, exposure=None, trials=None, lower=None, upper=None):
+        """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far.
+
+        ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``.
+        """
         self._check_settings()
+        given = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
+        self._check_likelihood(given)
         X = self._check_inputs(X, reset=True)
+        if self._given_likelihood() is not None:
+            self._logarithmic = False
+            return self._fit_target(X, y, given)
+        self.likelihood_, self.target_, self._logarithmic = None, None, self.likelihood == "lognormal"
+        self.inference_ = "exact"
         n = count_rows(X)
-        y = self._check_target(y, n)
+        y = measured = self._check_target(y, n)
+        if self._logarithmic:
+            y = log_target(y)
         kernel = self._kernel_for(X)
         noise = self._noise_for(kernel, n)
         rows = gram.Gram(kernel, copy_rows(X))
@@ -155,7 +181,7 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
-        self.plan_ = plan
+        self.plan_, self.y_train_ = plan, measured
         return self
 
     def _calibrates(self, noise: Noise) -> bool:
@@ -278,36 +304,49 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict(self, X, return_std=False, return_cov=False, include_noise=True):
+    def predict(self, X, return_std=False, return_cov=False, include_noise=True, *, exposure=None, trials=None):
         """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
 
         These are of new measurements (PRML 6.66, 6.67), or with ``include_noise=False`` of the function itself. If
-        every training row has its own noise variance, new measurements get their mean.
+        every training row has its own noise variance, new measurements get their mean. Counts are for an ``exposure``
+        of one and shares for one of ``trials``, unless given.
         """
         self._check_fitted()
         if return_std and return_cov:
             raise ParameterError("return_std and return_cov cannot both be True; choose one.")
-        X = self._check_inputs(X, reset=False)
+        X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
         if return_cov:
-            return self._mean(X), self._covariance(X, include_noise)
+            self._require_location("return_cov")
+            return self._mean(X, rows), self._covariance(X, include_noise)
         if not return_std:
-            return self._mean(X)
-        predicted = self._predicted(X, include_noise)
+            return self._mean(X, rows)
+        predicted = self._predicted(X, include_noise, rows)
         return predicted.mean, predicted.deviation
 
-    def predict_distribution(self, X, include_noise=True) -> Distribution:
+    def predict_distribution(self, X, include_noise=True, *, exposure=None, trials=None) -> Distribution:
         """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
         self._check_fitted()
-        return self._predicted(self._check_inputs(X, reset=False), include_noise)
+        rows = {"exposure": exposure, "trials": trials}
+        return self._predicted(self._check_inputs(X, reset=False), include_noise, rows)
 
-    def predict_quantile(self, X, q, include_noise=True) -> np.ndarray:
+    def predict_quantile(self, X, q, include_noise=True, *, exposure=None, trials=None) -> np.ndarray:
         """Predictive quantile q: (s,) for a number, (s, L) for a list of L."""
-        return self.predict_distribution(X, include_noise).quantile(q)
+        return self.predict_distribution(X, include_noise, exposure=exposure, trials=trials).quantile(q)
 
-    def _mean(self, X):
+    def _mean(self, X, rows):
+        if not self._is_gaussian():
+            return self._predicted(X, True, rows).mean
+        self._refuse_rows(rows)
         return self.posterior_.mean(X) * self.scale_ + self.center_
 
-    def _predicted(self, X, include_noise) -> Distribution:
+    def _predicted(self, X, include_noise, rows) -> Distribution:
+        if self.likelihood_ is not None:
+            return self._predicted_target(X, include_noise, rows)
+        self._refuse_rows(rows)
+        predicted = self._predicted_exactly(X, include_noise)
+        return self._of_logarithm(predicted, include_noise) if self._logarithmic else predicted
+
+    def _predicted_exactly(self, X, include_noise) -> Distribution:
         # The posterior's variance includes white noise in the kernel.
         noise = self._fitted_noise().at(X) / self.scale_**2 if include_noise else -split_white(self.kernel_)[1]
         return self.posterior_.predict(X, noise).scaled(self.scale_, self.center_)
@@ -316,23 +355,34 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         K = self.posterior_.covariance(X)
         K[np.diag_indices_from(K)] -= 0.0 if include_noise else split_white(self.kernel_)[1]
         K *= self.scale_**2
-        K[np.diag_indices_from(K)] += self._fitted_noise().at(X) if include_noise else 0.0
+        noise = self._fitted_noise().at(X) if self.likelihood_ is None else self.likelihood_.noise_variance
+        K[np.diag_indices_from(K)] += noise if include_noise else 0.0
         return K
 
     def predict_gradient(self, X):
         """Derivatives of the predictive mean and variance with respect to the inputs: (s, d), (s, d)."""
         self._check_fitted()
+        self._require_location("predict_gradient")
         dmean, dvariance = self.posterior_.gradients(self._check_inputs(X, reset=False))
         return dmean * self.scale_, dvariance * self.scale_**2
 
-    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
+    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True, *, exposure=None, trials=None):
         """Joint draws from the predictive distribution at the rows of X: (s, n_samples).
 
         With ``include_noise=False`` draws of the function itself. For many thousands of rows a low-rank root of their
         covariance is used, with a warning if that is not exact.
         """
         self._check_fitted()
-        X = self._check_inputs(X, reset=False)
+        X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
+        if self.likelihood_ is not None:
+            return self._sample_target(X, n_samples, random_state, include_noise, rows)
+        self._refuse_rows(rows)
+        draws = self._sample_exactly(X, n_samples, random_state, include_noise)
+        if not self._logarithmic:
+            return draws
+        return np.exp(draws + (0.0 if include_noise else 0.5 * float(np.mean(self.noise_))))
+
+    def _sample_exactly(self, X, n_samples, random_state, include_noise):
         seeds = np.random.SeedSequence(entropy(random_state)).generate_state(2)
         posterior, (latent, white) = self.posterior_, split_white(self.kernel_)
         if not include_noise and latent is None:  # a kernel of noise only: the function is its mean
@@ -345,21 +395,32 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             draws = draws + rng.normal(size=draws.shape) * np.sqrt(self._fitted_noise().at(X))
         return draws.T
 
-    def log_predictive_density(self, X, y) -> np.ndarray:
-        """ln p(y | x, data) of each new measurement: (s,)."""
+    def log_predictive_density(self, X, y, *, exposure=None, trials=None, lower=None, upper=None) -> np.ndarray:
+        """ln p(y | x, data) of each new measurement: (s,). Of counts and grades it is ln of the probability; of a value
+        beyond a limit, too."""
+        self._check_fitted()
+        rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
+        if self.likelihood_ is not None:
+            X = self._check_inputs(X, reset=False)
+            return self._log_density_of_target(X, y, rows)
+        self._refuse_rows(rows)
         predicted = self.predict_distribution(X)
         return predicted.log_density(as_vector(y, len(predicted.mean)))
 
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Mean and standard deviation of each term of a sum of kernels, by name or expression.
 
-        The means add up to the prediction minus ``mean_``. Standard deviations do not add up: if two terms (a trend and
+        The means add up to the prediction minus ``mean_``; for other likelihoods, to the latent function minus
+        ``mean_``. Standard deviations do not add up: if two terms (a trend and
         a season, say) can both absorb a constant, each is less certain than their sum.
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for part, mean, variance in self.posterior_.terms(X):
+        terms = self.posterior_.terms(X)
+        if self.likelihood_ is not None and len(terms) > 1 and self._constant:
+            terms = terms[:-1]  # the last is the unknown constant
+        for part, mean, variance in terms:
             label = part.name or " * ".join(node.name for node in nodes_of(part) if node.name) or repr(quoted(part))
             while label in out:
                 label += "'"
@@ -368,7 +429,9 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     # -- diagnostics -------------------------------------------------------------------------------------------------
 
-    def _objective(self) -> RegressionObjective:
+    def _objective(self):
+        if self.likelihood_ is not None:
+            return self._target_objective()
         X, target, _ = self.posterior_.data
         rows, noise = gram.kept(self, self.kernel_, X), self._fitted_noise().scaled(self.scale_**-2)
         return RegressionObjective(self.kernel_, rows, target, noise, self._solver(), self.posterior_.unknown)
@@ -376,9 +439,12 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
     def loo(self) -> LeaveOneOut:
         """Leave-one-out predictions at the learned parameters, in closed form (RW06 5.10-5.12).
 
-        An unknown mean is estimated without the row; copies of a row (``copy_of_``) are left out with it.
+        An unknown mean is estimated without the row; copies of a row (``copy_of_``) are left out with it. Where the
+        likelihood is not Gaussian, from the approximate posterior without the row's site.
         """
         self._check_fitted()
+        if not self._is_gaussian():
+            return self._loo_of_target()
         found, copies = self.posterior_.leave_one_out(), self._copies()
         mean, variance = (found[0] * self.scale_ + self.center_)[copies], (found[1] * self.scale_**2)[copies]
         log_score = Normal(mean, np.sqrt(variance)).log_density(self.y_train_)
@@ -389,8 +455,11 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
         return vars(self).get("copy_of_", np.arange(len(self.y_train_)))
 
     def relevance(self) -> Relevance:
-        """Relevance of each input: the share of the variance of held-out y explained through it."""
+        """Relevance of each input: the share of the variance of held-out y explained through it; for other likelihoods,
+        of the latent function."""
         self._check_fitted()
+        if self.likelihood_ is not None:
+            return self._relevance_of_target()
         X, target, noise = self.posterior_.data
 
         def fitted_to(rows):
@@ -401,16 +470,22 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
 
     # -- new data ----------------------------------------------------------------------------------------------------
 
-    def update(self, X, y, noise=None):
+    def update(self, X, y, noise=None, *, exposure=None, trials=None, lower=None, upper=None):
         """Condition on further measurements, at O(n^2) each.
 
         Parameters, and the centre and scale of y, do not change. ``noise`` of the new rows is needed if every training
-        row has its own.
+        row has its own. Where the likelihood is not Gaussian, the posterior of all rows is found anew.
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
+        rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
+        if self.likelihood_ is not None:
+            self._refuse_rows({"noise": noise})
+            return self._update_target(X, y, rows)
+        self._refuse_rows(rows)
         m = count_rows(X)
-        y = self._check_target(y, m)
+        measured = self._check_target(y, m)
+        y = log_target(measured) if self._logarithmic else measured
         extended, noise = self._fitted_noise().extended(noise, X)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumericalWarning)
@@ -418,14 +493,16 @@ class GaussianProcessRegressor(LearnedByEvidence, Regressor):
             posterior = self.posterior_.condition(X, target, noise / self.scale_**2 + self._jitter)
         self._set_noise(extended)
         self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
-        self.y_train_ = np.concatenate([self.y_train_, y])
+        self.y_train_ = np.concatenate([self.y_train_, measured])
         self._set_posterior(posterior)
         return self
 
     def _summary(self):
-        found = {**self.kernel_.parameters, "noise": np.mean(self.noise_)}
+        own = {"noise": np.mean(self.noise_)} if self.likelihood_ is None else self.likelihood_.parameters
+        found = {**self.kernel_.parameters, **own}
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
+            *([] if self._is_gaussian() else [f"likelihood: {self.likelihood}, inference: {self.inference_}"]),
             *self._about_columns(),
             f"kernel: {quoted(self.kernel_)!r}",
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
