@@ -18,7 +18,7 @@ MIN_GAIN, ROUNDING = 1e-9, 1e-12  # relative to the bound: gain below which the 
 # Distances of sites from their fixed point, in standard deviations, above which the iteration has not converged: where
 # no step raises the bound, and where steps gain too little.
 MAX_STALLED_DISTANCE, MAX_DISTANCE = 1e-3, 0.1
-MAX_RESIDUAL = 0.01  # of the equation for the mean, relative to it
+MAX_RESIDUAL, MAX_WEIGHT_RESIDUAL = 0.01, 1e-6  # of the equations for the mean and for its weights, relative to these
 
 
 def gaussian(
@@ -64,7 +64,7 @@ def gaussian(
             break
         x, here = new, there
     # A small gain may also be due to small steps, or to rounding.
-    converged = converged and here.distance(x) < MAX_DISTANCE and _solved(K, x[0], x[1], here.mean)
+    converged = converged and here.distance(x) < MAX_DISTANCE and _solved(K, x[0], x[1], here.mean, here.a)
     factor = K.factor(x[0])
     if factor is None:
         return None
@@ -74,12 +74,14 @@ def gaussian(
     return result
 
 
-def _solved(K: LatentCovariance, S: np.ndarray, nu: np.ndarray, mean: np.ndarray) -> bool:
-    """Whether m = K (nu - S m) holds to a relative MAX_RESIDUAL.
+def _solved(K: LatentCovariance, S: np.ndarray, nu: np.ndarray, mean: np.ndarray, a: np.ndarray) -> bool:
+    """Whether m = K (nu - S m) holds to a relative MAX_RESIDUAL, or a = nu - S m to MAX_WEIGHT_RESIDUAL.
 
     If K is huge, nu - S m cancels to no correct digits; the bound then changes by rounding alone, and the iteration
     may end anywhere.
     """
+    if np.abs(nu - S * mean - a).max() <= MAX_WEIGHT_RESIDUAL * np.abs(a).max():
+        return True
     return bool(np.abs(K.times(nu - S * mean) - mean).max() <= MAX_RESIDUAL * np.abs(mean).max())
 
 
@@ -210,7 +212,7 @@ def _local(K: LatentCovariance, bound: LocalBound, start: SiteApproximation | No
         converged = there.value - here.value < MIN_GAIN * max(1.0, abs(here.value))
         xi, here = new, there
     S, nu, _ = bound.sites(xi)
-    converged = converged and _solved(K, S, nu, here.mean)
+    converged = converged and _solved(K, S, nu, here.mean, here.a)
     factor = K.factor(S)
     if factor is None:
         return None

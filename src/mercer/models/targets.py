@@ -256,15 +256,30 @@ class OtherTargets(LearnedByEvidence):
         noise = self.posterior_.data[2]
         return mean * self.scale_ + self.center_, np.maximum(variance - noise, 0.0) * self.scale_**2
 
-    def loo_distribution(self) -> Distribution:
-        """Leave-one-out predictions of the training rows, as `loo`, as distributions."""
+    def loo_distribution(self, rows=slice(None)) -> Distribution:
+        """Leave-one-out predictions of the training rows, or of some of them, as distributions: those of `loo`."""
         self._check_fitted()
         if self.likelihood_ is not None:
-            return self.likelihood_.predict(*self._cavities(), self.target_)
-        found, copies = self.posterior_.leave_one_out(), self._copies()
+            mean, variance = self._cavities()
+            return self.likelihood_.predict(mean[rows], variance[rows], self.target_.take(rows))
+        found, copies = self.posterior_.leave_one_out(), self._copies()[rows]
         mean, variance = (found[0] * self.scale_ + self.center_)[copies], (found[1] * self.scale_**2)[copies]
         predicted = Normal(mean, np.sqrt(variance))
         return LogNormal(predicted.mean, predicted.deviation) if self._logarithmic else predicted
+
+    def _shown_target(self) -> np.ndarray:
+        """y for one unit of exposure, or one trial, as predictions are."""
+        t = self.target_
+        per = None if t is None else t.exposure if t.exposure is not None else t.trials
+        return self.y_train_ if per is None else self.y_train_ / per
+
+    def _measured_rows(self) -> np.ndarray:
+        """Rows whose value is known, not only that it is beyond a limit; copies of rows count once."""
+        if self.likelihood_ is None:
+            return np.unique(self._copies(), return_index=True)[1]
+        y, lower, upper = self.target_.y, self.target_.lower, self.target_.upper
+        known = np.ones(len(y), bool) if lower is None or upper is None else (y > lower) & (y < upper)
+        return np.flatnonzero(known) if known.any() else np.arange(len(y))
 
     def _loo_of_target(self) -> LeaveOneOut:
         predicted = self.loo_distribution()

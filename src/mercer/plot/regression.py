@@ -90,6 +90,9 @@ def relevance(model, ax=None, most: int = 15, color="tab:blue"):
 def _checked_predictions(y, mean, deviation) -> tuple[np.ndarray, Distribution]:
     """Measurements and their predictions: as given, or a fitted model's leave-one-out."""
     if hasattr(y, "loo"):
+        if not getattr(y, "_is_gaussian", lambda: True)():
+            rows = y._measured_rows()
+            return y.y_train_[rows], y.loo_distribution(rows)
         loo = y.loo()
         return y.y_train_, Normal(loo.mean, np.sqrt(loo.variance))
     if isinstance(mean, Distribution):

@@ -218,16 +218,23 @@ class TargetLikelihood(LatentLikelihood):
             return panels, np.nan_to_num(found.value + panels.log_weights, nan=-np.inf, posinf=-np.inf), found
 
     def tilted(self, mean: np.ndarray, variance: np.ndarray, t: Target) -> Tilted:
-        _, logs, found = self._tilted_panels(mean, variance, t)
+        panels, logs, found = self._tilted_panels(mean, variance, t)
         top = logs.max(axis=1, keepdims=True)
         weights = np.exp(logs - top)
         total = weights.sum(axis=1, keepdims=True)
         weights /= total
         held = weights > 0  # derivatives may overflow where the density has vanished
+        average = lambda values: (weights * np.where(held, values, 0.0)).sum(axis=1)
         # Z' / Z and Z'' / Z as means of p' / p and p'' / p: no division by a small variance.
-        first = np.where(held, weights * np.where(held, found.first, 0.0), 0.0).sum(axis=1)
-        square = found.second + (found.first - first[:, None]) ** 2
-        second = (weights * np.where(held, square, 0.0)).sum(axis=1)
+        first, bend = average(found.first), average(found.second)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            second = bend + average((found.first - first[:, None]) ** 2)
+            # Where the likelihood is narrower than the Gaussian, from the moments of f: no difference of large numbers.
+            centre = average(panels.f)
+            spread = average((panels.f - centre[:, None]) ** 2)
+            narrow = -bend * variance > 1
+            first = np.where(narrow, (centre - mean) / variance, first)
+            second = np.where(narrow, (spread / variance - 1) / variance, second)
         return Tilted((top + np.log(total))[:, 0], first, second)
 
     def tilted_slopes(self, mean: np.ndarray, variance: np.ndarray, t: Target) -> np.ndarray:

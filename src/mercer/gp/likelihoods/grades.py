@@ -4,9 +4,8 @@ import dataclasses
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
-from mercer.gp.likelihoods.predictive import Integrated, _checked_levels
+from mercer.gp.likelihoods.predictive import Integrated, checked_levels, randomised
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,7 +33,7 @@ class Grades(Integrated):
 
     def quantile(self, q: ArrayLike) -> np.ndarray:
         """The smallest grade with cdf >= q."""
-        q = _checked_levels(q)
+        q = checked_levels(q)
         levels = self._levels()
         levels[:, -1] = 1.0
         code = (levels[:, None, :] < np.atleast_1d(q)[:, None] - 1e-14).sum(axis=2)
@@ -49,9 +48,9 @@ class Grades(Integrated):
             return np.log(np.sum(np.where(hit, self.probabilities, 0.0), axis=1))
 
     def z(self, y: ArrayLike) -> np.ndarray:
-        """From the middle of the step of the cdf."""
-        middle = self.cdf(y) - 0.5 * np.exp(self.log_density(y))
-        return ndtri(np.clip(middle, np.finfo(float).tiny, 1 - np.finfo(float).epsneg))
+        """`randomised`, as of integers."""
+        upper = self.cdf(y)
+        return randomised(upper - np.exp(self.log_density(y)), upper)
 
     def sample(self, size: int, rng: np.random.Generator) -> np.ndarray:
         u = rng.random((len(self.probabilities), size))

@@ -77,7 +77,7 @@ class Predictive(Integrated):
 
     def quantile(self, q: ArrayLike) -> np.ndarray:
         """By bisection; of integers, the smallest with cdf >= q."""
-        q = _checked_levels(q)
+        q = checked_levels(q)
         found = np.stack([self._one_quantile(float(level)) for level in np.atleast_1d(q).ravel()], axis=1)
         return found[:, 0] if q.ndim == 0 else found
 
@@ -126,12 +126,10 @@ class Predictive(Integrated):
         return out
 
     def z(self, y: ArrayLike) -> np.ndarray:
-        """As for every distribution; of integers, from the middle of the step of the cdf."""
+        """As for every distribution; of integers `randomised`."""
         upper = self.cdf(y)
-        if self.likelihood.discrete:
-            upper = 0.5 * (upper + self.cdf(np.asarray(y, dtype=float) - 1))
-        tiny = np.finfo(float).tiny
-        return ndtri(np.clip(upper, tiny, 1 - np.finfo(float).epsneg))
+        lower = self.cdf(np.asarray(y, dtype=float) - 1) if self.likelihood.discrete else upper
+        return randomised(lower, upper)
 
     def sample(self, size: int, rng: np.random.Generator) -> np.ndarray:
         s = len(self.t)
@@ -182,7 +180,7 @@ class Response(Integrated):
         return ndtr(self._z_of(y))
 
     def quantile(self, q: ArrayLike) -> np.ndarray:
-        q = _checked_levels(q)
+        q = checked_levels(q)
         f = Normal(self.latent_mean, np.sqrt(self.latent_variance)).quantile(q)
         return self._response(f)
 
@@ -266,11 +264,18 @@ class Scaled(Integrated):
         return self.inner.sample(size, rng) * self.factor + self.shift
 
 
+def randomised(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Standard normal quantiles of levels drawn between the cdf below a step and above it, with a fixed seed: standard
+    normal if predictions are right, also where values are integers (Dunn and Smyth 1996)."""
+    level = lower + (upper - lower) * np.random.default_rng(0).random(np.shape(upper))
+    return ndtri(np.clip(level, np.finfo(float).tiny, 1 - np.finfo(float).epsneg))
+
+
 def _parts(n: int) -> list[slice]:
     return [slice(i, i + ROWS_AT_ONCE) for i in range(0, n, ROWS_AT_ONCE)]
 
 
-def _checked_levels(q: ArrayLike) -> np.ndarray:
+def checked_levels(q: ArrayLike) -> np.ndarray:
     q = np.asarray(q, dtype=float)
     if not ((q >= 0) & (q <= 1)).all():
         raise ParameterError(f"q must lie between 0 and 1, as in 0.95; got {q!r}.")

@@ -42,7 +42,7 @@ class Panels:
         z_edges.sort(axis=1)
         x, w = gauss_legendre(PANEL_NODES)
         length = np.diff(z_edges, axis=1)[:, :, None]
-        z = (z_edges[:, :-1, None] + length * x).reshape(len(mean), -1)
+        z = (z_edges[:, :-1, None] + length * x).reshape(len(mean), PANEL_NODES * length.shape[1])
         self.f = mean[:, None] + deviation[:, None] * z
         with np.errstate(divide="ignore"):
             self.log_weights = np.log((length * w).reshape(z.shape)) - 0.5 * z**2 - 0.5 * LOG_2PI
