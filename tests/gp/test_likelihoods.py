@@ -8,7 +8,7 @@ import mercer as mc
 from mercer.core.coordinates import from_free, to_free
 from mercer.gp.likelihoods import LIKELIHOODS, as_likelihood
 from mercer.gp.likelihoods.predictive import LogNormal, Scaled
-from reference.likelihoods import expectation, log_density
+from reference.targets import expectation, log_density
 
 N = 9
 rng = np.random.default_rng(0)

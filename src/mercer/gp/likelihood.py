@@ -56,6 +56,7 @@ class LatentLikelihood(Parametrized):
     """
 
     log_concave: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True  # whether its derivatives are: otherwise iterations must not start at the prior
 
     @abc.abstractmethod
     def derivatives(self, f: np.ndarray, t: Any) -> Derivatives:

@@ -138,10 +138,7 @@ class DenseSiteFactor(SiteFactor):
         return self.B.solve(v)
 
     def weights(self, nu: np.ndarray) -> np.ndarray:
-        """nu - S^1/2 B^-1 S^1/2 K nu; or S^1/2 B^-1 S^-1/2 nu, which has no difference of large numbers, where all sites
-        say more than the prior."""
-        if self.s.min() ** 2 * self.K.diagonal.min() > 1:
-            return self.s * self.solve(nu / self.s)
+        """nu - S^1/2 B^-1 S^1/2 K nu."""
         return nu - self.s * self.solve(self.s * self.K.times(nu))
 
     def slope(

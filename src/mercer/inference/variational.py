@@ -10,6 +10,7 @@ from mercer.gp.likelihood import Expected, LatentLikelihood
 from mercer.gp.likelihoods.base import Target
 from mercer.gp.likelihoods.student import Student
 from mercer.inference.anderson import AndersonMixing
+from mercer.inference.laplace import laplace
 from mercer.inference.sites import MIN_LATENT_VARIANCE, LatentCovariance, SiteApproximation
 
 MAX_STEPS = 500
@@ -18,7 +19,7 @@ MIN_GAIN, ROUNDING = 1e-9, 1e-12  # relative to the bound: gain below which the 
 # Distances of sites from their fixed point, in standard deviations, above which the iteration has not converged: where
 # no step raises the bound, and where steps gain too little.
 MAX_STALLED_DISTANCE, MAX_DISTANCE = 1e-3, 0.1
-MAX_RESIDUAL, MAX_WEIGHT_RESIDUAL = 0.01, 1e-6  # of the equations for the mean and for its weights, relative to these
+MAX_RESIDUAL, MAX_WEIGHT_RESIDUAL = 0.01, 1e-4  # of the equations for the mean and for its weights, relative to these
 
 
 def gaussian(
@@ -37,6 +38,9 @@ def gaussian(
     x = np.zeros((2, K.n))  # S and nu of all sites
     if start is not None and start.S.shape == (K.n,):
         x = np.stack([start.S, start.nu])
+    elif not likelihood.bounded:
+        mode = laplace(K, t, likelihood, gradient=False)
+        x = x if mode is None else np.stack([mode.S, mode.nu])
     here = _Bound.at(K, x, t, likelihood)
     if here is None:
         x = np.zeros_like(x)

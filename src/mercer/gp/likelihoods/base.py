@@ -78,6 +78,7 @@ class TargetLikelihood(LatentLikelihood):
     location: ClassVar[bool] = False  # whether f is a location of y, and has its units
     discrete: ClassVar[bool] = False  # whether y is an integer
     sides: ClassVar[tuple[str, ...]] = ()  # what it reads of each row beside y
+    bounded = False
     constant_variance: ClassVar[float] = 9.0  # prior variance of the unknown constant in the latent function
 
     # -- formulas ------------------------------------------------------------------------------------------------------
