@@ -69,8 +69,8 @@ def sampled(model, Z):
     (Stein's identity). With h = z^q Sigma v, z the standardised mean of f given u, which is v^T u, this is nearly a
     polynomial in z: six of them are subtracted, by least squares, from the probability that each draw gives.
     """
-    (kernel, L, white), likelihood = model.posterior_._fixed[0], model._inference().likelihood
-    L, white = np.tril(L), white[:, 0]
+    part, likelihood = model.posterior_._fixed[0], model._inference().likelihood
+    kernel, L, white = part.expansion.kernel, part.factor.lower, part.latents[:, 0]
     score = likelihood.derivatives(white @ L.T, 2.0 * model.codes_ - 1).first @ L - white
     V = solve_triangular(L, gram.between(kernel, Z, model.X_fit_).T, lower=True)
     left = np.maximum(gram.diagonal(kernel, Z) - (V**2).sum(axis=0), 0.0)

@@ -1,6 +1,7 @@
 """Data sets that are kept: prepared once, whatever is asked of them."""
 
 import gc
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -106,8 +107,8 @@ def test_terms_are_not_kept_and_threads_have_their_own():
 @pytest.mark.parametrize("n", [1, 7, 1100])
 def test_the_operator_is_the_matrix(n, kept, monkeypatch):
     if not kept:
-        monkeypatch.setattr(gram, "available_memory", lambda: 1 << 20)
-    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)  # 504 rows at a time
+        monkeypatch.setattr("mercer.core.machine.available_memory", lambda: 1 << 20)
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)  # 504 rows at a time
     rng = np.random.default_rng(n)
     data, A, kernel = rng.normal(size=(n, 2)), rng.normal(size=(n, 3)), 0.7 * k.RBF(1.3) + k.White(0.4)
     K, operator = kernel(data), gram.Gram(kernel, data)
@@ -127,6 +128,39 @@ def test_the_operator_is_the_matrix(n, kept, monkeypatch):
     blocks = [(part, block.copy()) for part, block in operator.blocks(new)]
     assert [part for part, _ in blocks] == [slice(0, 504), slice(504, 700)]
     np.testing.assert_allclose(np.concatenate([block for _, block in blocks]), kernel(new, data), atol=1e-14)
+
+
+@pytest.mark.parametrize("n", [1, 7, 700])
+@pytest.mark.parametrize(
+    "kernel",
+    [0.7 * k.RBF([1.3, 0.8]) + k.White(0.4), 0.5 * k.RBF().on(0) * k.Periodic(1.0, 2.0).on(1) + k.White(0.4)],
+    ids=["standard form", "compiled"],
+)
+def test_the_contraction_of_the_operator_is_the_derivative_of_a_bilinear_form(kernel, n):
+    rng = np.random.default_rng(n)
+    data, U, V, theta = rng.normal(size=(n, 2)), *rng.normal(size=(2, n, 3)), np.asarray(to_free(kernel))
+    operator = gram.Gram(kernel, data)
+    for found, other in ((operator.contract(U, V), V), (operator.contract(U), U)):
+
+        def form(theta, other=other):
+            return float(np.sum(U * gram.Gram(from_free(kernel, theta), data).times(other)))
+
+        for i, step in enumerate(1e-5 * np.eye(len(theta))):
+            slope = (form(theta + step) - form(theta - step)) / 2e-5
+            assert found[i] == pytest.approx(slope, rel=1e-6, abs=1e-7 * n)
+    np.testing.assert_allclose(operator.contract(U[:, 0]), operator.contract(U[:, :1]), rtol=1e-12)
+
+
+def test_the_contraction_of_the_operator_forms_no_matrix():
+    n = 3000
+    data = np.random.default_rng(0).normal(size=(n, 2))
+    operator, U = gram.Gram(1.0 * k.RBF(), data), np.ones((n, 2))
+    operator.contract(U)
+    tracemalloc.start()
+    operator.contract(U)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * n**2 / 2
 
 
 class Counted:
@@ -153,7 +187,7 @@ def test_parts_without_free_parameters_are_computed_once():
     kernel = 2.0 * k.Custom(f).on("s") + k.RBF().on("w") + (k.RBF().fix() * k.Matern(0.5, nu=1.5)).on("w")
     expected, theta = kernel(X), np.asarray(to_free(kernel))
     f.calls, operator, K = 0, gram.Gram(kernel, X), np.zeros((n, n))
-    with gram.triangle(kernel, operator) as triangle:
+    with gram.on(kernel, operator).varying() as triangle:
         assert not triangle._host  # what is left compiles
         for shift in (0.4, 0.0):
             triangle.fill(theta + shift, K)
@@ -166,7 +200,7 @@ def test_parts_without_free_parameters_are_computed_once():
         assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-6)
     f.calls, half = 0, np.arange(0, n, 2)
     np.testing.assert_allclose(operator[half].matrix(), expected[np.ix_(half, half)], atol=1e-13)
-    with gram.triangle(kernel, operator[half]) as triangle:
+    with gram.on(kernel, operator[half]).varying() as triangle:
         part = np.zeros((len(half), len(half)))
         triangle.fill(theta, part)
     np.testing.assert_allclose(np.triu(part), np.triu(expected[np.ix_(half, half)]), atol=1e-13)
@@ -176,8 +210,8 @@ def test_parts_without_free_parameters_are_computed_once():
 def test_without_memory_nothing_is_held(monkeypatch):
     X, _ = words_and_numbers(20)
     kernel = 2.0 * k.Custom(Counted()).on("s") + k.RBF().on("w")
-    monkeypatch.setattr(gram, "available_memory", lambda: 1000)
-    with gram.triangle(kernel, X) as triangle:
+    monkeypatch.setattr("mercer.core.machine.available_memory", lambda: 1000)
+    with gram.on(kernel, X).varying() as triangle:
         assert triangle._host
         out = np.zeros((20, 20))
         triangle.fill(np.asarray(to_free(kernel)), out)

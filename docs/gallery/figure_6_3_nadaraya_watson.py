@@ -1,8 +1,8 @@
 """Figure 6.3: the Nadaraya-Watson model on the sinusoidal data, with isotropic Gaussian components.
 
 Green is the function the points were made from. Every point is the centre of a Gaussian over (x, t), drawn as an
-ellipse of one standard deviation. The red line is the conditional mean, shaded two standard deviations. On the right,
-the whole conditional density p(t | x) (6.48) at three places, and its median and 95% interval from the same fit.
+ellipse of one standard deviation. The red line is the conditional mean, shaded the central 95% of the conditional
+density (6.48). On the right, that density p(t | x) at three places, and its median and 95% interval from the same fit.
 """
 
 import matplotlib.pyplot as plt
@@ -19,12 +19,12 @@ grid = np.linspace(0, 1, 300)[:, None]
 
 width = 0.1  # of the components, in x and in t
 model = mc.NadarayaWatson(k.RBF(width), target_width=width, learning=None).fit(x[:, None], t)
-mean, deviation = model.predict(grid, return_std=True)
+predicted = model.predict_distribution(grid)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained", width_ratios=[3, 2])
-left.fill_between(grid[:, 0], mean - 2 * deviation, mean + 2 * deviation, color="tab:red", alpha=0.2, lw=0)
+left.fill_between(grid[:, 0], *predicted.interval(0.95), color="tab:red", alpha=0.2, lw=0)
 left.plot(grid, np.sin(2 * np.pi * grid), color="tab:green")
-left.plot(grid, mean, color="tab:red", lw=2)
+left.plot(grid, predicted.mean, color="tab:red", lw=2)
 left.plot(x, t, "o", ms=4, color="tab:blue")
 for place in zip(x, t, strict=True):
     left.add_patch(Ellipse(place, 2 * width, 2 * width, fill=False, color="tab:blue", lw=0.8))

@@ -6,29 +6,29 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mercer.core import machine
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.errors import InfiniteFeaturesError, rows_of
 from mercer.core.inputs import Inputs, Rows, align_columns, count_rows, take_rows
-from mercer.core.machine import available_memory, cores
 from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
 from mercer.kernels.algebra import Nary, Sum
 from mercer.kernels.base import Kernel
-from mercer.kernels.composite import Unary
+from mercer.kernels.composite import Unary, preparation
 from mercer.kernels.distance import fast_distances
 from mercer.kernels.held import held_leaves, hold, hold_features
-from mercer.kernels.standard import StandardTriangle, standard_form
+from mercer.kernels.standard import StandardTriangle, mirror, standard_form
 from mercer.kernels.structured.rows import Counts, numbered_like
 from mercer.linalg.cholesky import Cholesky, factor
 
-MAX_BLOCK_BYTES = 1 << 27
+PIECE_ROWS = 504  # rows of a block of a Gram matrix are a multiple of it, the size of the largest tile
 MAX_KEPT = 32  # number of kernels for which one data set is kept prepared
 
 
@@ -62,7 +62,7 @@ def keep(owner: object, prepared: "Gram") -> None:
 
 def together(kernels: Sequence[Kernel]) -> Kernel:
     """One expression with all of these kernels, to prepare rows for every one of them; equal structures count once."""
-    distinct = {_structure(kernel): kernel for kernel in reversed(kernels)}
+    distinct = {preparation(kernel): kernel for kernel in reversed(kernels)}
     return next(iter(distinct.values())) if len(distinct) == 1 else Sum(tuple(distinct.values()))
 
 
@@ -71,23 +71,15 @@ def raw(X: "Inputs | Gram") -> Inputs:
     return X.X if isinstance(X, Gram) else X
 
 
-def _prepared(kernel: Kernel, X: "Inputs | Gram") -> Rows:
-    return X.of(kernel).rows if isinstance(X, Gram) else kernel.prepare(X, np.arange(count_rows(X)))
-
-
-def _structure(kernel: Kernel) -> tuple[Any, ...]:
-    """All that prepared rows may depend on: the expression, which of its parameters are free, and the values of the
-    others, which a kernel may use while it prepares."""
-    leaves, structure = jax.tree.flatten(bare(kernel))
-    layout = Layout.of(kernel)
-    free = set(layout.leaf_numbers)
-    constants = (np.asarray(leaf) for i, leaf in enumerate(leaves) if i not in free)
-    return structure, tuple(sorted(free)), tuple((c.shape, c.tobytes()) for c in constants)
+def on(kernel: Kernel, X: "Inputs | Gram") -> "Gram":
+    """Operator of the kernel on these rows. X may be prepared: then it is not prepared again, if that was for a kernel
+    like this one (`Gram.of`)."""
+    return X.of(kernel) if isinstance(X, Gram) else Gram(kernel, X)
 
 
 def _rows_of(kernel: Kernel, known: Kernel, rows: Rows) -> Rows | None:
     """Rows prepared for ``kernel`` among those of an expression ``known`` that has all its parts, or None."""
-    if _structure(kernel) == _structure(known):
+    if preparation(kernel) == preparation(known):
         return rows
     for part, own in _inside(known, rows):
         found = _rows_of(kernel, part, own)
@@ -106,15 +98,15 @@ def _inside(kernel: Kernel, rows: Rows) -> list[tuple[Kernel, Rows]]:
     return [(kernel.inner, rows)] if kernel.elementwise else []  # type: ignore[attr-defined]
 
 
-def between(kernel: Kernel, X: Inputs, Z: "Inputs | Gram", out: np.ndarray | None = None) -> np.ndarray:
+def between(kernel: Kernel, X: "Inputs | Gram", Z: "Inputs | Gram", out: np.ndarray | None = None) -> np.ndarray:
     """Cross-covariance k(x_i, z_j). Rows of X and Z are distinct observations even if equal, so white noise adds
-    nothing. Z may be prepared: a `Gram`."""
-    return evaluate.gram(kernel, X, Z, out=out)
+    nothing. X and Z may be prepared: a `Gram`."""
+    return evaluate.gram(kernel, X.of(kernel) if isinstance(X, Gram) else X, Z, out=out)
 
 
 def pieces(s: int, n: int) -> list[slice]:
-    """Slices of s rows, each with n columns a matrix of about a hundred megabytes."""
-    size = max(504, MAX_BLOCK_BYTES // (8 * max(n, 1)) // 504 * 504)
+    """Slices of s rows, each with n columns a matrix of `machine.GRAM_BYTES`, or of PIECE_ROWS rows if that is more."""
+    size = max(PIECE_ROWS, machine.rows_within(machine.GRAM_BYTES, n) // PIECE_ROWS * PIECE_ROWS)
     return [slice(i, min(i + size, s)) for i in range(0, s, size)]
 
 
@@ -163,6 +155,7 @@ class Gram(evaluate.Prepared):
         super().__init__(kernel, X)
         self._whole: tuple[Gram, np.ndarray] | None = None  # the data set that these rows are from, and their indices
         self._constants: dict[Kernel, np.ndarray] = {}
+        self._known: list[np.ndarray] = []  # K, if it was computed before
 
     @property
     def shape(self) -> tuple[int]:
@@ -176,11 +169,15 @@ class Gram(evaluate.Prepared):
         )  # fmt: skip
 
     def changed(self, **attributes: Any) -> "Gram":
-        """A copy with other attributes, without the strips that this one keeps."""
+        """A copy with other attributes, without the strips and the matrix that this one keeps."""
         new = copy.copy(self)
         new.__dict__.pop("_kept_strips", None)
-        new.__dict__.update(attributes)
+        new.__dict__.update({"_known": []} | attributes)
         return new
+
+    def known(self, K: np.ndarray) -> "Gram":
+        """The same operator, where K was computed before: the next call of `matrix` gives it away."""
+        return self.changed(_known=[K])
 
     def of(self, kernel: Kernel) -> "Gram":
         """Operator of this kernel on the same rows, which are not prepared again if they are prepared for it, or for an
@@ -208,19 +205,15 @@ class Gram(evaluate.Prepared):
 
     def matrix(self) -> np.ndarray:
         """K, a new matrix."""
-        kernel = self.kernel
-        out, form = evaluate.allocate(self.n, self.n), standard_form(kernel)
-        triangle: Triangle | StandardTriangle
-        if form is not None:  # the numbers that learning has seen, to the last digit
-            triangle = StandardTriangle(kernel, form, self.X, keeps=False)
-        elif self._calls_python and self.held(kernel)[2]:
-            triangle = Triangle(kernel, self)
+        if self._known:
+            return self._known.pop()
+        kernel, out = self.kernel, evaluate.allocate(self.n, self.n)
+        # The numbers that learning has seen, to the last digit; or the constant parts that it has kept.
+        if standard_form(kernel) is not None or (self._calls_python and self.held(kernel)[2]):
+            with self.varying(repeatedly=False) as K:
+                K.fill(np.asarray(to_free(kernel)), out, accurate=True, mirrored=True)
         else:
             evaluate.fill(out, kernel, self.rows, self.rows, mirrored=kernel.symmetric)
-            return out
-        with triangle:
-            triangle.fill(np.asarray(to_free(kernel)), out, accurate=True)
-        _mirror(out)
         return out
 
     def diagonal(self) -> np.ndarray:
@@ -236,9 +229,10 @@ class Gram(evaluate.Prepared):
         evaluate.fill(out, self.kernel, rows, self.rows)
         return out
 
-    def blocks(self, Z: Inputs) -> Iterator[tuple[slice, np.ndarray]]:
-        """k(Z, X) by blocks of rows, each with its slice of Z. Blocks share one buffer, and may be overwritten."""
-        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
+    def blocks(self, Z: "Inputs | Gram") -> Iterator[tuple[slice, np.ndarray]]:
+        """k(Z, X) by blocks of rows, each with its slice of Z. Blocks share one buffer, and may be overwritten. Z may
+        be prepared, with its columns in the order of X."""
+        Z = Z if isinstance(Z, Gram) else align_columns(self.X, Z, self.kernel.needs_all_columns)
         parts = pieces(count_rows(Z), self.n)
         memory = np.empty((max((part.stop - part.start for part in parts), default=0), self.n))
         for part in parts:
@@ -271,7 +265,7 @@ class Gram(evaluate.Prepared):
             yield from self._kept_strips
             return
         parts = pieces(self.n, self.n)
-        keeps, memory = 4 * self.n**2 <= available_memory() // 4, None
+        keeps, memory = 4 * self.n**2 <= machine.keepable(), None
         for part in parts:
             shape = part.stop - part.start, self.n - part.start
             if keeps or memory is None:
@@ -287,6 +281,25 @@ class Gram(evaluate.Prepared):
     def _kept_strips(self) -> list[tuple[slice, np.ndarray]]:
         return []
 
+    # -- parameters --------------------------------------------------------------------------------------------------
+
+    def varying(self, repeatedly: bool = True, compiled: bool = False) -> "Varying":
+        """K(theta) on these rows, for many values of theta; ``repeatedly=False``: for one. ``compiled``: by the
+        kernel's compiled program, also where a faster formula differs from it in the last digits."""
+        form = None if compiled else standard_form(self.kernel)
+        return Triangle(self) if form is None else StandardTriangle(self.kernel, form, self.X, keeps=repeatedly)
+
+    def contract(self, U: np.ndarray, V: np.ndarray | None = None) -> np.ndarray:
+        """sum_k u_k^T (dK/dtheta) v_k for the columns of U and V (n, m), or of U alone, in the free parameters of the
+        kernel: (p,). No (n, n) matrix is formed."""
+        U = np.reshape(U, (self.n, -1))
+        with self.varying(repeatedly=False) as K:
+            return K.contract(np.asarray(to_free(self.kernel)), _Products(U, U if V is None else V), np.zeros(self.n))
+
+    def feature_map(self, like: "Gram | None" = None) -> "Features":
+        """Phi(theta) on these rows, for many values of theta; ``like`` as in `features`."""
+        return Features(self, like)
+
     # -- parts without free parameters -------------------------------------------------------------------------------
 
     def held(self, kernel: Kernel) -> tuple[Kernel, Rows, list[np.ndarray]]:
@@ -294,7 +307,7 @@ class Gram(evaluate.Prepared):
         computed once for the whole data set, for all its subsets and all values of the other parameters."""
         expression, rows, parts = hold(kernel, self.rows, self.index)
         whole = self if self._whole is None else self._whole[0]
-        if not parts or 8 * whole.n**2 * len(parts) > available_memory() // 4:
+        if not parts or 8 * whole.n**2 * len(parts) > machine.keepable():
             return kernel, self.rows, []
         return expression, rows, [self._constant(part, part_rows) for part, part_rows in parts]
 
@@ -319,14 +332,6 @@ class Gram(evaluate.Prepared):
         return self._constants[part]
 
 
-def _mirror(K: np.ndarray, size: int = 512) -> None:
-    """Copy the upper triangle to the lower one, tile by tile."""
-    for i in range(0, len(K), size):
-        rows = slice(i, i + size)
-        K[rows, :i] = K[:i, rows].T
-        K[rows, rows] = np.triu(K[rows, rows]) + np.triu(K[rows, rows], 1).T
-
-
 def covariance(kernel: Kernel, X: "Inputs | Gram", noise: float | np.ndarray) -> np.ndarray:
     """C = K + diag(noise) (PRML 6.62)."""
     C = within(kernel, X)
@@ -342,24 +347,50 @@ def factored(kernel: Kernel, X: "Inputs | Gram", noise: float | np.ndarray) -> C
 # -- one set of rows, many parameter values ------------------------------------------------------------------------
 
 
-def triangle(kernel: Kernel, X: "Inputs | Gram") -> "Triangle | StandardTriangle":
-    """K(theta) on these rows, for many values of theta. X may be prepared: a `Gram`."""
-    form = standard_form(kernel)
-    return Triangle(kernel, X) if form is None else StandardTriangle(kernel, form, raw(X))
+class Varying(Protocol):
+    """K(theta) on fixed rows, for many values of theta (`Gram.varying`). Use it in a ``with`` block: it has threads."""
+
+    layout: Layout
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False, mirrored: bool = False) -> None:
+        """Write K into the upper triangle of a C-ordered ``out`` (n, n). The rest is undefined, unless ``mirrored``: K.
+
+        NaN marks where fast distances lost digits; ``accurate`` ones have them all.
+        """
+
+    def contract(self, theta: np.ndarray, inverse: Any, a: np.ndarray) -> np.ndarray:
+        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). Reads the upper triangle of
+        ``inverse``, by slices."""
+
+
+class _Products:
+    """-(U V^T + V U^T) / 2, of which `Varying.contract` asks for parts."""
+
+    def __init__(self, U: np.ndarray, V: np.ndarray) -> None:
+        self.U, self.V = U, np.reshape(V, U.shape)
+
+    def __getitem__(self, which: tuple[slice, slice]) -> np.ndarray:
+        i, j = which
+        return -0.5 * (self.U[i] @ self.V[j].T + self.V[i] @ self.U[j].T)
+
+    def diagonal(self) -> np.ndarray:
+        return -np.einsum("ij,ij->i", self.U, self.V)
 
 
 class Triangle:
-    """One triangle of K(theta) on fixed rows, for many values of theta.
+    """`Varying` by the compiled program of any kernel.
 
-    Rows are prepared, split into padded strips and passed to JAX once. ``fill`` writes K; ``contract`` sums
-    W_ij dK_ij/dtheta over both triangles without forming any derivative matrix: O(n^2) time and a few tiles of memory
-    for any number of parameters. Programs are cached by kernel structure and tile size, so another number of rows
-    needs no compilation. Use it in a ``with`` block: it owns threads.
+    Rows are split into padded strips and passed to JAX once. ``contract`` forms no derivative matrix: O(n^2) time and a
+    few tiles of memory for any number of parameters. Programs are cached by kernel structure and tile size, so another
+    number of rows needs no compilation.
     """
 
-    def __init__(self, kernel: Kernel, X: "Inputs | Gram") -> None:
-        prepared = X.of(kernel) if isinstance(X, Gram) else Gram(kernel, X)
-        kernel, rows, self._held = prepared.held(kernel)
+    def __init__(self, prepared: Gram) -> None:
+        kernel, rows, self._held = prepared.held(prepared.kernel)
         self.layout = Layout.of(kernel)
         n = self.n = prepared.n
         self._held_leaves = held_leaves(self.layout.structure) if self._held else {}
@@ -381,7 +412,7 @@ class Triangle:
 
     def __enter__(self) -> "Triangle":
         if len(self._corners) > 1:
-            self._pool = ThreadPoolExecutor(cores() + 1)  # one more, to copy a tile while the others compute
+            self._pool = ThreadPoolExecutor(machine.cores() + 1)  # one more, to copy a tile while the others compute
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -389,12 +420,7 @@ class Triangle:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False) -> None:
-        """Write K into the upper triangle of a C-ordered ``out`` (n, n); the rest of it is undefined.
-
-        NaN marks where fast distances lost digits; ``accurate`` ones have them all.
-        """
-
+    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False, mirrored: bool = False) -> None:
         leaves, fast = self.layout.leaves_at(theta, self._leaves), self._fast and not accurate
 
         def work(corner: tuple[int, int]) -> None:
@@ -407,12 +433,12 @@ class Triangle:
                     tile = np.asarray(evaluate.block(own, *sides, structure=self.layout.structure, fast=fast))
             (i, last_i), (j, last_j) = map(self._span, corner)
             out[i:last_i, j:last_j] = tile[: last_i - i, : last_j - j]
+            if mirrored:
+                mirror(out, slice(i, last_i), slice(j, last_j))
 
         self._each(work)
 
-    def contract(self, theta: np.ndarray, inverse: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). ``inverse`` is where `fill` wrote."""
-
+    def contract(self, theta: np.ndarray, inverse: Any, a: np.ndarray) -> np.ndarray:
         def work(corner: tuple[int, int]) -> np.ndarray:
             (i, last_i), (j, last_j) = map(self._span, corner)
             part = self._buffer()
@@ -501,7 +527,7 @@ def _padded(a: np.ndarray, size: int) -> np.ndarray:
 
 def count_features(kernel: Kernel, X: "Inputs | Gram") -> int | None:
     """Number of features of the kernel on these inputs; None if infinite."""
-    rows = _prepared(kernel, X)
+    rows = on(kernel, X).rows
     first = evaluate.take(rows, 0, 1)
     try:
         if evaluate.on_host(rows):
@@ -516,7 +542,7 @@ def count_features(kernel: Kernel, X: "Inputs | Gram") -> int | None:
 def features(kernel: Kernel, X: "Inputs | Gram", like: "Gram | None" = None) -> np.ndarray:
     """Phi (n, M) with Phi Phi^T = K. M does not depend on the values of parameters. ``like``: a data set that numbers
     the features of kernels on objects; other features are left out (`unseen`)."""
-    with Features(kernel, X, like) as phi:
+    with on(kernel, X).feature_map(like) as phi:
         return phi.fill(np.asarray(to_free(kernel)))
 
 
@@ -538,11 +564,11 @@ def unseen(kernel: Kernel, Z: Inputs, like: "Gram", whole: bool = False) -> np.n
 
 
 class Features:
-    """Phi(theta) on fixed rows, for many values of theta: the counterpart of `Triangle`."""
+    """Phi(theta) on fixed rows, for many values of theta: the counterpart of `Varying` (`Gram.feature_map`)."""
 
-    def __init__(self, kernel: Kernel, X: "Inputs | Gram", like: "Gram | None" = None) -> None:
-        n = self.n = count_rows(X)
-        rows = _prepared(kernel, X)
+    def __init__(self, prepared: Gram, like: Gram | None = None) -> None:
+        n, kernel, rows = prepared.n, prepared.kernel, prepared.rows
+        self.n = n
         if like is not None:
             rows = numbered_like(rows, like.rows)
         if evaluate.collected(rows):

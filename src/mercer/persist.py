@@ -42,7 +42,7 @@ from mercer.core.parameters import Parametrized, constraints
 from mercer.core.registry import STORABLE
 from mercer.gp.mean import MeanFunction
 from mercer.gp.process import GP, Observed
-from mercer.inference.base import INFERENCES
+from mercer.inference.base import INFERENCES, Labels
 from mercer.kernels import algebra, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
@@ -97,7 +97,7 @@ _FAMILIES: dict[str, list[Any]] = {
         latent.LatentFunction,
     ],
     "parts": [
-        RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan,
+        RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan, Labels,
         family.Member, choice.Tried, choice.Choice, columns.Column, columns.Columns, records.Iteration, records.Found,
         RidgePath, centers.CenterPath, text.Corpus,
     ],
@@ -115,7 +115,8 @@ _RENAMED_FIELDS: dict[str, dict[str, str]] = {"parts.Tried": {"member": "candida
 def classes() -> dict[str, Any]:
     """All classes that a file may name: those above, registered kernels and estimators, and solvers and inference
     methods with their posteriors."""
-    registered = {f"solvers.{cls.__name__}": cls for cls in SOLVERS.values()}
+    registered: dict[str, Any] = {f"solvers.{cls.__name__}": cls for cls in SOLVERS.values()}
+    registered |= {f"inferences.{cls.__name__}": cls for cls in INFERENCES.values()}
     parts = [part for cls in SOLVERS.values() for part in cls.parts]
     parts += [part for cls in INFERENCES.values() for part in cls.parts]
     return STORABLE | {f"parts.{part.__name__}": part for part in parts} | registered | CLASSES

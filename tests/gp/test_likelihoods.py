@@ -112,7 +112,8 @@ def test_slopes_in_parameters(name):
         slope = (up.expected(M, V, t).value - down.expected(M, V, t).value) / (2 * h)
         np.testing.assert_allclose(likelihood.expected_slopes(M, V, t)[j], slope, rtol=1e-5, atol=1e-5)
     fixed = likelihood.fix()
-    assert fixed.size == 0 and fixed.slopes(F, t).shape == (0, 3, N)
+    assert fixed.size == 0
+    assert fixed.slopes(F, t).shape == (0, 3, N)
 
 
 @each
@@ -169,7 +170,8 @@ def test_predictions_agree_with_draws(name):
     for q in (0.1, 0.5, 0.9):
         level = np.mean(sample <= predicted.quantile(q)[:, None], axis=1)
         below = np.mean(sample < predicted.quantile(q)[:, None], axis=1)
-        assert (level >= q - 0.012).all() and (below <= q + 0.012).all()
+        assert (level >= q - 0.012).all()
+        assert (below <= q + 0.012).all()
         np.testing.assert_allclose(predicted.cdf(predicted.quantile(q)), level, atol=0.012)
 
 
@@ -179,7 +181,8 @@ def test_quantiles_invert_the_cdf_and_laws_hold(name):
     predicted = likelihood.predict(M, V, t)
     levels = np.array([0.05, 0.5, 0.95])
     q = predicted.quantile(levels)
-    assert q.shape == (N, 3) and (np.diff(q, axis=1) >= 0).all()
+    assert q.shape == (N, 3)
+    assert (np.diff(q, axis=1) >= 0).all()
     for j, level in enumerate(levels):
         assert (predicted.cdf(q[:, j]) >= level - 1e-9).all()
         if not likelihood.discrete:
@@ -226,7 +229,8 @@ def test_log_normal_is_that_of_scipy():
         np.testing.assert_allclose(ours.log_density(y), theirs.logpdf(y))
         np.testing.assert_allclose(ours.cdf(y), theirs.cdf(y))
     np.testing.assert_allclose(ours.quantile(0.9), theirs.ppf(0.9))
-    assert ours.log_density(-1.0)[0] == -np.inf and ours.cdf(-1.0)[0] == 0
+    assert ours.log_density(-1.0)[0] == -np.inf
+    assert ours.cdf(-1.0)[0] == 0
     np.testing.assert_allclose(Scaled(ours, 2.0, 1.0).log_density(5.0), theirs.logpdf(2.0) - np.log(2))
 
 
@@ -251,7 +255,10 @@ def test_limits_of_likelihoods():
         np.testing.assert_allclose(a[:3], b[:3], rtol=1e-5, atol=1e-5)
     counts = COUNTS[:7]
     negative, poisson = L.NegativeBinomial(1e-6), L.Poisson()
-    a, b = negative.derivatives(F[:7], negative.target(counts, 7)), poisson.derivatives(F[:7], poisson.target(counts, 7))
+    a, b = (
+        negative.derivatives(F[:7], negative.target(counts, 7)),
+        poisson.derivatives(F[:7], poisson.target(counts, 7)),
+    )
     np.testing.assert_allclose(np.stack(a), np.stack(b), rtol=1e-3, atol=1e-3)
 
 

@@ -110,6 +110,16 @@ def test_coordinates_are_double_whoever_asks():
     assert from_free(kernel, to_free(kernel)).lengthscale == pytest.approx(0.1234567890123456, rel=1e-15)
 
 
+def test_coordinates_do_not_depend_on_the_order_of_memory():
+    p = np.random.default_rng(0).dirichlet(np.ones(2), 2)
+    columns = np.asfortranarray(p)
+    kernel = k.HiddenMarkov([0.5, 0.5], columns, p).free("transition")
+    assert not kernel.parameters["transition"].flags.c_contiguous
+    theta = to_free(kernel) + np.arange(4)
+    np.testing.assert_allclose(to_free(from_free(kernel, theta)), theta)
+    np.testing.assert_allclose(np.log(from_free(kernel, theta).parameters["transition"]).ravel(), theta)
+
+
 def test_the_optimisers_coordinates():
     kernel = (2 * k.RBF([1.0, 3.0]) + k.Sigmoid(-0.5, 0.25)).fix("rbf_variance")
     with double():

@@ -9,7 +9,7 @@ import mercer as mc
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
 from mercer.core.parameters import evolve
-from mercer.gram import Triangle, triangle
+from mercer.gram import Triangle, on
 from mercer.kernels import standard as module
 from mercer.kernels.standard import STRIP_ROWS, StandardTriangle
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
@@ -35,7 +35,7 @@ def rows(n: int, d: int, seed: int):
 def test_the_matrix_is_that_of_the_kernel(n, d, one, nu):
     kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
     out = np.full((n, n), np.nan)
-    with triangle(kernel, X) as K:
+    with on(kernel, X).varying() as K:
         K.fill(np.asarray(to_free(kernel)), out)
     upper = np.triu_indices(n)
     assert np.abs(out - kernel(X))[upper].max() < 1e-13 * np.abs(out[upper]).max()
@@ -47,9 +47,9 @@ def test_the_contraction_is_that_of_the_compiled_program_and_a_finite_difference
     kernel, X = standard(d, nu, seed=n, one=one), rows(n, d, seed=d)
     rng = np.random.default_rng(5)
     a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel))
-    with triangle(kernel, X) as K:
+    with on(kernel, X).varying() as K:
         found = K.contract(theta, inverse, a)
-    with Triangle(kernel, X) as K:
+    with on(kernel, X).varying(compiled=True) as K:
         compiled = K.contract(theta, inverse, a)
     size = np.abs(compiled).max()
     assert np.abs(found - compiled).max() < 1e-7 * size  # nearly equal rows cost digits with nu = 1/2
@@ -67,7 +67,7 @@ def test_the_contraction_is_that_of_the_compiled_program_and_a_finite_difference
 def test_without_a_linear_term():
     kernel, X = standard(3, math.inf, seed=0, theta3=0.0), rows(40, 3, seed=1)
     out, theta = np.zeros((40, 40)), np.asarray(to_free(kernel))
-    with triangle(kernel, X) as K:
+    with on(kernel, X).varying() as K:
         K.fill(theta, out)
         assert len(K.contract(theta, np.eye(40), np.ones(40))) == len(theta) == 5
     assert np.triu(out) == pytest.approx(np.triu(kernel(X)), abs=1e-13)
@@ -83,7 +83,7 @@ def test_many_rows_on_all_cores_and_few_on_one_give_the_same(monkeypatch, nu, ke
 
     def both():
         out = np.zeros((n, n))
-        with triangle(kernel, X) as K:
+        with on(kernel, X).varying() as K:
             for shift in (0.3, 0.0):  # the second overwrites what the first kept
                 K.fill(theta + shift, out)
                 slope = K.contract(theta + shift, inverse, a)
@@ -113,12 +113,12 @@ def test_kernels_of_this_form_have_the_matrix_and_the_derivatives_of_the_compile
     X, rng = rows(n, 3, seed=1), np.random.default_rng(2)
     a, inverse, theta = rng.normal(size=n), rng.normal(size=(n, n)), np.asarray(to_free(kernel)) + 0.2
     found = []
-    for made in (triangle(kernel, X), Triangle(kernel, X)):
+    for made in (on(kernel, X).varying(), on(kernel, X).varying(compiled=True)):
         out = np.zeros((n, n))
         with made as K:
             K.fill(theta, out, True)
             found.append((np.triu(out), K.contract(theta, inverse, a)))
-    assert isinstance(triangle(kernel, X), StandardTriangle)
+    assert isinstance(on(kernel, X).varying(), StandardTriangle)
     assert found[0][0] == pytest.approx(np.triu(from_free(kernel, theta)(X)), abs=1e-13)
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-7, abs=1e-9 * np.abs(found[1][1]).max())
 
@@ -127,7 +127,7 @@ def test_kernels_of_this_form_have_the_matrix_and_the_derivatives_of_the_compile
 def test_lengthscales_far_below_all_distances_have_no_derivative(nu):
     rng = np.random.default_rng(6)
     X, a, kernel = rng.normal(size=(50, 3)), rng.normal(size=50), 2.0 * k.Matern(np.full(3, 1e-9), nu=nu)
-    with triangle(kernel, X) as K:
+    with on(kernel, X).varying() as K:
         slope = K.contract(np.asarray(to_free(kernel)), np.eye(50), a)
     assert slope[0] == pytest.approx(2.0 * np.sum(a**2 - 1))
     assert np.array_equal(slope[1:], np.zeros(3))
@@ -138,10 +138,10 @@ def test_lengthscales_far_below_all_distances_have_no_derivative(nu):
     k.Linear() + 1.0, k.RBF() + k.Linear(np.eye(2)), (1.0 * k.RBF()) ** 2, k.RBF().normalize(),
 ], ids=repr)  # fmt: skip
 def test_other_kernels_are_compiled(kernel):
-    assert isinstance(triangle(kernel, np.zeros((5, 2))), Triangle)
+    assert isinstance(on(kernel, np.zeros((5, 2))).varying(), Triangle)
 
 
 def test_widths_are_checked():
     for kernel, name in ((k.RBF([1.0, 2.0]), "lengthscale"), (standard(2, 1.5, seed=0), "theta1")):
         with pytest.raises(mc.DataError, match=f"{name} has 2 entries"):
-            triangle(kernel, np.zeros((5, 3)))
+            on(kernel, np.zeros((5, 3))).varying()

@@ -91,11 +91,52 @@ def test_training_rows_are_prepared_once(name):
     model, target = MODELS[name]
     if hasattr(model, "progress"):
         model.set_params(progress=False)
-    # A network has its rows as inputs, as candidates for centres and in its basis functions.
-    assert prepared_in(lambda: model.fit(words, target)) == (3 if name == "network" else 1)
+    assert prepared_in(lambda: model.fit(words, target)) == 1
     for method, work in CALLS.items():
         if hasattr(model, method):
             assert prepared_in(lambda work=work: work(model)) == 0, method
+
+
+M = {width: Counting(width)(words) for width in (0.5, 1.0, 2.0, 3.0)}
+EYE = np.eye(len(words))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        (Counting(2.0) + Counting(2.0) * k.White(0.1), M[2.0] + M[2.0] * 0.1 * EYE),
+        (
+            2.0 * Counting(2.0) + 0.5 * Counting(1.0).normalize() ** 2 + k.Constant(1.0),
+            2 * M[2.0] + M[1.0] ** 2 / 2 + 1,
+        ),
+        (
+            (Counting(2.0) + 2.0 * Counting(3.0) * Counting(1.0)) * (Counting(0.5) + k.White(1.0)),
+            (M[2.0] + 2 * M[3.0] * M[1.0]) * (M[0.5] + EYE),
+        ),
+    ],
+)
+def test_parts_of_an_expression_that_prepare_rows_alike_share_them(kernel, expected):
+    assert prepared_in(lambda: gram.Gram(kernel, words)) == 1
+    assert prepared_in(lambda: mc.GP(kernel).condition(words, y, 0.1)) == 1
+    np.testing.assert_allclose(gram.Gram(kernel, words).matrix(), expected, atol=1e-13)
+
+
+def test_parts_on_other_columns_or_with_other_constants_do_not_share_rows():
+    table = np.random.default_rng(0).normal(size=(23, 2))
+    kernel = k.RBF(1.0).on(0) + k.RBF(1.0).on(1) * k.RBF(2.0)
+    expected = k.RBF(1.0)(table[:, :1]) + k.RBF(1.0)(table[:, 1:]) * k.RBF(2.0)(table)
+    np.testing.assert_allclose(kernel(table), expected, atol=1e-14)
+    one, other = (Tabulated(2.0, shift).fix("shift") for shift in (2.0, 3.0))
+    assert prepared_in(lambda: gram.Gram(one + other * one, words)) == 2
+    np.testing.assert_allclose((one + other * one)(words), one(words) + other(words) * one(words), atol=1e-14)
+
+
+def test_white_noise_of_a_network_is_not_shared_with_its_centres():
+    """Basis functions are about other rows, even where the centres are among them."""
+    X = np.random.default_rng(0).normal(size=(23, 2))
+    plain, noisy = (mc.RBFNetwork(5, kernel=kernel).fit(X, y) for kernel in (k.RBF(1.0), k.RBF(1.0) + k.White(3.0)))
+    assert np.array_equal(plain.center_indices_, noisy.center_indices_)
+    np.testing.assert_allclose(plain.predict(X), noisy.predict(X), atol=1e-10)
 
 
 def test_every_estimator_that_takes_a_kernel_is_held_to_it():

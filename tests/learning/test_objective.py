@@ -140,8 +140,8 @@ class WrappedLaplace(Laplace):
             converged=found.converged, slope=found.slope,
         )  # fmt: skip
 
-    def posterior(self, found, kernels, X, draws=None):
-        return super().posterior(found.inner, kernels, X, draws)
+    def posterior(self, found, kernels, X, codes, jitter=0.0, draws=None):
+        return super().posterior(found.inner, kernels, X, codes, jitter, draws)
 
 
 def test_limits_on_variances_are_chosen_through_the_protocol_of_inference():

@@ -618,7 +618,7 @@ def test_pieces_change_nothing(monkeypatch):
     for y in (TWO, THREE):
         model = fitted(y)
         whole = model.predict_proba(many)
-        monkeypatch.setattr("mercer.gram.MAX_BLOCK_BYTES", 1000)
+        monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1000)
         np.testing.assert_allclose(model.predict_proba(many), whole, atol=1e-12)
         monkeypatch.undo()
 

@@ -328,3 +328,22 @@ def test_what_is_told_follows_an_update():
     parts = found.decompose(X)
     np.testing.assert_allclose(sum(mean for mean, _ in parts.values()) + found.mean_, found.predict(X), atol=1e-9)
     assert "Kernels tried" in str(found.report())
+
+
+def test_noise_that_the_data_do_not_tell_from_none_is_not_taken_for_none():
+    """Rows far apart in a rough function do not show whether readings repeat: a repeated input is not certain."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(150, 5))
+    K = np.exp(-np.sqrt(((X[:, None] - X) ** 2).sum(axis=2)) / 0.3)
+    y = np.linalg.cholesky(K + 1e-9 * np.eye(150)) @ rng.normal(size=150)
+    model = mc.GaussianProcessRegressor(progress=False).fit(X, y)
+    assert model.predict(X, return_std=True)[1].min() > 0.02 * y.std()
+    plain = mc.GaussianProcessRegressor(progress=False, calibrate=False).fit(X, y)
+    raised = model.theta_ - np.log(model.calibration_) * np.isin(model.parameter_names_, ["theta0", "theta3", "noise"])
+    assert plain.log_marginal_likelihood_ - 0.6 < plain.log_marginal_likelihood(raised)
+
+
+def test_noise_of_a_smooth_function_without_any_stays_tiny():
+    X = np.linspace(0, 6, 50)[:, None]
+    model = mc.GaussianProcessRegressor(progress=False).fit(X, np.sin(X[:, 0]))
+    assert model.noise_ < 1e-7

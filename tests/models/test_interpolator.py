@@ -8,7 +8,6 @@ import pytest
 from scipy.interpolate import RBFInterpolator as Theirs
 
 import mercer as mc
-from mercer import gram
 from mercer import kernels as k
 from mercer.core.random import generator
 from mercer.linalg.saddle import Saddle
@@ -229,7 +228,7 @@ def test_predictions_in_pieces(monkeypatch):
     found = RBFInterpolator().fit(X, Y)
     many = rng.uniform(size=(1200, 2))
     whole = found.predict(many)
-    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)
     np.testing.assert_allclose(found.predict(many), whole, atol=1e-12)
 
 

@@ -104,7 +104,7 @@ def test_leaving_one_out_is_fitting_without_it():
 def test_pieces_do_not_matter(monkeypatch):
     many = np.random.default_rng(0).normal(size=(1100, 2))
     whole = given().predict(many, return_std=True), given().conditional(many).weights
-    monkeypatch.setattr("mercer.gram.MAX_BLOCK_BYTES", 1)  # 504 rows at a time
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)  # 504 rows at a time
     np.testing.assert_allclose(given().predict(many, return_std=True), whole[0])
     np.testing.assert_allclose(given().conditional(many).weights, whole[1])
     t = np.linspace(-1, 1, 7)

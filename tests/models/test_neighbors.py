@@ -131,7 +131,7 @@ def test_memory_in_pieces_gives_the_same(monkeypatch):
     many = rng.normal(size=(1100, 3))
     model = KernelNeighborsClassifier(4).fit(X, y)
     whole = model.predict_proba(many)
-    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)  # 504 rows at a time
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)  # 504 rows at a time
     np.testing.assert_array_equal(model.predict_proba(many), whole)
 
 

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import mercer as mc
-from mercer import gram
 from mercer import kernels as k
 from mercer.core.random import generator
 from mercer.models import network
@@ -291,7 +290,7 @@ def test_predictions_in_pieces(monkeypatch):
     found = RBFNetwork(centers=X[:6], kernel=KERNEL).fit(X, Y)
     many = rng.normal(size=(1200, 2))
     whole = found.predict(many)
-    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)
     np.testing.assert_allclose(found.predict(many), whole, atol=1e-12)
 
 

@@ -87,8 +87,8 @@ def test_iterative_is_dense_for_many_rows(stored, monkeypatch):
     many = rng.normal(size=(1300, 3)) * [1.0, 0.6, 0.3]  # three strips
     dense = KernelPCA(7, k.Matern(1.0), "dense").fit(many)
     if not stored:
-        monkeypatch.setattr("mercer.gram.available_memory", lambda: 1 << 20)
-    monkeypatch.setattr(mc.gram, "MAX_BLOCK_BYTES", 8 * 504 * 1300)
+        monkeypatch.setattr("mercer.core.machine.available_memory", lambda: 1 << 20)
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 8 * 504 * 1300)
     found = KernelPCA(7, k.Matern(1.0)).fit(many)
     assert found.solver_ == "iterative"
     assert found.numerics_["residual"] < 1e-10

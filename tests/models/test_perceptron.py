@@ -122,7 +122,7 @@ def test_averaging_helps_where_classes_overlap():
 def test_rows_made_on_demand_give_the_same(monkeypatch):
     kernel = k.RBF(0.7) + k.White(0.2)
     whole = KernelPerceptron(kernel).fit(X, THREE)
-    monkeypatch.setattr(perceptron, "available_memory", lambda: 0)
+    monkeypatch.setattr("mercer.core.machine.available_memory", lambda: 0)
     monkeypatch.setattr(perceptron, "BLOCK_ROWS", 8)
     parts = KernelPerceptron(kernel).fit(X, THREE)
     np.testing.assert_array_equal(parts.dual_coef_, whole.dual_coef_)

@@ -16,7 +16,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mercer as mc
-from mercer import gram
 from mercer import kernels as k
 from mercer.solvers.weights import WeightPosterior
 from reference import regression as reference
@@ -341,7 +340,7 @@ def test_noise_in_the_kernel_is_noise():
 def test_predictions_in_pieces_are_the_same(learned, monkeypatch):
     many = rng.normal(size=(1300, 3))
     whole = learned.predict(many, return_std=True)
-    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)  # 504 rows at a time
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)  # 504 rows at a time
     for a, b in zip(learned.predict(many, return_std=True), whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
     np.testing.assert_allclose(learned.predict(many), whole[0], rtol=1e-12)

@@ -11,7 +11,6 @@ import pytest
 from sklearn.base import clone
 
 import mercer as mc
-from mercer import gram
 from mercer import kernels as k
 from mercer.persist import load, save
 
@@ -188,7 +187,7 @@ LABELS = ["u", "v"] * 4
 )  # fmt: skip
 @pytest.mark.parametrize("in_a_frame", [False, True])
 def test_a_row_that_cannot_be_read_is_numbered_as_in_the_data(model, y, method, in_a_frame, monkeypatch):
-    monkeypatch.setattr(gram, "MAX_BLOCK_BYTES", 1)
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)
     X, Z, model, where = WORDS, MANY_WORDS, clone(model), ""
     if in_a_frame:
         X, Z, where = pd.DataFrame({"word": WORDS}), pd.DataFrame({"word": MANY_WORDS}), "column 'word', "

@@ -7,6 +7,7 @@ import pytest
 
 from mercer import kernels as k
 from mercer.core.errors import DataError, ParameterError
+from mercer.gp.model import Model
 from mercer.models.classification import GaussianProcessClassifier
 from mercer.models.records import Found
 from mercer.report import probabilities
@@ -157,7 +158,9 @@ def made(codes, P, classes, **changes):
         "numerics_": {"iterations": 5, "converged": True, "jitter": 0.0}, "inference_": "laplace", "link": "logistic",
         "learning": "mle", "loo": lambda: left, "relevance": no_relevance,
     }  # fmt: skip
-    return types.SimpleNamespace(**{**standing, **changes})
+    model = types.SimpleNamespace(**{**standing, **changes})
+    model._model = lambda: Model(tuple(vars(model).get("kernels_") or [model.kernel_]))
+    return model
 
 
 def calls(codes, C, p=0.9):

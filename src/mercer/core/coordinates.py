@@ -101,7 +101,7 @@ def _value_at(tree: Parametrized, place: Place) -> Any:
 
 def _replaced(value: Any, entries: Sequence[int], constraint: Constraint, free: np.ndarray) -> np.ndarray:
     """A parameter's value with some entries read from their free coordinates."""
-    value = np.array(value, dtype=float)
+    value = np.array(value, dtype=float, order="C")  # so that the entries below are a view
     with np.errstate(over="ignore"):
         value.reshape(-1)[list(entries)] = constraint.from_free(np.asarray(free), np)
     return value

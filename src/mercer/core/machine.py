@@ -1,4 +1,4 @@
-"""Cores and memory available to this process."""
+"""Cores and memory available to this process, and the memory budget: how much of it the package takes at a time."""
 
 import contextlib
 import functools
@@ -7,6 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from mercer.core.errors import NotEnoughMemoryError
+
+# The budget, in bytes. Temporary arrays are made in parts of these sizes, however many rows there are.
+GRAM_BYTES = 1 << 27  # a block of rows of a Gram matrix
+ARRAY_BYTES = 1 << 24  # an array of an elementwise formula, of which NumPy makes several
+BATCH_BYTES = 1 << 22  # function values of a quadrature
+CACHE_BYTES = 1 << 20  # rows that stay in a core's cache
+ROOT_BYTES = 1 << 30  # a low-rank root of a covariance
+MAX_KEPT_SHARE = 1 / 4  # of the available memory, for what is kept to save time and could be computed again
 
 
 def cores() -> int:
@@ -74,6 +82,20 @@ def _free_of_containers() -> list[int]:
         except (OSError, ValueError):  # "max": no limit
             continue
     return free
+
+
+def rows_within(budget: int, entries: int, at_least: int = 1) -> int:
+    """Number of rows of ``entries`` doubles each in this many bytes, but ``at_least`` as many.
+
+    >>> rows_within(ARRAY_BYTES, 1 << 20), rows_within(ARRAY_BYTES, 1 << 22)
+    (2, 1)
+    """
+    return max(at_least, budget // (8 * max(entries, 1)))
+
+
+def keepable(share: float = MAX_KEPT_SHARE) -> int:
+    """Bytes that may be kept to save time: this share of the available memory."""
+    return int(available_memory() * share)
 
 
 def in_words(size: float) -> str:

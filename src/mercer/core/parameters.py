@@ -202,9 +202,12 @@ class Parametrized(eqx.Module):
 
     def replace(self, **values: Any) -> Self:
         """A copy with other parameter values, by the names in `parameters`."""
-        return _changed(
+        new = _changed(
             self, values, lambda slot, node: {slot.field: node._checked(slot.field, slot.constraint, values[slot.name])}
         )
+        for node in reversed(list(nodes_of(new))):  # parts before what holds them
+            _check_again(node)
+        return new
 
     def fix(self, *names: str) -> Self:
         """A copy in which learning does not change these parameters (all of them if none is named)."""
@@ -331,13 +334,20 @@ def _changed(tree: Tree, names: Iterable[str], change: Callable[[Slot, Parametri
     for name in names:
         if name not in slots:
             close = difflib.get_close_matches(str(name), slots, n=1)
-            raise ParameterError(
-                f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}."
-                + (f" Did you mean {close[0]!r}?" if close else "")
-            )
+            says = f" Did you mean {close[0]!r}?" if close else ""
+            if any(getattr(node, "needs_fit", False) for node in nodes_of(tree)):
+                says += " What is learned from data has parameters once it is fitted: call fit(X) first."
+            raise ParameterError(f"no parameter {name!r}; there are: {', '.join(slots) or 'none'}.{says}")
         path = slots[name].path
         tree = evolve_at(tree, path, **change(slots[name], node_at(tree, path)))
     return tree
+
+
+def _check_again(node: Parametrized) -> None:
+    """The checks of a new object, such as that shapes of parameters match."""
+    for cls in reversed(type(node).__mro__):
+        if "__check_init__" in vars(cls):
+            vars(cls)["__check_init__"](node)
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

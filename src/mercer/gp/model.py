@@ -1,6 +1,11 @@
 """A Gaussian process model: kernels, mean, noise and likelihood as one tree of parameters."""
 
-from mercer.core.parameters import Assembly, Path
+from collections.abc import Sequence
+
+import numpy as np
+
+from mercer.core.parameters import Assembly, Path, slots_of
+from mercer.core.text import number, rounded
 from mercer.gp.likelihood import LatentLikelihood
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import Noise
@@ -27,5 +32,21 @@ class Model(Assembly):
         return kernel
 
     def prefix(self, path: Path) -> str:
-        (field, number), *_ = path
-        return f"class{number}_" if field == "kernels" and len(self.kernels) > 1 else ""
+        (field, place), *_ = path
+        if field == "mean":
+            return "mean_"
+        return f"class{place}_" if field == "kernels" and len(self.kernels) > 1 else ""
+
+    def table_rows(self, classes: Sequence[object] = ()) -> list[list[str]]:
+        """Name and value of every parameter, to be printed: of variances of the rows, the mean; without a mean that is
+        always zero. Kernels of several ``classes`` are told apart by these."""
+        rows = []
+        for slot in slots_of(self):
+            (field, place), *_ = slot.path
+            prefix, name = self.prefix(slot.path), slot.name
+            if field == "mean" and slot.value == 0 and not slot.free:
+                continue
+            if field == "kernels" and prefix and classes:
+                name = f"{classes[place or 0]}: {name.removeprefix(prefix)}"
+            rows.append([name, number(rounded(np.mean(slot.value) if field == "noise" else slot.value))])
+        return rows

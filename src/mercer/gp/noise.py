@@ -89,6 +89,11 @@ class Noise(Parametrized):
         """Whether every row has positive variance."""
         return True
 
+    @property
+    def given(self) -> bool:
+        """Whether the variances are known. If they are not, rows that are copies would seem to be free of noise."""
+        return True
+
 
 @dataclasses.dataclass(frozen=True)
 class Rescaled(Prior):
@@ -115,6 +120,10 @@ class LearnedNoise(Noise):
     @property
     def size(self) -> int:
         return 1
+
+    @property
+    def given(self) -> bool:
+        return False
 
     def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
         with np.errstate(over="ignore"):
@@ -168,6 +177,20 @@ class CommonNoise(Noise):
     @property
     def positive(self) -> bool:
         return bool(self.noise > 0)
+
+
+@register
+class KernelNoise(CommonNoise):
+    """None beside the white noise that is a term of the kernel."""
+
+    noise: NonNegative = 0.0
+
+    @property
+    def given(self) -> bool:
+        return False
+
+    def scaled(self, unit: float) -> "Noise":
+        return self
 
 
 @register

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mercer import gram
+from mercer.core import machine
 from mercer.core.errors import NumericalWarning, ParameterError
 from mercer.core.inputs import (
     Inputs,
@@ -29,6 +30,7 @@ from mercer.core.random import as_key, normal
 from mercer.distributions import Normal
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import as_variances
+from mercer.gp.posterior import Posterior
 from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
@@ -37,6 +39,7 @@ from mercer.linalg.cholesky import Cholesky, clear_upper, factor, random_root, r
 from mercer.linalg.trend import Trend
 
 MAX_DENSE_SAMPLES = 4000  # inputs up to which samples come from one dense covariance matrix
+MIN_ROOT_RANK = 256  # of a low-rank root, however many inputs there are
 MAX_INDEPENDENT_SHARE = 1e-3  # of the variance sampled independently at each input, without a warning
 
 Seed = int | np.random.Generator | jax.Array | None
@@ -84,7 +87,7 @@ class Observed:
         return cls(X, y, noise, factor, a, trend, residual)
 
 
-class GP:
+class GP(Posterior):
     """A Gaussian process with a mean and a covariance function, the kernel (PRML 6.4.1).
 
     ``mean`` is a number, a function of one input, or "unknown": a constant with a flat prior, integrated out
@@ -228,7 +231,8 @@ class GP:
         if latent is not None:
             diagonal = gram.diagonal(latent, everywhere)
             R, left = random_root(
-                gram.Gram(latent, everywhere).some, diagonal, max_rank=max(256, gram.MAX_BLOCK_BYTES // total),
+                gram.Gram(latent, everywhere).some, diagonal,
+                max_rank=machine.rows_within(machine.ROOT_BYTES, total, MIN_ROOT_RANK),
                 tolerance=1e-9 * float(diagonal.max(initial=0.0)),
                 rng=np.random.default_rng(np.asarray(jax.random.key_data(pivots))),
             )  # fmt: skip

@@ -9,7 +9,8 @@ import numpy as np
 from mercer.gp.likelihood import LatentLikelihood
 from mercer.inference.anderson import AndersonMixing
 from mercer.inference.laplace import laplace
-from mercer.inference.sites import LatentCovariance, SiteApproximation, SiteFactor, cavity
+from mercer.inference.latent import LatentCovariance, SiteFactor
+from mercer.inference.sites import SiteApproximation, cavity
 
 MAX_SWEEPS = 300
 MIN_STEP = 1e-3
@@ -52,11 +53,11 @@ def ep(
             break
     if best is None:
         return None
-    found = best.result(K, sweeps, keep_factor=gradient and best is last)
-    if found is not None and gradient and likelihood.size:
+    result = best.result(K, sweeps, keep_factor=gradient and best is last)
+    if result is not None and gradient and likelihood.size:
         # At a fixed point the evidence depends on parameters of the likelihood through the tilted integrals alone.
-        found.likelihood_slope = likelihood.tilted_slopes(*best.cavity(), t).sum(axis=1)
-    return found
+        result.likelihood_slope = likelihood.tilted_slopes(*best.cavity(), t).sum(axis=1)
+    return result
 
 
 def _starts(

@@ -6,7 +6,8 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from mercer.gp.likelihood import LatentLikelihood
-from mercer.inference.sites import LatentCovariance, SiteApproximation, SiteFactor
+from mercer.inference.latent import LatentCovariance, SiteFactor
+from mercer.inference.sites import SiteApproximation
 
 MAX_STEPS = 100
 MAX_HALVINGS = 40

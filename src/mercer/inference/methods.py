@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from mercer.core.inputs import Inputs
-from mercer.inference.base import Approximation, Inference, LabelPosterior, register
+from mercer.inference.base import Approximation, Inference, LabelPosterior, Labels, named, register
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
+from mercer.inference.latent import LatentCovariance, LatentSpace
 from mercer.inference.sampling.draws import Draws, Progress
 from mercer.inference.sampling.labels import sample_label_latents
 from mercer.inference.sampling.posterior import SampledPosterior
-from mercer.inference.sites import LatentCovariance, LatentPosterior
+from mercer.inference.sites import LatentPosterior
 from mercer.inference.softmax.laplace import softmax_laplace
 from mercer.inference.softmax.posterior import SoftmaxPosterior
-from mercer.inference.softmax.variational import softmax_variational
+from mercer.inference.softmax.variational import COARSE_RULE, softmax_variational
 from mercer.inference.variational import BOUNDS
 from mercer.kernels.base import Kernel
 
@@ -29,12 +30,14 @@ class GaussianInference(Inference):
     parts = (LatentPosterior, SoftmaxPosterior)
 
     def posterior(
-        self, found: Any, kernels: list[Kernel], X: Inputs, draws: Draws | None = None
-    ) -> tuple[LabelPosterior, dict[str, Any]]:
+        self, found: Any, kernels: list[Kernel], X: Inputs, codes: np.ndarray, jitter: float = 0.0,
+        draws: Draws | None = None,
+    ) -> LabelPosterior:  # fmt: skip
         numerics = {"iterations": found.iterations, "converged": bool(found.converged)}
+        given = Labels(codes, self, jitter, numerics)
         if self.classes > 2:
-            return SoftmaxPosterior.of(found, kernels, X), numerics
-        return found.factor.posterior(kernels[0], X, found), numerics
+            return found.posterior(kernels, X, given)
+        return found.factor.posterior(kernels[0], X, found, given)
 
 
 @register
@@ -49,7 +52,7 @@ class Laplace(GaussianInference):
         self, covariances: Sequence[LatentCovariance], codes: np.ndarray, start: Any = None, gradient: bool = True
     ) -> Approximation | None:
         if self.classes > 2:
-            return softmax_laplace([K.dense() for K in covariances], codes, start, gradient, classes=self.classes)
+            return softmax_laplace(covariances, codes, start, gradient, classes=self.classes)
         return laplace(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 
@@ -78,10 +81,12 @@ class ExpectationPropagation(GaussianInference):
 @dataclasses.dataclass(frozen=True)
 class Variational(GaussianInference):
     """Variational Gaussian: the optimal one (bound="gaussian"), or from local bounds on each sigmoid (bound="local",
-    PRML 10.144). With more than two classes, parameters are learned by Laplace's evidence."""
+    PRML 10.144). With more than two classes, parameters are learned by Laplace's evidence. ``coarse``: with these, end
+    the iteration early."""
 
     name = "variational"
     bound: str = "gaussian"
+    coarse: bool = False
 
     def refusal(self) -> str | None:
         if self.bound == "local" and (self.classes > 2 or self.link != "logistic"):
@@ -91,11 +96,15 @@ class Variational(GaussianInference):
     def for_learning(self) -> Inference:
         return self if self.classes == 2 else Laplace(self.classes)
 
+    def for_scores(self) -> Inference:
+        return dataclasses.replace(self, coarse=True)
+
     def __call__(
         self, covariances: Sequence[LatentCovariance], codes: np.ndarray, start: Any = None, gradient: bool = True
     ) -> Approximation | None:
         if self.classes > 2:
-            return softmax_variational([K.dense() for K in covariances], codes, start, gradient, classes=self.classes)
+            rule = COARSE_RULE if self.coarse else None
+            return softmax_variational(covariances, codes, start, gradient, classes=self.classes, rule=rule)
         return BOUNDS[self.bound](covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
 
@@ -118,20 +127,25 @@ class MarkovChains(Inference):
     ) -> Approximation | None:
         return self.for_learning()(covariances, codes, start, gradient)
 
+    def for_scores(self) -> Inference:
+        return named(most_accurate(self.classes), classes=self.classes, link=self.link).for_scores()
+
     def sample(
-        self, kernels: list[Kernel], X: Inputs, codes: np.ndarray, jointly: bool, rng: np.random.Generator,
-        progress: Progress | None,
+        self, spaces: Sequence[LatentSpace], kernels: list[Kernel], codes: np.ndarray, jointly: bool,
+        rng: np.random.Generator, progress: Progress | None,
     ) -> Draws | None:  # fmt: skip
         return sample_label_latents(
-            kernels, X, codes, self.classes, self.likelihood, jointly, n_samples=self.n_samples, rng=rng,
+            spaces, kernels, codes, self.classes, self.likelihood, jointly, n_samples=self.n_samples, rng=rng,
             progress=progress,
         )  # fmt: skip
 
     def posterior(
-        self, found: Any, kernels: list[Kernel], X: Inputs, draws: Draws | None = None
-    ) -> tuple[LabelPosterior, dict[str, Any]]:
+        self, found: Any, kernels: list[Kernel], X: Inputs, codes: np.ndarray, jitter: float = 0.0,
+        draws: Draws | None = None,
+    ) -> LabelPosterior:  # fmt: skip
         assert draws is not None
-        return SampledPosterior.of(kernels[0] if len(kernels) == 1 else tuple(kernels), X, draws), draws.numerics()
+        kernel = kernels[0] if len(kernels) == 1 else tuple(kernels)
+        return found.prior.sampled.of(kernel, X, draws, Labels(codes, self, jitter, draws.numerics()))
 
 
 def automatic(n: int, classes: int) -> str:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
+from mercer.core import machine
 from mercer.core.errors import ParameterError
 from mercer.distributions import Distribution
 
 LOG_2PI = math.log(2 * math.pi)
-MAX_ENTRIES = 1 << 21  # of a temporary array
 MAX_QUANTILE_STEPS = 200
 QUANTILE_TOLERANCE = 1e-12  # in standard deviations of the narrowest component
 
@@ -146,10 +146,10 @@ class Mixtures:
         s, T = self.n_rows, t.shape[1]
         out = np.empty((s, T, *shape))
         C = self.weights.shape[1]
-        rows = max(1, MAX_ENTRIES // C)
+        rows = machine.rows_within(machine.ARRAY_BYTES, C)
         for i in range(0, s, rows):
             part, last = self._part(slice(i, i + rows)), min(i + rows, s)
-            columns = max(1, MAX_ENTRIES // (C * (last - i)))
+            columns = machine.rows_within(machine.ARRAY_BYTES, C * (last - i))
             own = t if len(t) == 1 else t[i:last]
             for j in range(0, T, columns):
                 out[i:last, j : j + columns] = function(part, own[:, j : j + columns])
@@ -208,7 +208,7 @@ class Mixtures:
             raise ParameterError(f"levels of quantiles must lie between 0 and 1; got {levels!r}.")
         s, q = self.n_rows, self.n_targets
         out = np.empty((s, len(p), q))
-        rows = max(1, MAX_ENTRIES // (self.weights.shape[1] * max(len(p), 1)))
+        rows = machine.rows_within(machine.ARRAY_BYTES, self.weights.shape[1] * len(p))
         for i in range(0, s, rows):
             part = self._part(slice(i, i + rows))
             center, spread = part.mean(), np.sqrt(part.variance())

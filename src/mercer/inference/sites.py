@@ -5,68 +5,75 @@ q(f) = N(m, (K^-1 + S)^-1) with m = K a. All computations go through B = I + S^1
 least one (RW06 3.26), so K is never inverted.
 """
 
-import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from mercer import gram
 from mercer.core.inputs import Inputs, count_rows
 from mercer.gp.likelihood import Likelihood
-from mercer.inference.base import Contraction, LabelPosterior
+from mercer.inference.base import Contraction, LabelPosterior, Labels, WarmStart
+from mercer.inference.functions import Expansion, KernelExpansion, OfGaussian
+from mercer.inference.latent import LatentCovariance, LatentSpace, SiteFactor
 from mercer.kernels.base import Kernel
 from mercer.linalg import backend
-from mercer.linalg.cholesky import Cholesky
+from mercer.linalg.cholesky import Cholesky, attempt
+from mercer.linalg.jitter import SAMPLING
+
+if TYPE_CHECKING:  # these modules import this one
+    from mercer.inference.sampling.posterior import SampledPosterior
+    from mercer.inference.softmax.factor import JointSites
 
 MIN_SITE_SHARE = 1e-6  # S_i K_ii below which a posterior variance is computed from K_ii, not from diag B^-1
 MIN_LATENT_VARIANCE = 1e-300  # rows may have no prior variance
 MIN_CAVITY_SHARE = 1e-12  # of the posterior precision, that a cavity keeps
 
 
-class SiteFactor(abc.ABC):
-    """(K^-1 + S)^-1, the posterior covariance of n latent values with Gaussian sites of precisions S."""
+class LatentMatrix(LatentSpace):
+    """One matrix of memory, and what inference takes."""
 
-    log_det: float  # of B = I + S^1/2 K S^1/2
+    def __init__(self, kernel: Kernel, X: Inputs) -> None:
+        self.K, self.n = gram.on(kernel, X).varying(), count_rows(X)
+        self.rank = self.n
 
-    @abc.abstractmethod
-    def weights(self, nu: np.ndarray) -> np.ndarray:
-        """a = K^-1 m of the posterior mean m = (K^-1 + S)^-1 nu: (n,)."""
+    @functools.cached_property
+    def _covariance(self) -> "Covariance":
+        return Covariance(np.zeros((self.n, self.n)))
 
-    @abc.abstractmethod
-    def variance(self) -> np.ndarray:
-        """Diagonal of the posterior covariance: (n,). May overwrite what `posterior` needs."""
+    def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> "Covariance":
+        self.K.fill(theta, self._covariance.K, accurate)
+        self._covariance.K.ravel()[:: self.n + 1] += jitter
+        return self._covariance
 
-    @abc.abstractmethod
-    def slope(
-        self, contract: Callable[..., np.ndarray], a: np.ndarray, through_mode: tuple[np.ndarray, np.ndarray] | None
-    ) -> np.ndarray:
-        """d ln Z / d theta (`SiteApproximation`). ``contract`` is that of the solver's representation of K; overwrites
-        the factor."""
+    def rooted(self, theta: np.ndarray, accurate: bool = False) -> "tuple[Covariance, np.ndarray] | None":
+        """With a Cholesky factor. n^3/3 flops."""
 
-    @abc.abstractmethod
-    def posterior(self, kernel: Kernel, X: Inputs, approximation: "SiteApproximation") -> "SitePosterior":
-        """The approximate posterior as a distribution over functions."""
+        def fill(precise: bool) -> np.ndarray:
+            K = np.empty((self.n, self.n))
+            self.K.fill(theta, K, accurate or precise)
+            return K
+
+        found = factor_with_jitter(fill)
+        return None if found is None else (Covariance(found[0]), found[1].lower)
 
 
-class LatentCovariance(abc.ABC):
-    """K on n rows, as a solver represents it: what inference with Gaussian sites asks for."""
+def factor_with_jitter(fill: Callable[[bool], np.ndarray]) -> tuple[np.ndarray, Cholesky] | None:
+    """K + jitter and its Cholesky factor L; None if it is not positive definite. n^3/3 flops.
 
-    n: int
-    diagonal: np.ndarray
-
-    @abc.abstractmethod
-    def times(self, v: np.ndarray) -> np.ndarray:
-        """K v."""
-
-    @abc.abstractmethod
-    def factor(self, S: np.ndarray) -> SiteFactor | None:
-        """Posterior with sites of precisions S; None if K is not positive semidefinite."""
-
-    @abc.abstractmethod
-    def dense(self) -> "Covariance":
-        """K as a matrix, for inference that needs all of it."""
+    ``fill(accurate)`` returns a new K, in the upper triangle of a C-ordered array; distances are computed by the fast
+    formula first and by the accurate one if that fails. Predictions from draws must use the jitter the draws were made
+    with: if K is singular up to rounding, L^-1 f is bounded only then.
+    """
+    for accurate, jitter in [(False, SAMPLING.first), *((True, jitter) for jitter in SAMPLING(1))]:
+        K = fill(accurate)
+        K.ravel()[:: len(K) + 1] += jitter * float(np.mean(np.diag(K)) or 1.0)
+        factor = attempt(K.T.copy(order="F"), clean=True)
+        if factor is not None and np.isfinite(factor.lower.sum()):
+            return K, factor
+    return None
 
 
 class Covariance(LatentCovariance):
@@ -94,8 +101,26 @@ class Covariance(LatentCovariance):
         """K v. 2 n^2 flops."""
         return backend.product(self.K.T, v)
 
-    def dense(self) -> "Covariance":
-        return self
+    def part(self, rows: np.ndarray, factor: float = 1.0) -> "Covariance":
+        return Covariance(self.across(rows, rows, factor))
+
+    def across(self, others: np.ndarray, rows: np.ndarray, factor: float = 1.0) -> np.ndarray:
+        return factor * self.rows(others)[:, rows]
+
+    def own_variance(self, others: np.ndarray, factor: float = 1.0) -> np.ndarray:
+        return factor * self.diagonal[others]
+
+    @property
+    def joint(self) -> "type[JointSites]":
+        from mercer.inference.softmax.factor import JointFactor  # which imports this module
+
+        return JointFactor
+
+    @property
+    def sampled(self) -> "type[SampledPosterior]":
+        from mercer.inference.sampling.posterior import SampledPosterior  # which imports this module
+
+        return SampledPosterior
 
     def factor(self, S: np.ndarray) -> "DenseSiteFactor | None":
         """Factor of B = I + S^1/2 K S^1/2; None if it has none, so that K is not positive semidefinite. n^3/3 flops."""
@@ -128,6 +153,10 @@ class DenseSiteFactor(SiteFactor):
         self.log_det = B.log_det()
 
     @property
+    def prior(self) -> Covariance:
+        return self.K
+
+    @property
     def lower(self) -> np.ndarray:
         """L, unless overwritten."""
         assert self.B.form == "factor"
@@ -140,6 +169,10 @@ class DenseSiteFactor(SiteFactor):
     def weights(self, nu: np.ndarray) -> np.ndarray:
         """nu - S^1/2 B^-1 S^1/2 K nu."""
         return nu - self.s * self.solve(self.s * self.K.times(nu))
+
+    def informed_weights(self, nu: np.ndarray) -> np.ndarray:
+        """S^1/2 B^-1 S^-1/2 nu."""
+        return self.s * self.solve(nu / self.s)
 
     def slope(
         self, contract: Callable[..., np.ndarray], a: np.ndarray, through_mode: tuple[np.ndarray, np.ndarray] | None
@@ -154,8 +187,10 @@ class DenseSiteFactor(SiteFactor):
             backend.subtract_products(R.T, *through_mode)
         return 0.5 * contract(R, a)
 
-    def posterior(self, kernel: Kernel, X: Inputs, approximation: "SiteApproximation") -> "LatentPosterior":
-        return LatentPosterior(kernel, X, approximation.a, np.sqrt(approximation.S), np.tril(self.lower))
+    def posterior(
+        self, kernel: Kernel, X: Inputs, approximation: "SiteApproximation", given: Labels
+    ) -> "LatentPosterior":
+        return LatentPosterior(kernel, X, approximation.a, np.sqrt(approximation.S), np.tril(self.lower), given)
 
     def variance(self) -> np.ndarray:
         """Diagonal of (K^-1 + S)^-1 = (1 - diag B^-1) / S; for rows whose S is nearly zero, from K instead."""
@@ -198,22 +233,28 @@ class SiteApproximation:
     through_mode: tuple[np.ndarray, np.ndarray] | None = None
     likelihood_slope: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))  # in its own parameters
 
+    @property
+    def prior(self) -> LatentCovariance:
+        return self.factor.prior
+
     def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
         """d ln Z / d theta."""
         (contract,) = contractions
         return self.factor.slope(contract, self.a, self.through_mode)
 
 
-class SitePosterior(LabelPosterior):
+class SitePosterior(OfGaussian, LabelPosterior):
     """An approximate posterior with Gaussian sites as a distribution over functions. ``a`` and ``s`` = S^1/2, (n,), are
     those of the training rows."""
 
+    kernel: Kernel
     a: np.ndarray
     s: np.ndarray
+    single = True
 
-    @abc.abstractmethod
-    def mean(self, Z: Inputs) -> np.ndarray:
-        """Mean of f(z): (s,)."""
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:  # type: ignore[override]
+        return (self.kernel,)
 
     def cavity(self, K: LatentCovariance) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at each training row without that row's site, the other sites unchanged."""
@@ -233,11 +274,16 @@ class SitePosterior(LabelPosterior):
         """By the sign of the mean, as a sigmoid exceeds one half where f is positive: (s,)."""
         return (self.mean(Z) > 0).astype(int)
 
-    def left_out(
-        self, covariances: Callable[[], Sequence[LatentCovariance]], codes: np.ndarray, likelihood: Likelihood
-    ) -> np.ndarray:
-        """Class probabilities of each training row from its cavity: (n, 2)."""
-        return both_classes(likelihood.probability, *self.cavity(covariances()[0]))
+    def leave_one_out(self, covariances: Sequence[LatentCovariance] | None = None) -> np.ndarray:
+        """From cavities: (n, 2)."""
+        (K,) = covariances or self.covariances()
+        return both_classes(self.labels().inference.likelihood.probability, *self.cavity(K))
+
+    def start(self, covariances: Sequence[LatentCovariance]) -> WarmStart:
+        """The same sites, and none on the new rows."""
+        (K,), more = covariances, (0, covariances[0].n - len(self.a))
+        a, S = np.pad(self.a, more), np.pad(self.s**2, more)
+        return WarmStart(a, S, a + S * K.times(a))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -252,28 +298,28 @@ class LatentPosterior(SitePosterior):
     a: np.ndarray
     s: np.ndarray
     lower: np.ndarray
+    given: Labels | None = None
+    space: ClassVar[type[LatentSpace]] = LatentMatrix
 
     def consistent(self) -> bool:
         n = count_rows(self.X)
         shapes = self.a.shape == self.s.shape == (n,) and self.lower.shape == (n, n)
         return shapes and isinstance(self.kernel, Kernel)
 
-    def _prepared(self) -> gram.Gram:
-        return gram.kept(self, self.kernel, self.X)
+    @property
+    def coefficients(self) -> Sequence[np.ndarray]:
+        return [self.a]
 
-    def mean(self, Z: Inputs) -> np.ndarray:
-        """Mean of f(z): (s,)."""
-        return self._prepared().across(Z, self.a)
+    def expansions(self) -> list[Expansion]:
+        return [KernelExpansion(self.kernel, self.rows())]
 
-    def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f(z): (s,), (s,). Computed in blocks of rows."""
-        mean, variance = np.empty(count_rows(Z)), gram.diagonal(self.kernel, Z)
-        for part, K in self._prepared().blocks(Z):
-            mean[part] = K @ self.a
-            K *= self.s
-            V = backend.half_solve(self.lower, K.T, in_place=True)
-            variance[part] -= np.einsum("ij,ij->j", V, V)
-        return mean, np.maximum(variance, 0.0)
+    def halves(self, c: int, B: np.ndarray) -> tuple[np.ndarray, None]:
+        """L^-1 S^1/2 k(X, z)."""
+        return backend.half_solve(self.lower, (B * self.s).T, in_place=True), None
+
+    def pull(self, c: int, V: np.ndarray | None, Q: np.ndarray | None) -> np.ndarray:
+        assert V is not None
+        return -self.s[:, None] * backend.half_solve(self.lower, V, transposed=True)
 
 
 def both_classes(

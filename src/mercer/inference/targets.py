@@ -1,7 +1,6 @@
 """Inference for likelihoods of numbers: methods by name, and the Gaussian regression that a posterior amounts to."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -48,5 +47,3 @@ def as_regression(found: SiteApproximation, prior_variance: np.ndarray) -> tuple
     floor = 1 / (MAX_NOISE_RATIO * np.maximum(prior_variance, np.finfo(float).tiny))
     S = np.maximum(found.S, floor)
     return found.mean + found.a / S, 1 / S
-
-

@@ -11,7 +11,8 @@ from mercer.gp.likelihoods.base import Target
 from mercer.gp.likelihoods.student import Student
 from mercer.inference.anderson import AndersonMixing
 from mercer.inference.laplace import laplace
-from mercer.inference.sites import MIN_LATENT_VARIANCE, LatentCovariance, SiteApproximation
+from mercer.inference.latent import LatentCovariance
+from mercer.inference.sites import MIN_LATENT_VARIANCE, SiteApproximation
 
 MAX_STEPS = 500
 MIN_STEP = 1e-4
@@ -140,7 +141,8 @@ def scale_mixture(
     """Bound for Student's t, a mixture of normals of different precisions (Tipping and Lawrence 2005).
 
     ln p(y | f) is convex in (y - f)^2, so its tangent at xi^2 is a lower bound: a Gaussian of precision
-    S = (dof + 1) / (dof scale^2 + xi^2) around y. Sites are positive, for outliers too; the optimal xi^2 is E (y - f)^2.
+    S = (dof + 1) / (dof scale^2 + xi^2) around y. Sites are positive, for outliers too. The optimal xi^2 is
+    E (y - f)^2.
     """
     bound = StudentBound(t, likelihood)
     found = _local(K, bound, start)
@@ -237,7 +239,7 @@ class _LocalBound(NamedTuple):
         factor = K.factor(S)
         if factor is None:
             return None
-        a = factor.weights(nu)
+        a = factor.informed_weights(nu)
         mean = K.times(a)
         value = float(0.5 * nu @ mean - 0.5 * factor.log_det + constant)
         if not np.isfinite(value):

@@ -20,7 +20,7 @@ from mercer.core.parameters import NonNegativeList, Positive, evolve, nodes_of, 
 from mercer.core.precision import Array, is_traced, is_zero
 from mercer.kernels import convert
 from mercer.kernels.base import Kernel
-from mercer.kernels.composite import Unary, named
+from mercer.kernels.composite import Unary, named, prepared, sharing
 from mercer.kernels.features import products, symmetric_power
 from mercer.kernels.geometry import Geometry
 from mercer.kernels.splines import NullSpace
@@ -48,7 +48,8 @@ class Nary(Kernel):
     parts: tuple[Kernel, ...]
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        return tuple(part.prepare(X, index) for part in self.parts)
+        with sharing(self):
+            return tuple(prepared(part, X, index) for part in self.parts)
 
     def _each(self, method: str, *rows: Rows) -> list[Any]:
         return [getattr(part, method)(*row) for part, *row in zip(self.parts, *rows, strict=True)]

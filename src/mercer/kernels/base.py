@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
 
-from mercer.core.errors import InfiniteFeaturesError, ModelWarning
+from mercer.core.errors import DataError, InfiniteFeaturesError, ModelWarning
 from mercer.core.inputs import Inputs, Kind, Rows, as_matrix
 from mercer.core.parameters import Parametrized, children_of, map_children
 from mercer.core.precision import Array
@@ -59,7 +59,14 @@ class Kernel(Parametrized):
 
     def fitted(self, X: Inputs) -> Self:
         """`fit`, unless that was done before."""
-        return self.fit(X) if self.needs_fit else self
+        if not self.needs_fit:
+            return self
+        if isinstance(X, jax.core.Tracer):
+            raise DataError(
+                f"{self!r} has yet to learn from data, which jit, grad and vmap cannot trace. Call kernel = "
+                "kernel.fit(X) before."
+            )
+        return self.fit(X)
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         """Convert inputs to a pytree of arrays with one entry per row, once per data set; ``index`` numbers rows."""
@@ -87,8 +94,9 @@ class Kernel(Parametrized):
         """Finite features on prepared rows: (n, M), with feature_block(X) @ feature_block(Z).T == block(X, Z)."""
         raise InfiniteFeaturesError(
             f"{self!r} has no finite feature space. Explicit features exist for Linear, Polynomial, Constant, "
-            "FeatureMap, Precomputed, and their sums, products, powers, on, warp and modulate; "
-            "mercer_expansion(kernel, X, n) approximates those of others."
+            "FeatureMap, Precomputed, Categorical, BagOfWords, Spectrum, WeightedDegree, WeisfeilerLehman, "
+            "ShortestPath, Density, Mixture, Fisher, Latent with a likelihood, and their sums, products, powers, on, "
+            "warp, modulate and normalize; mercer_expansion(kernel, X, n) approximates those of others."
         )
 
     def explain(self, rows: Rows) -> None:
@@ -229,9 +237,9 @@ class Kernel(Parametrized):
         return substitution().Normalize(self)
 
 
-def common_kind(kernels: Iterable[Kernel]) -> Kind:
-    """Kind of rows that several kernels read together; vectors if there are none."""
-    kinds = {kernel.reads for kernel in kernels}
+def common_kind(parts: Iterable[Any]) -> Kind:
+    """Kind of rows that several kernels, or densities, read together; vectors if there are none."""
+    kinds = {part.reads for part in parts}
     order: tuple[Kind, ...] = ("columns", "objects", "vectors", "counts", "anything")
     return next((kind for kind in order if kind in kinds), "vectors")
 

@@ -71,6 +71,9 @@ class Collection(abc.ABC):
 class Prepared:
     """A data set prepared once for a kernel and for others that differ in parameter values only."""
 
+    X: Inputs
+    rows: Rows
+
     def __init__(self, kernel: "Kernel", X: Inputs) -> None:
         self.kernel, self.X, self.n = kernel.fitted(X), X, count_rows(X)
         self.index = np.arange(self.n)
@@ -78,30 +81,46 @@ class Prepared:
 
 
 def gram(
-    kernel: "Kernel", X: Inputs, Z: "Inputs | Prepared" = None, same: bool = False, out: np.ndarray | None = None
+    kernel: "Kernel",
+    X: "Inputs | Prepared",
+    Z: "Inputs | Prepared" = None,
+    same: bool = False,
+    out: np.ndarray | None = None,
 ) -> Any:
     """Matrix of k(x_i, z_j), in NumPy and double precision; traced where the caller traces.
 
-    ``Z`` may be `Prepared`. ``same``: Z, if given, is the same rows as X; else they are other rows, even if equal.
+    ``X`` and ``Z`` may be `Prepared`. ``same``: Z, if given, is the same rows as X; else they are other rows, even if
+    equal.
     ``out`` is a matrix to write into: new memory has to be paged in, which may take as long as the arithmetic.
     """
     same = same or Z is None
-    kernel = kernel if isinstance(Z, Prepared) else kernel.fitted(X)
+    n, m = count_rows(X), count_rows(X if Z is None else Z)
+    kernel = kernel if isinstance(X, Prepared) or isinstance(Z, Prepared) else kernel.fitted(X)
     # An index tells rows apart: a row shares white noise with itself, but not with another row of equal value.
     if isinstance(Z, Prepared):
-        X, n, m = align_columns(Z.X, X, kernel.needs_all_columns), count_rows(X), Z.n
-        rows, columns = kernel.prepare(X, np.arange(-n, 0)), Z.rows
+        rows, columns = _other_rows(kernel, X, Z), Z.rows
     else:
-        Z = X if same else align_columns(X, Z, kernel.needs_all_columns)
-        n, m = count_rows(X), count_rows(Z)
-        rows = kernel.prepare(X, np.arange(n))
-        columns = rows if same else kernel.prepare(Z, np.arange(n, n + m))
+        rows = X.rows if isinstance(X, Prepared) else kernel.prepare(X, np.arange(n))
+        columns = rows
+        if not same:
+            Z = align_columns(X.X if isinstance(X, Prepared) else X, Z, kernel.needs_all_columns)
+            columns = kernel.prepare(Z, np.arange(n, n + m))
     _check_widths(rows, columns)
     if is_traced((kernel, rows, columns)):
         return kernel.block(rows, columns)
     out = allocate(n, m) if out is None else out
     fill(out, kernel, rows, columns, mirrored=same and kernel.symmetric)
     return out
+
+
+def _other_rows(kernel: "Kernel", X: Inputs | Prepared, Z: Prepared) -> Rows:
+    """Rows of X, which are observations other than those of Z even if they were prepared with them."""
+    if isinstance(X, Prepared):
+        if all(getattr(node, "reads_values", True) for node in nodes_of(kernel)):  # no part tells rows by their index
+            return X.rows
+        X = X.X
+    n = count_rows(X)
+    return kernel.prepare(align_columns(Z.X, X, kernel.needs_all_columns), np.arange(-n, 0))
 
 
 def rowwise(kernel: "Kernel", method: str, X: Inputs | Prepared, compiled: bool = True) -> Any:
@@ -320,7 +339,8 @@ def _check_widths(rows: Rows, columns: Rows) -> None:
 
 def finite(values: np.ndarray) -> bool:
     """Whether all values are finite."""
-    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is fast, and seldom overflows
+    with np.errstate(invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())  # the sum is fast, and seldom overflows
 
 
 def _check_finite(values: np.ndarray, kernel: "Kernel", *rows: Rows) -> None:

@@ -81,7 +81,7 @@ class RowFunction(Parametrized):
             return jax.vmap(lambda x: _flat(self.call(x[0])))(rows)
         if mode == "batch":
             return _as_columns(_floats(self.call(rows)), rows.shape[0])
-        raise _not_traceable(self)
+        raise not_traceable(self)
 
     def _mode(self, d: int) -> str:
         if isinstance(self.module, Basis):
@@ -113,7 +113,7 @@ class PairFunction(eqx.Module):
             return jnp.asarray(_host_pairs(self.function, x, z))
         mode = _pair_mode(self.function, X.shape[1])
         if mode == "host":
-            raise _not_traceable(self)
+            raise not_traceable(self)
         one = self.function if mode == "row" else lambda x, z: self.function(x[0], z[0])
         return jax.vmap(lambda x: jax.vmap(lambda z: jnp.reshape(one(x, z), ()))(Z))(X)
 
@@ -121,7 +121,8 @@ class PairFunction(eqx.Module):
         return getattr(self.function, "__name__", None) or repr(self.function)
 
 
-def _not_traceable(function: RowFunction | PairFunction) -> DataError:
+def not_traceable(function: Any) -> DataError:
+    """Error for a function that runs on the host, and is called inside jit, grad or vmap."""
     return DataError(
         f"{function!r} cannot be traced by JAX, so it cannot be used inside jit, grad or vmap. "
         "Write it with jax.numpy, or call the kernel on NumPy arrays."

@@ -4,7 +4,9 @@ Compared with the compiled program of `gram.Triangle`, nothing is compiled for a
 by matrix products are several times faster. Only the upper triangle is computed, in strips of rows that fit the cache.
 """
 
+import functools
 import math
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -107,8 +109,25 @@ def _form(
     return StandardForm(nu, tuple(map(len, values)), offset, matrix, shift, scale)
 
 
+@functools.lru_cache(maxsize=8)
+def _below_diagonal(n: int) -> np.ndarray:
+    return np.tri(n, k=-1, dtype=bool)
+
+
+def mirror(K: np.ndarray, rows: slice, columns: slice) -> None:
+    """Copy these rows and columns of K, on or above the diagonal, to below it. Rows of a tile are few, so that it is in
+    the cache."""
+    if rows.start == columns.start:
+        square = K[rows, rows]
+        np.copyto(square, square.T, where=_below_diagonal(len(square)))
+        columns = slice(rows.stop, columns.stop)
+    for j in range(columns.start, columns.stop, STRIP_ROWS):
+        part = slice(j, min(j + STRIP_ROWS, columns.stop))
+        K[part, rows] = K[rows, part].T
+
+
 class StandardTriangle:
-    """Same interface as `gram.Triangle`, for kernels with a standard form."""
+    """`gram.Varying` for kernels with a standard form."""
 
     def __init__(self, kernel: Kernel, form: StandardForm, X: Inputs, keeps: bool = True):
         self.layout, self.form = Layout.of(kernel), form
@@ -126,12 +145,12 @@ class StandardTriangle:
         n = len(self.X)
         # Strips of the upper triangle: some rows, and the columns from their first on.
         self._strips = [(slice(i, min(i + STRIP_ROWS, n)), slice(i, n)) for i in range(0, n, STRIP_ROWS)]
-        self._half = np.triu(np.ones((STRIP_ROWS, STRIP_ROWS))) - 0.5 * np.eye(
-            STRIP_ROWS
-        )  # weights of one triangle of a square on the diagonal
+        # Weights of one triangle of a square on the diagonal.
+        self._half = np.triu(np.ones((STRIP_ROWS, STRIP_ROWS))) - 0.5 * np.eye(STRIP_ROWS)
         self._ones = np.ones(n)
         self._parallel, self._keeps = n > MAX_SERIAL_ROWS and cores() > 1, keeps and n <= MAX_KEPT_ROWS
         self._pool: ThreadPoolExecutor | None = None
+        self._local = threading.local()
         self._forget()
 
     def _forget(self) -> None:
@@ -139,12 +158,18 @@ class StandardTriangle:
         self._kept_at: bytes | None = None  # the theta that they belong to
 
     def _memory(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Two matrices of the shape of strip ``i``: new memory has to be paged in, so kept ones are reused."""
+        """Two matrices of the shape of strip ``i``: new memory has to be paged in, so it is reused, by the strip that
+        keeps it or else by the thread."""
         if self._kept[i] is not None:
             return self._kept[i]
         rows, columns = self._strips[i]
         shape = rows.stop - rows.start, columns.stop - columns.start
-        return np.empty(shape), np.empty(shape)
+        if self._keeps:
+            return np.empty(shape), np.empty(shape)
+        if not hasattr(self._local, "memory"):
+            self._local.memory = np.empty((2, STRIP_ROWS * len(self.X)))
+        one, other = self._local.memory[:, : shape[0] * shape[1]]
+        return one.reshape(shape), other.reshape(shape)
 
     def __enter__(self) -> "StandardTriangle":
         if self._parallel:
@@ -237,8 +262,7 @@ class StandardTriangle:
             out.ravel()[close] = np.einsum("ij,ij->i", difference, difference)
         out.ravel()[:: out.shape[1] + 1] = 0.0
 
-    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False) -> None:
-        """Write K's upper triangle into ``out`` (n, n)."""
+    def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False, mirrored: bool = False) -> None:
         theta0, theta1, theta2, theta3, theta4 = self._values(theta)
         radial = self._radial(theta, theta1)
 
@@ -251,15 +275,15 @@ class StandardTriangle:
                     strip += (theta3 * self.X[rows]) @ self.X[columns].T
                 if theta2.size:
                     strip += theta2
+            if mirrored:
+                mirror(out, rows, columns)
 
         self._each(work)
         if theta4.size:
             out.ravel()[:: len(out) + 1] += theta4
         self._kept_at = theta.tobytes() if self._keeps else None
 
-    def contract(self, theta: np.ndarray, inverse: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). Reads the upper triangle of
-        ``inverse``."""
+    def contract(self, theta: np.ndarray, inverse: Any, a: np.ndarray) -> np.ndarray:
         theta0, theta1, theta2, theta3, theta4 = self._values(theta)
         radial = self._radial(theta, theta1)
 
@@ -289,6 +313,6 @@ class StandardTriangle:
         in_theta0, in_theta1, in_theta2, in_theta3 = (sum(parts) for parts in zip(*self._each(work), strict=True))
         with np.errstate(all="ignore"):
             in_theta1 = theta0 * theta1 * SLOPES[self.nu] * (in_theta1.sum() if theta1.size == 1 else in_theta1)
-            in_theta4 = 0.5 * float(np.sum(a**2 - np.diag(inverse)))
+            in_theta4 = 0.5 * float(np.sum(a**2 - inverse.diagonal()))
             parts = theta0 * in_theta0, in_theta1, theta2 * in_theta2, theta3 * in_theta3, theta4 * in_theta4
             return 2 * np.concatenate(parts) @ self.form.matrix

@@ -18,7 +18,7 @@ from mercer.core.inputs import Inputs, Rows, select_columns
 from mercer.core.parameters import Positive, evolve, map_children, show
 from mercer.core.precision import Array, concretely, is_traced, namespace
 from mercer.kernels.base import Kernel
-from mercer.kernels.composite import Unary
+from mercer.kernels.composite import Unary, prepared
 from mercer.kernels.evaluate import HostRows, on_host
 from mercer.kernels.functions import RowFunction
 from mercer.kernels.geometry import Geometry, gaussian_of, not_negative
@@ -32,7 +32,7 @@ class Modulate(Unary):
     f: RowFunction = eqx.field(converter=RowFunction.of)
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        return self.f.prepare(X), self.inner.prepare(X, index)
+        return self.f.prepare(X), prepared(self.inner, X, index)
 
     needs_all_columns = True  # for f
 
@@ -293,7 +293,7 @@ class Normalize(Unary):
         return self.inner.isotropic or None
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
-        rows = self.inner.prepare(X, index)
+        rows = prepared(self.inner, X, index)
         return _rescaled(rows, self.inner.homogeneity) if self.inner.homogeneity else rows
 
     def _factor(self, X: Rows) -> jax.Array:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mercer.core import machine
 from mercer.core.coordinates import Layout, free_names, from_free, to_free
 from mercer.core.inputs import Inputs, take_rows
-from mercer.core.machine import available_memory
 from mercer.gram import raw
 from mercer.kernels.base import Kernel
 from mercer.learning.leave_one_out import (
@@ -225,4 +225,4 @@ def rounding_deviation(t: np.ndarray) -> np.ndarray:
 
 def rows_to_learn_from(n: int, limit: int) -> int:
     """As many rows as asked for, and as the matrix of their kernel values leaves half of the memory."""
-    return max(2, min(n, limit, math.isqrt(available_memory() // 16)))
+    return max(2, min(n, limit, math.isqrt(machine.keepable(1 / 2) // 8)))

@@ -9,16 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterError
 from mercer.core.inputs import Inputs, as_matrix, as_rows, class_codes, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.parameters import node_at, slots_of
 from mercer.core.random import generator
-from mercer.gp.noise import CommonNoise, Noise, as_noise
-from mercer.inference.base import INFERENCES, named
+from mercer.gp.noise import KernelNoise, Noise, as_noise
+from mercer.inference.base import INFERENCES, latent_covariances, named
 from mercer.inference.methods import automatic
-from mercer.inference.sites import LatentCovariance
 from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance, as_kernel
@@ -33,7 +31,6 @@ from mercer.learning.progress import Progress
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
 from mercer.solvers import base as solvers
-from mercer.solvers.dense import Dense
 
 MAX_COMPARED_ROWS = 1000  # of a regression, on which kernels are compared
 CLASS_ROWS = 2  # of each class, in any subset of the rows
@@ -171,7 +168,7 @@ class Quantities(Problem):
 
     def objective(self, kernel: Kernel) -> RegressionObjective:
         X = self.inputs(kernel)
-        noise: Noise = CommonNoise(0.0) if split_white(kernel)[1] > 0 else self.noise
+        noise: Noise = KernelNoise() if split_white(kernel)[1] > 0 else self.noise
         solver = solvers.resolve("auto", kernel, X, noise)
         plan(solver, kernel, X, 1, asked=False).check()
         return RegressionObjective(kernel, X, self.target, noise, solver, unknown=True, use_priors=_has_priors(kernel))
@@ -230,7 +227,7 @@ class Labels(Problem):
     def learn(self, kernel: Kernel) -> Evaluated:
         X, infer = self.inputs(kernel), self.inference
         two = infer.classes == 2
-        solver = solvers.resolve("auto", kernel, X, CommonNoise(1.0)) if two else Dense()
+        solver = solvers.resolve_latent("auto", [kernel], X, infer.classes)
         size = math.prod(solver.cost(kernel, X).matrix)
         require_memory(
             8 * size * (LABEL_MATRICES + (0 if two else infer.classes)), f"a comparison on {len(self.rows):,} rows",
@@ -248,11 +245,8 @@ class Labels(Problem):
             jitter, interrupted = learned.jitter, learned.interrupted
             evaluations += learned.evaluations
 
-        def covariances() -> list[LatentCovariance]:
-            with solver.latent(kernel, rows) as space:
-                return [space.at(np.asarray(to_free(kernel)), jitter, accurate=True)]
-
-        found = infer(covariances(), self.codes, start, gradient=False)
+        covariances = latent_covariances(solver.latent, [kernel], rows, jitter)
+        found = infer(covariances, self.codes, start, gradient=False)
         if found is None:
             raise NotPositiveDefiniteError(
                 f"the covariance of these {len(self.rows)} rows is not positive semidefinite. Look at the kernel with "
@@ -260,9 +254,8 @@ class Labels(Problem):
             )
         value, left_out = float(found.log_evidence), -math.inf
         if self.criterion == "loo":
-            posterior, _ = infer.posterior(found, [kernel], X)
-            p = posterior.left_out(covariances, self.codes, infer.likelihood)
-            left_out = float(log_scores(p, self.codes).mean())
+            posterior = infer.posterior(found, [kernel], X, self.codes, jitter)
+            left_out = float(log_scores(posterior.leave_one_out(covariances), self.codes).mean())
         return Evaluated(kernel, theta, objective.size, value, left_out, None, evaluations, interrupted)
 
     def family(self) -> list[tuple[Any, Any]]:

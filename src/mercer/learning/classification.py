@@ -19,9 +19,8 @@ from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import Inputs
 from mercer.core.machine import one_thread
 from mercer.core.random import generator
-from mercer.inference.base import Inference
-from mercer.inference.sites import Covariance, LatentCovariance
-from mercer.inference.softmax.variational import COARSE_RULE, softmax_variational
+from mercer.inference.base import Inference, latent_covariances
+from mercer.inference.latent import LatentCovariance
 from mercer.kernels.base import Kernel
 from mercer.learning.label_evidence import MAX_LOG_CHANGE, LabelObjective, LastInference
 from mercer.learning.objective import Start
@@ -139,13 +138,12 @@ class LabelLearner:
     def _left_out_score(self, objective: LabelObjective, learned: Learned) -> float:
         """Mean of ln p(label | all other rows) at the optimum."""
         kernels = list(objective.at(learned.theta).kernels)
-        Ks = [Covariance.of(kernel, objective.X, learned.jitter) for kernel in kernels]
+        Ks = latent_covariances(objective.solver.latent, kernels, objective.X, learned.jitter)
         found = objective.infer(Ks, objective.codes, None, gradient=False)
         if found is None:
             return -np.inf
-        posterior, _ = objective.infer.posterior(found, kernels, gram.raw(objective.X))
-        p = posterior.left_out(lambda: Ks, objective.codes, objective.infer.likelihood)
-        return float(log_scores(p, objective.codes).mean())
+        posterior = objective.infer.posterior(found, kernels, gram.raw(objective.X), objective.codes, learned.jitter)
+        return float(log_scores(posterior.leave_one_out(Ks), objective.codes).mean())
 
     def _one_or_each(
         self, one: LabelObjective, each: LabelObjective, learned: Learned, n: int
@@ -178,7 +176,8 @@ class LabelLearner:
         prior = objective.prior() if self.use_priors else None
         with objective.criterion() as evidence:
             evidence.jitter = learned.jitter
-            folds = HeldOutFolds(evidence.covariances(theta, accurate=True), objective.codes, self.classes)
+            Ks = evidence.covariances(theta, accurate=True)
+            folds = HeldOutFolds(Ks, objective.codes, self.inference.for_scores())
 
         def moved(power: int) -> np.ndarray:
             return theta + power * np.log(VARIANCE_STEP) * mask if power else theta
@@ -221,9 +220,8 @@ class HeldOutFolds:
     Leaving sites out of one posterior would be cheaper, but where variances are large it is too optimistic.
     """
 
-    def __init__(self, Ks: Sequence[LatentCovariance], codes: np.ndarray, classes: int) -> None:
-        self.codes, self.classes = codes, classes
-        self.whole = [K.dense().rows(range(K.n)) for K in Ks]
+    def __init__(self, Ks: Sequence[LatentCovariance], codes: np.ndarray, infer: Inference) -> None:
+        self.Ks, self.codes, self.infer = Ks, codes, infer
         order = np.argsort(codes, kind="stable")  # every fold has its share of each class
         self.folds = [np.sort(order[i::FOLDS]) for i in range(FOLDS)]
         self._last: list[Any] = [None] * FOLDS  # approximations, from which inference starts
@@ -238,14 +236,13 @@ class HeldOutFolds:
 
     def _scores(self, i: int, held: np.ndarray, factor: float) -> np.ndarray | float:
         kept = np.setdiff1d(np.arange(len(self.codes)), held)
-        inside = [Covariance(factor * K[np.ix_(kept, kept)]) for K in self.whole]
-        found = softmax_variational(inside, self.codes[kept], self._last[i], gradient=False, classes=self.classes,
-                                    rule=COARSE_RULE)  # fmt: skip
+        inside = [K.part(kept, factor) for K in self.Ks]
+        found: Any = self.infer(inside, self.codes[kept], self._last[i], gradient=False)  # a JointApproximation
         if found is None:
             return -np.inf
         self._last[i] = found
-        across = [factor * K[np.ix_(held, kept)] for K in self.whole]
-        variances = np.stack([factor * np.diag(K)[held] for K in self.whole], axis=1)
+        across = [K.across(held, kept, factor) for K in self.Ks]
+        variances = np.stack([K.own_variance(held, factor) for K in self.Ks], axis=1)
         return log_scores(found.class_probabilities(across, variances), self.codes[held])
 
 

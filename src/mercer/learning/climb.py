@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mercer.learning.objective import Criterion, LogDensity
+from mercer.learning.objective import Criterion, Keeping, LogDensity
 from mercer.learning.state import Log
 from mercer.solvers.base import Evaluation
 
@@ -20,6 +20,7 @@ CURVATURE_STEP = 0.03  # in theta, of the differences that measure second deriva
 MAX_PARAMETERS_FOR_CURVATURE = 64  # up to which second derivatives are measured on a subset of the rows
 MAX_PARAMETERS_FOR_DECREMENT = 1000  # up to which the inverse curvature is kept as a matrix
 CONVERGED_GAIN = 0.01  # nats: a climb has converged when Newton's step would gain less
+MAX_GAIN_NEAR_THE_END = 1.0  # nats that Newton's step would gain where a climb is near its end
 RELEASE_STEP = 4.0  # in theta: how far parameters that diverge are moved at the end
 MAX_REMEMBERED_POINTS, MAX_REMEMBERED_VALUES = 64, 8
 
@@ -93,6 +94,7 @@ class Surface:
         self.criterion, self.box, self.profiled, self.prior, self.watch = criterion, box, profiled, prior, watch
         self.log = Log() if log is None else log
         self.evaluations = 0  # made here, not taken from an earlier search
+        self._keeping = criterion if isinstance(criterion, Keeping) else None
         self.best: Point | None = None
         self._origin, self._axes = np.zeros(criterion.size), np.eye(criterion.size)
         self._anchor: tuple[float, np.ndarray] | None = None
@@ -104,7 +106,7 @@ class Surface:
         key = theta.tobytes()
         if key in self._values and (self._values[key].gradient is not None or not gradient):
             return self._values[key]
-        inside = np.clip(theta, *self.box)
+        inside, before = np.clip(theta, *self.box), self.evaluations
         answer = self._answer(inside, gradient)
         if answer is None:
             return None
@@ -122,6 +124,8 @@ class Surface:
         point = Point(value, slope, reached)
         if self.best is None or value > self.best.value:
             self.best = point
+            if self.evaluations > before and self._keeping is not None:
+                self._keeping.keep(inside)
         self.watch(self)
         if len(self._values) > MAX_REMEMBERED_VALUES:
             self._values.clear()
@@ -139,6 +143,11 @@ class Surface:
         if answer is not None:
             self.log.add(theta, profiled, jitter, answer)
         return answer
+
+    def near_the_end(self, near: bool) -> None:
+        """Whether the next points may be the last ones of a climb, of which a model is made."""
+        if self._keeping is not None:
+            self._keeping.keeping = near
 
     def slope(self, theta: np.ndarray) -> np.ndarray | None:
         """The gradient; None where there is no value."""
@@ -226,6 +235,7 @@ def climb(
     rows = surface.criterion.n
     steps: list[Step] = []
     left = np.inf
+    surface.near_the_end(False)
     while surface.at(theta) is not None:
         axes = np.eye(directions.shape[1]) if metric is None else metric
         surface.set_coordinates(theta, directions @ axes)
@@ -249,6 +259,7 @@ def climb(
                 return
             value, reached, down = seen
             left = curvature.decrement(u, down)
+            surface.near_the_end(left < MAX_GAIN_NEAR_THE_END)
             values.append(value)
             steps.append(Step(value, reached, rows))
             if left < min_gain and len(values) >= min_points and value - values[-2] < min_gain:
@@ -275,6 +286,7 @@ def climb(
 def release(surface: Surface, optimum: Optimum, directions: np.ndarray) -> Optimum:
     """Move parameters that were still diverging when the climb ended, as the lengthscale of an irrelevant input does,
     a long way further, if that raises the value."""
+    surface.near_the_end(True)
     found = surface.at(optimum.theta)
     if found is None or found.gradient is None or not optimum.path or not np.isfinite(surface.box[0]).all():
         return optimum

@@ -241,6 +241,7 @@ class MemberObjective(RegressionObjective):
             objective.use_priors,
         )  # fmt: skip
         self.coordinates, self.chosen, self._drawn = Coordinates(self.model), chosen, drawn
+        self.keeps = objective.keeps
         self.weak = WeakPrior.of(self)
         self._both = product_of_priors(self.weak, objective.prior())
 

@@ -14,9 +14,8 @@ import numpy as np
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.inputs import Inputs, take_rows
 from mercer.gp.model import Model
-from mercer.inference.base import Inference
-from mercer.inference.methods import Laplace
-from mercer.inference.sites import LatentCovariance
+from mercer.inference.base import Inference, named
+from mercer.inference.latent import LatentCovariance
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.family import Coordinates, WeakPrior
@@ -152,7 +151,7 @@ class LabelObjective(ModelObjective):
                 theta = np.concatenate([np.asarray(to_free(each[i]), dtype=float) for each in kernels])
                 if not any(np.array_equal(theta, other) for _, other in found):
                     found.append(Start(f"scaled to the data ({len(found)})", theta))
-        laplace = Laplace(self.infer.classes, self.infer.link)
+        laplace = named("laplace", classes=self.infer.classes, link=self.infer.link)
         return found if self.infer == laplace else self._best_start(found, laplace)
 
     def _best_start(self, starts: list[Start], infer: Inference) -> list[Start]:

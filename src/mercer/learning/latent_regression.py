@@ -145,12 +145,11 @@ class LatentObjective(ModelObjective):
         """The same on some rows."""
         return dataclasses.replace(self, X=take_rows(self.X, rows), target=self.target.take(rows))
 
-
     # -- the search ----------------------------------------------------------------------------------------------------
 
     def starts(self) -> Sequence[Start]:
-        """As given, or the kernel as it is and scaled to the data beside starts of the likelihood; the best by Laplace's
-        method, or the bound for Student's t, on some of the rows."""
+        """As given, or the kernel as it is and scaled to the data beside starts of the likelihood: the best by
+        Laplace's method, or the bound for Student's t, on some of the rows."""
         return self.given or self._scaled_starts
 
     @functools.cached_property

@@ -15,15 +15,14 @@ from typing import Self, TypeVar
 import numpy as np
 
 from mercer import gram
+from mercer.core import machine
 from mercer.core.inputs import Inputs
-from mercer.core.machine import cores
 from mercer.kernels.base import Kernel
 from mercer.solvers.base import LOG_2PI, Evaluation
 
 MIN_TOTAL_WEIGHT = 1e-12  # of k(x, x), for all rows together: a row far from all others weighs them alike
 MIN_TOTAL_DENSITY = 1e-100  # the same where densities of isolated rows matter
-BLOCK_BYTES = 1 << 20  # of rows worked on at a time, to stay in a core's cache
-MIN_BLOCK_ROWS = 8
+MIN_BLOCK_ROWS = 8  # worked on at a time
 MIN_LOG_RATIO = -600.0  # of densities, which is clipped to this ratio
 MIN_LIKELIHOOD = 1e-250  # of a target beyond `MIN_LOG_RATIO` of all others, which tells nothing about its width
 
@@ -35,7 +34,7 @@ class LeaveOneOutCriterion(abc.ABC):
     """Function of the kernel values k_nm + f between different rows n and m, with a tiny f (`MIN_TOTAL_WEIGHT`).
 
     Rows carry weights c. ``own`` is the part of theta that is not the kernel's. ``_measure`` reads the matrix and gives
-    the value and its slope in ``own``; ``_weigh`` gives G_nm + G_mn, G = d value / d k, for a block; `gram.Triangle`
+    the value and its slope in ``own``; ``_weigh`` gives G_nm + G_mn, G = d value / d k, for a block; `gram.Varying`
     contracts that with dK/dtheta.
     """
 
@@ -44,13 +43,13 @@ class LeaveOneOutCriterion(abc.ABC):
     def __init__(self, kernel: Kernel, X: Inputs, weights: np.ndarray) -> None:
         self.c = np.asarray(weights, dtype=float)
         self.n, self.total = len(self.c), float(self.c.sum())
-        self.K = gram.Triangle(kernel, X)
+        self.K = gram.on(kernel, X).varying(compiled=True)
         self.own = 0  # number of parameters beside the kernel's
         self.jitter, self.diagonal = 0.0, 1.0
         self._matrix = np.empty((self.n, self.n))
         self._filled = False
         self._pool: ThreadPoolExecutor | None = None
-        step = max(MIN_BLOCK_ROWS, BLOCK_BYTES // (8 * self.n))
+        step = machine.rows_within(machine.CACHE_BYTES, self.n, MIN_BLOCK_ROWS)
         self._blocks = [(i, min(i + step, self.n)) for i in range(0, self.n, step)]
 
     @property
@@ -60,7 +59,7 @@ class LeaveOneOutCriterion(abc.ABC):
     def __enter__(self) -> Self:
         self.K.__enter__()
         if len(self._blocks) > 1:
-            self._pool = ThreadPoolExecutor(cores())
+            self._pool = ThreadPoolExecutor(machine.cores())
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -7,7 +7,7 @@ evidence of a Gaussian process, an approximation of it, or a leave-one-out score
 import abc
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import jax
 import numpy as np
@@ -59,6 +59,16 @@ class Criterion(Protocol):
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         """Value and gradient at theta; None where there is no value. ``profiled``: at the best multiple of the
         covariance, which is returned as ``scale``."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A criterion that can keep what it computed, for the model at the best theta."""
+
+    keeping: bool  # the next calls are likely to be kept, so they may cost a little more
+
+    def keep(self, theta: np.ndarray) -> None:
+        """Until it is called again, keep what the last call computed, which was at ``theta``."""
 
 
 class Objective(abc.ABC):

@@ -1,5 +1,6 @@
 """Learning the parameters of a Gaussian process regression: kernel and noise, by the evidence."""
 
+import dataclasses
 import functools
 import math
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer import gram
+from mercer.core import machine
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError
 from mercer.core.inputs import Inputs, take_rows
@@ -16,15 +18,18 @@ from mercer.gp.model import Model
 from mercer.gp.noise import Noise, as_noise
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
-from mercer.learning.objective import LogDensity, ModelObjective, Start
+from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.plan import search_stages
 from mercer.learning.resolution import resolution
 from mercer.learning.state import Journal
-from mercer.solvers.base import Evidence, GivenNoise, Solver
+from mercer.solvers.base import Evidence, GivenNoise, KeptMatrix, Solver
 
 MIN_FREE_NOISE = 3e-3  # share of the target's variance: smaller noise is on a plateau
 MIN_NOISE_RATIO = 1e-10  # to the variance of y
+PLAUSIBLE_NATS = 0.5  # of the evidence: noise that costs less is about as plausible as the best
+PLAUSIBLE_LOG_STEP = 0.5  # of ln noise: how precisely the largest plausible noise is found
+SAME_THETA = 1e-13  # difference of logarithms that is rounding
 NEGLIGIBLE_NOISE = 1e-8  # share of the target's variance: lower floors are hardly ever reached
 
 
@@ -76,6 +81,7 @@ class RegressionObjective(ModelObjective):
     """
 
     screens_starts = True
+    keeps = False  # whether to keep K at the best parameters, for a posterior: one more matrix of memory
 
     def __init__(
         self,
@@ -112,7 +118,7 @@ class RegressionObjective(ModelObjective):
     @functools.cached_property
     def rows(self) -> gram.Gram:
         """The inputs, prepared once for the kernel."""
-        return self._rows.of(self.kernel) if isinstance(self._rows, gram.Gram) else gram.Gram(self.kernel, self._rows)
+        return gram.on(self.kernel, self._rows)
 
     @property
     def X(self) -> Inputs:
@@ -123,7 +129,25 @@ class RegressionObjective(ModelObjective):
         if rows is not None:
             X, target, noise = take_rows(X, rows), target[rows], noise.take(rows)
         H = np.ones((len(target), 1)) if self.unknown else None
-        return self.solver.evidence(self.kernel, X, target, noise, H)
+        evidence = self.solver.evidence(self.kernel, X, target, noise, H)
+        evidence.keeps = self.keeps and rows is None and 8 * self.n**2 <= machine.keepable()
+        return evidence
+
+    def outcome(self, criterion: Criterion) -> KeptMatrix | None:
+        """The covariance at the best theta, for the posterior."""
+        assert isinstance(criterion, Evidence)
+        return criterion.kept
+
+    def covariance_at(self, theta: np.ndarray, kept: KeptMatrix | None) -> np.ndarray | None:
+        """K at theta from one that was kept, which it overwrites: at this theta, or one with another amplitude. None if
+        it was kept elsewhere."""
+        if kept is None:
+            return None
+        mask, shift = self.amplitude(), theta - kept.theta
+        moved = np.zeros(0) if mask is None else shift[mask.astype(bool)]
+        factor = float(np.mean(moved)) if len(moved) else 0.0
+        expected = factor * (np.zeros(self.size) if mask is None else mask)
+        return kept.restored(math.exp(factor)) if np.abs(shift - expected).max() < SAME_THETA else None
 
     # -- the search ----------------------------------------------------------------------------------------------------
 
@@ -180,6 +204,34 @@ class RegressionObjective(ModelObjective):
             evidence.jitter = jitter
             return evidence.score(theta)
 
+    def with_plausible_noise(self, theta: np.ndarray, jitter: float = 0.0) -> np.ndarray:
+        """``theta`` with the largest noise that lowers the evidence by no more than `PLAUSIBLE_NATS`, where the
+        evidence does not tell the noise from none: of all these values, the smallest makes predictions at repeated
+        inputs certain. Other parameters, and noise that the data tell, stay."""
+        own, variance = self.layout.part("noise"), self.variance()
+        if self.noise.raised_to(MIN_FREE_NOISE * variance, theta[own]) is None:
+            return theta
+
+        def at(noise: float) -> np.ndarray:
+            return self.layout.joined(kernels=theta[self.layout.part("kernels")], noise=self.noise.start(noise))
+
+        least = max(float(np.exp(self.noise.floor())[0]), MIN_NOISE_RATIO * variance)
+        with self.criterion() as evidence:
+            evidence.jitter = jitter
+
+            def value(noise: float) -> float:
+                found = evidence(at(noise), gradient=False)
+                return -math.inf if found is None else found.value
+
+            none, here = value(least), evidence(theta, gradient=False)
+            if here is None or none < here.value - PLAUSIBLE_NATS:
+                return theta
+            low, high = math.log(float(self.variances(theta)[0])), math.log(variance)
+            while high - low > PLAUSIBLE_LOG_STEP:
+                middle = 0.5 * (low + high)
+                low, high = (middle, high) if value(math.exp(middle)) > here.value - PLAUSIBLE_NATS else (low, middle)
+        return at(math.exp(low))
+
     # -- what theta means ----------------------------------------------------------------------------------------------
 
     def variance(self) -> float:
@@ -198,7 +250,8 @@ class RegressionObjective(ModelObjective):
 def learn_regression(
     objective: RegressionObjective, settings: Settings, seed: int, journal: Journal | None = None
 ) -> Learned:
-    """Maximise the evidence, or raise an error if it has no value anywhere."""
+    """Maximise the evidence, or raise an error if it has no value anywhere. The outcome is K at the best parameters, a
+    matrix, if it was kept."""
     learned = learn(objective, settings, generator(seed), journal)
     if not learned.optima:
         gram.diagonal(objective.kernel, objective.rows)  # an error that says more, where values are not finite
@@ -206,4 +259,5 @@ def learn_regression(
             f"the covariance of these {objective.n} rows could not be factorised at any starting value of the "
             f"parameters of {objective.kernel!r}. Look at the kernel with mercer.check_kernel(kernel, X)."
         )
-    return learned
+    assert learned.outcome is None or isinstance(learned.outcome, KeptMatrix)
+    return dataclasses.replace(learned, outcome=objective.covariance_at(learned.theta, learned.outcome))

@@ -13,6 +13,7 @@ from mercer.linalg import backend
 from mercer.linalg.jitter import FACTOR, MAX_JITTER
 
 PIVOT_BLOCK = 128  # pivots drawn at a time
+TILE_ROWS = 128  # of a matrix transposed at a time, which stays in the cache
 
 
 @dataclasses.dataclass(eq=False)
@@ -243,9 +244,19 @@ def _attempt(work: np.ndarray, diagonal: np.ndarray) -> bool:
 
 def restore(work: np.ndarray, diagonal: np.ndarray) -> None:
     """Copy the upper triangle to the lower one, and set the diagonal."""
-    for j in range(len(diagonal)):
-        work[j + 1 :, j] = work[j, j + 1 :]
+    mirror_upper(work)
     np.fill_diagonal(work, diagonal)
+
+
+def mirror_upper(A: np.ndarray) -> None:
+    """Copy the upper triangle to the lower one, tile by tile."""
+    n = len(A)
+    for i in range(0, n, TILE_ROWS):
+        rows = slice(i, min(i + TILE_ROWS, n))
+        square = A[rows, rows]
+        np.copyto(square, square.T, where=np.tri(len(square), k=-1, dtype=bool))
+        for j in range(rows.stop, n, TILE_ROWS):
+            A[j : j + TILE_ROWS, rows] = A[rows, j : j + TILE_ROWS].T
 
 
 def clear_upper(work: np.ndarray) -> None:

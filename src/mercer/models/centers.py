@@ -52,7 +52,11 @@ class Data:
             return self
         rows = np.sort(rng.choice(n, max_rows, replace=False))
         inputs = None if self.inputs is None else self.inputs[rows]
-        return Subset(take_rows(self.X, rows), self.T[rows], inputs, self.intercept, self.unit, rows)
+        return Subset(take_rows(self.X, rows), self.T[rows], inputs, self.intercept, self.unit, rows, self)
+
+    def prepared(self, kernel: Kernel) -> gram.Gram:
+        """X, prepared once for all kernels that differ in the values of free parameters."""
+        return gram.kept(self, kernel, self.X)
 
     @property
     def terms(self) -> np.ndarray:
@@ -80,6 +84,10 @@ class Data:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subset(Data):
     rows: np.ndarray
+    whole: Data
+
+    def prepared(self, kernel: Kernel) -> gram.Gram:
+        return self.whole.prepared(kernel)[self.rows]
 
 
 # -- centres -----------------------------------------------------------------------------------------------------------
@@ -124,7 +132,8 @@ class Placer:
         else:
             n_candidates = self.network.n_candidates or max(MAX_KERNEL_VALUES // n, 4 * MAX_CENTERS)
             candidates = np.sort(order[: max(n_candidates, max_centers)])
-        Phi = gram.between(kernel, take_rows(data.X, candidates), data.X).T
+        rows = data.prepared(kernel)
+        Phi = gram.between(rows.kernel, rows[candidates], rows).T
         chosen = forward(
             Phi, data.T, fixed, max_centers, order=range(len(candidates)) if method == "random" else None,
             stop_early=count is None,
@@ -173,7 +182,8 @@ class Placer:
         return Placed(centers, indices, None, self._error(kernel, data, centers))
 
     def _error(self, kernel, data, centers) -> float:
-        K = gram.between(kernel, data.X, centers)
+        rows = data.prepared(kernel)
+        K = gram.between(rows.kernel, rows, centers)
         Phi = normalised(K, kernel, data.X, centers) if self.normalized else K
         ridge, alpha = Ridge(Phi, data.T, data.fixed), self.network.alpha
         return ridge.best()[1] if isinstance(alpha, str) else float(np.mean(ridge.left_out(alpha) ** 2))

@@ -1,23 +1,23 @@
 """Gaussian process classification of two or more classes, with interchangeable inference methods."""
 
+import dataclasses
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
 from mercer import gram
-from mercer.core.coordinates import to_free
 from mercer.core.errors import InterruptedFitWarning, NotPositiveDefiniteError, NumericalWarning, ParameterError
 from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import require_memory
 from mercer.core.random import generator, seed_of
-from mercer.core.text import number, rounded, table
+from mercer.core.text import table
 from mercer.gp.likelihood import LINKS
-from mercer.gp.noise import CommonNoise
-from mercer.inference.base import INFERENCES, Inference, named
+from mercer.gp.model import Model
+from mercer.inference.base import INFERENCES, Inference, Labels, latent_covariances, named
 from mercer.inference.methods import automatic, most_accurate
 from mercer.inference.sampling.draws import Draws
-from mercer.inference.sites import LatentCovariance
 from mercer.inference.variational import BOUNDS
 from mercer.kernels.convert import as_covariance
 from mercer.learning.checkpoint import resumed
@@ -66,7 +66,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         "sample", for "mcmc", samples the parameters too, under the priors of the kernel, or log-normal priors of log
         standard deviation two around the values given.
     solver : representation of latent covariances, as for `GaussianProcessRegressor`: "dense", the n x n matrix;
-        "weights", features of the kernel, if these are few. More than two classes, and "mcmc", always need the matrix.
+        "weights", features of the kernel, if these are few: fewer than rows, or for C > 2 classes than rows / sqrt(C).
     bound : for "variational": "gaussian" is the best Gaussian posterior; "local" bounds each logistic sigmoid
         (PRML 10.144; Gibbs and MacKay 2000), looser and simpler (two classes, logistic).
     n_restarts : number of further optimisations, from random points around the first start (``optima_``).
@@ -129,7 +129,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         kernels = self._kernels_for(X)
         warn_of_model(self, kernels, X, unknown_mean=False)
         rows = gram.Gram(gram.together(kernels), copy_rows(X))
-        self.solver_ = self._solver_for(kernels, rows, inference)
+        self.solver_ = solvers.resolve_latent(self.solver, kernels, rows, len(self.classes_))
         size = math.prod(self.solver_.cost(kernels[0], rows).matrix)
         require_memory(
             8 * size * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
@@ -183,12 +183,13 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             self.kernels_ = kernels
         self.theta_, self.parameter_names_ = theta, objective.names()
         start = last and last.approximation
-        found = inference(self._covariances(kernels, objective.X), self.codes_, start, gradient=False)
+        covariances = latent_covariances(self.solver_.latent, kernels, objective.X, self._jitter)
+        found = inference(covariances, self.codes_, start, gradient=False)
         if found is None:
             raise _not_positive_semidefinite(len(self.codes_))
         self.log_marginal_likelihood_, self.weights_ = float(found.log_evidence), np.atleast_2d(found.a)
-        self.posterior_, self.numerics_ = inference.posterior(found, list(kernels), self.X_fit_, draws)
-        self.numerics_["jitter"] = self._jitter
+        self.posterior_ = inference.posterior(found, list(kernels), self.X_fit_, self.codes_, self._jitter, draws)
+        self.numerics_ = self.posterior_.numerics()
         if last is not None:
             self.numerics_["iterations_in_learning"] = last.iterations
         self.history_, self.optima_ = recorded(learned, objective.parameters)
@@ -213,7 +214,8 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         """Samples of the latent functions, and of the parameters if ``learning`` is "sample"."""
         progress, rng = Progress(shown=bool(self.progress)), generator(self.random_state)
         try:
-            draws = inference.sample(kernels, X, self.codes_, self.learning == "sample", rng, progress)
+            spaces = [self.solver_.latent(kernel, X) for kernel in kernels]
+            draws = inference.sample(spaces, list(kernels), self.codes_, self.learning == "sample", rng, progress)
         finally:
             progress.close()
         if draws is None:
@@ -225,20 +227,6 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 stacklevel=6,
             )
         return draws
-
-    def _covariances(self, kernels, X) -> list[LatentCovariance]:
-        found = []
-        for kernel in kernels:
-            with self._solver().latent(kernel, X) as space:
-                found.append(space.at(np.asarray(to_free(kernel)), self._jitter, accurate=True))
-        return found
-
-    def _solver_for(self, kernels, X, inference: Inference) -> solvers.Solver:
-        """The solver asked for; "auto" is dense if inference needs the whole matrix."""
-        if self.solver == "auto" and (inference.classes > 2 or inference.samples):
-            return Dense()
-        found = [solvers.resolve(self.solver, kernel, X, CommonNoise(1.0)) for kernel in kernels]
-        return found[0] if len(set(found)) == 1 else Dense()
 
     def _solver(self) -> solvers.Solver:
         """``solver_``; models stored before it existed are dense."""
@@ -317,6 +305,9 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         """The training rows, prepared once for all kernels."""
         return gram.kept(self, gram.together(self._fitted_kernels()), self.X_fit_)
 
+    def _model(self) -> Model:
+        return self._objective().model
+
     def _fitted_kernels(self):
         return self.kernels_ if hasattr(self, "kernels_") else [self.kernel_]
 
@@ -327,8 +318,10 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         other sites are kept, which changes little. Samples of "mcmc" are reweighted.
         """
         self._check_fitted()
-        covariances = lambda: self._covariances(self._fitted_kernels(), self._rows())
-        p = self.posterior_.left_out(covariances, self.codes_, self._inference().likelihood)
+        posterior: Any = self.posterior_
+        if posterior.given is None:  # stored before posteriors knew their labels
+            posterior = dataclasses.replace(posterior, given=Labels(self.codes_, self._inference(), self._jitter))
+        p = posterior.leave_one_out()
         return LeaveOneOut(probability=p, log_score=log_scores(p, self.codes_))
 
     def relevance(self) -> Relevance:
@@ -361,11 +354,6 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         if "draws" in numerics:
             effective, rhat = numerics["effective_draws"], numerics["rhat"]
             status = f"{numerics['draws']:,} samples, at least {effective:,.0f} effective, R-hat at most {rhat:.3f}"
-        rows = [
-            [f"{label} {name}".strip(), number(rounded(value))]
-            for label, kernel in kernels.items()
-            for name, value in kernel.parameters.items()
-        ]
         lines = [
             f"{type(self).__name__}, fitted to {len(self.codes_):,} rows",
             *self._about_columns(),
@@ -374,7 +362,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             f"inference: {self.inference_}, {status}",
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
-            table(["parameter", "value"], rows),
+            table(["parameter", "value"], self._model().table_rows(list(self.classes_))),
         ]
         return "\n".join(lines)
 

@@ -6,6 +6,7 @@ import reprlib
 import numpy as np
 from scipy.special import gammaln, kve
 
+from mercer.core import machine
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
 from mercer.core.parameters import evolve
@@ -13,7 +14,7 @@ from mercer.core.precision import as_float
 from mercer.core.random import entropy, generator
 from mercer.core.text import number, rounded, table
 from mercer.gp.process import check_size
-from mercer.inference.mixtures import MAX_ENTRIES, Mixtures
+from mercer.inference.mixtures import Mixtures
 from mercer.kernels.algebra import Scale
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.stationary import RBF, Exponential, Matern, RationalQuadratic
@@ -207,7 +208,7 @@ class ParzenDensity(Estimator):
         root = np.asfortranarray(np.linalg.cholesky(self.covariance_))
         U, V = (backend.half_solve(root, A.T).T for A in (X, self.X_train_))
         constant = _log_integral(self.kernel_, d) + np.log(np.diag(root)).sum()
-        out, size = np.empty(len(U)), max(1, MAX_ENTRIES // n)
+        out, size = np.empty(len(U)), machine.rows_within(machine.ARRAY_BYTES, n)
         for i in range(0, len(U), size):
             e = np.zeros((len(U[i : i + size]), n))
             for u, v in zip(U[i : i + size].T, V.T, strict=True):

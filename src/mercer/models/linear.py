@@ -7,17 +7,17 @@ import numpy as np
 
 from mercer.basis import Polynomial
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import as_vector
 from mercer.core.random import as_key, normal
 from mercer.distributions import Distribution
 from mercer.kernels.custom import FeatureMap
 from mercer.kernels.functions import RowFunction
-from mercer.models.estimator import Regressor, is_number
+from mercer.models.estimator import is_number
+from mercer.models.records import PredictiveRegressor
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.solvers.weights import WeightPosterior
 
 
-class BayesianLinearRegression(Regressor):
+class BayesianLinearRegression(PredictiveRegressor):
     """Bayesian linear regression y(x) = w^T phi(x), w ~ N(0, I / alpha), noise of precision beta (PRML 6.49-6.54).
 
     Equivalent to the Gaussian process with kernel phi(x)^T phi(x') / alpha and noise 1 / beta, but computed with M x M
@@ -75,26 +75,15 @@ class BayesianLinearRegression(Regressor):
         kernel = kernel.fix(*fixed) if fixed else kernel
         return kernel if self.alpha is None else kernel.fix()
 
-    def predict(self, X, return_std=False, return_cov=False, include_noise=True):
-        """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance
-        (PRML 3.58, 3.59)."""
-        self._check_fitted()
-        if return_std and return_cov:
-            raise ParameterError("return_std and return_cov cannot both be True; choose one.")
-        X = self._check_inputs(X, reset=False)
-        noise = 1 / self.beta_ if include_noise else 0.0
-        if return_cov:
-            K = self.posterior_.covariance(X)
-            return self.posterior_.mean(X), K + noise * np.eye(len(K))
-        if not return_std:
-            return self.posterior_.mean(X)
-        predicted = self.posterior_.predict(X, noise)
-        return predicted.mean, predicted.deviation
+    def _mean(self, X):
+        return self.posterior_.mean(X)
 
-    def predict_distribution(self, X, include_noise=True) -> Distribution:
-        """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
-        self._check_fitted()
-        return self.posterior_.predict(self._check_inputs(X, reset=False), 1 / self.beta_ if include_noise else 0.0)
+    def _predicted(self, X, include_noise) -> Distribution:
+        return self.posterior_.predict(X, 1 / self.beta_ if include_noise else 0.0)
+
+    def _covariance(self, X, include_noise):
+        K = self.posterior_.covariance(X)
+        return K + (1 / self.beta_ if include_noise else 0.0) * np.eye(len(K))
 
     def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
         """Draws of measurements at the rows of X, or with ``include_noise=False`` of the function: (s, n_samples)."""
@@ -102,8 +91,3 @@ class BayesianLinearRegression(Regressor):
         first, second = jax.random.split(as_key(random_state))
         draws = self.posterior_.sample(self._check_inputs(X, reset=False), n_samples, first).T
         return draws + normal(second, draws.shape) / math.sqrt(self.beta_) if include_noise else draws
-
-    def log_predictive_density(self, X, y) -> np.ndarray:
-        """ln p(y | x, data) of each new measurement: (s,)."""
-        predicted = self.predict_distribution(X)
-        return predicted.log_density(as_vector(y, len(predicted.mean)))

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 
+from mercer.core import machine
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import count_rows
 from mercer.core.random import generator
@@ -18,7 +19,6 @@ from mercer.models.estimator import all_or_nothing, is_integer, is_number
 COVARIANCES = ("full", "tied", "diag", "spherical")
 PATIENCE = 3  # numbers of components tried without a better BIC before the search ends
 MIN_VARIANCE_RATIO = 1e-10  # to the largest variance, below which inputs do not vary in a direction
-MAX_BLOCK_ENTRIES = 1 << 21  # rows times components
 
 
 class GaussianMixtureRegressor(DensityRegressor):
@@ -173,7 +173,7 @@ class GaussianMixtureRegressor(DensityRegressor):
         roots = np.linalg.cholesky(self.inside_["covariances"])
         residual = roots[:, r:, r:]
         variances = residual @ residual.transpose(0, 2, 1) * np.outer(scale[d:], scale[d:])
-        s, size = count_rows(X), max(1, MAX_BLOCK_ENTRIES // (C * max(r + q, 1)))
+        s, size = count_rows(X), machine.rows_within(machine.ARRAY_BYTES, C * max(r + q, 1))
         for i in range(0, s, size):
             U = (X[i : i + size] - shift[:d]) / scale[:d] @ basis
             logs, means = np.empty((len(U), C)), np.empty((len(U), C, q))

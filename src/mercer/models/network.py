@@ -191,7 +191,7 @@ class RBFNetwork(Regressor):
         n, m = len(data.T), count_rows(self.centers_)
         what = f"a network of {m:,} basis functions on {n:,} rows"
         require_memory(5 * 8 * n * m, what, "Use fewer rows or fewer centres.")
-        Phi = self._basis(data.X)
+        Phi = self._basis(data.prepared(self.kernel_))
         ridge = Ridge(Phi, data.T, data.fixed)
         self.alpha_ = ridge.best()[0] if isinstance(self.alpha, str) else float(self.alpha)
         w = ridge.weights(self.alpha_)

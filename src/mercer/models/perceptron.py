@@ -5,14 +5,15 @@ import warnings
 import numpy as np
 
 from mercer import gram
+from mercer.core import machine
 from mercer.core.inputs import copy_rows, count_rows
-from mercer.core.machine import available_memory
 from mercer.core.random import generator
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
 from mercer.models.estimator import Classifier, all_or_nothing
 
 BLOCK_ROWS = 128  # of a Gram matrix too large to keep, computed together
+MAX_MATRIX_SHARE = 1 / 2  # of the available memory, for the whole Gram matrix
 
 
 class KernelPerceptron(Classifier):
@@ -188,9 +189,9 @@ class _GramRows:
     def __init__(self, operator: gram.Gram, constant):
         n = operator.n
         self.operator, self.constant = operator, constant
-        self.K = operator.matrix() if 8 * n * n <= available_memory() // 2 else None
+        self.K = operator.matrix() if 8 * n * n <= machine.keepable(MAX_MATRIX_SHARE) else None
         self.cache: dict[int, np.ndarray] = {}
-        self.max_cached_rows = max(BLOCK_ROWS, available_memory() // 4 // (8 * n))
+        self.max_cached_rows = machine.rows_within(machine.keepable(), n, BLOCK_ROWS)
 
     def at(self, i, upcoming) -> np.ndarray:
         """Row i; ``upcoming`` starts with i, followed by rows that may be needed soon."""

@@ -1,4 +1,4 @@
-"""What estimators share in learning: records of steps and optima, the evidence, warnings."""
+"""What estimators share in learning: records of steps and optima, the evidence, warnings; and in prediction."""
 
 import importlib
 import reprlib
@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer.core.errors import InterruptedFitWarning, ModelWarning, ParameterError
+from mercer.core.inputs import as_vector
 from mercer.core.parameters import slots_of
+from mercer.distributions import Distribution
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import check_path
 from mercer.learning.columns import STRUCTURED, Columns
-from mercer.models.estimator import Estimator
+from mercer.models.estimator import Estimator, Regressor
 from mercer.solvers import base as solvers
 
 
@@ -147,3 +149,35 @@ def warn_of_interruption(evaluations: int, stacklevel: int):
         InterruptedFitWarning,
         stacklevel=stacklevel,
     )
+
+
+class PredictiveRegressor(Regressor):
+    """A regressor with a predictive distribution. It defines ``_mean(X)``, and with or without noise
+    ``_covariance(X, include_noise)`` and ``_predicted(X, include_noise)``, of rows that are checked."""
+
+    def predict(self, X, return_std=False, return_cov=False, include_noise=True):
+        """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
+
+        These are of new measurements (PRML 6.66, 6.67; 3.58, 3.59), or with ``include_noise=False`` of the function
+        itself. If every training row has its own noise variance, new measurements get their mean.
+        """
+        self._check_fitted()
+        if return_std and return_cov:
+            raise ParameterError("return_std and return_cov cannot both be True; choose one.")
+        X = self._check_inputs(X, reset=False)
+        if return_cov:
+            return self._mean(X), self._covariance(X, include_noise)
+        if not return_std:
+            return self._mean(X)
+        predicted = self._predicted(X, include_noise)
+        return predicted.mean, predicted.deviation
+
+    def predict_distribution(self, X, include_noise=True) -> Distribution:
+        """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
+        self._check_fitted()
+        return self._predicted(self._check_inputs(X, reset=False), include_noise)
+
+    def log_predictive_density(self, X, y) -> np.ndarray:
+        """ln p(y | x, data) of each new measurement: (s,)."""
+        predicted = self.predict_distribution(X)
+        return predicted.log_density(as_vector(y, len(predicted.mean)))

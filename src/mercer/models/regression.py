@@ -1,21 +1,24 @@
 """Gaussian process regression, with parameters learned by maximising the evidence."""
 
 import copy
+import dataclasses
 import math
 import warnings
 
 import numpy as np
 
-from mercer import gram, priors
+from mercer import gram
 from mercer.core.coordinates import free_names
 from mercer.core.errors import NumericalWarning, ParameterError
-from mercer.core.inputs import as_vector, copy_rows, count_rows, take_rows
+from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.parameters import nodes_of
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
-from mercer.core.text import number, rounded, table
+from mercer.core.text import table
 from mercer.distributions import Distribution, Normal
-from mercer.gp.noise import CommonNoise, LearnedNoise, Noise, as_noise
+from mercer.gp.mean import MeanFunction
+from mercer.gp.model import Model
+from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, as_noise
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family
@@ -27,8 +30,8 @@ from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
-from mercer.models.estimator import Regressor, all_or_nothing
-from mercer.models.records import recorded, warn_of_interruption, warn_of_model
+from mercer.models.estimator import all_or_nothing
+from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
@@ -39,7 +42,7 @@ MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little 
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
-class GaussianProcessRegressor(OtherTargets, Regressor):
+class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     """Gaussian process regression (PRML 6.4.2), with parameters learned from the evidence (6.4.3).
 
     Parameters
@@ -67,8 +70,9 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
         intervals cover 95% (at least 1), and by n / (n - k) for k parameters learned from n rows
         (``calibration_``). Without it intervals are too narrow: real residuals have heavier tails than a Gaussian, and
-        new rows are harder to predict than training rows. The mean does not change; the evidence falls below its
-        maximum (``optima_``). None means True for the default kernel with learned noise and learning="mle".
+        new rows are harder to predict than training rows. Noise that the data do not tell from none is first raised
+        as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means
+        True for the default kernel with learned noise and learning="mle".
     likelihood : distribution of y given the function f. "gaussian": noise around f. "student": heavy tails, robust to
         outliers. "poisson", "negative_binomial": counts with mean exp(f), times ``fit(X, y, exposure=...)``.
         "binomial": y successes of ``fit(X, y, trials=...)``, with log odds f. "ordinal": grades 1, 2, ... in order.
@@ -101,8 +105,8 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
 
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
-        *, likelihood="gaussian", inference="auto", calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
-        allow_invalid=False,
+        *, likelihood="gaussian", inference="auto", calibrate=None, optimizer="lbfgs", max_iterations=200,
+        progress=True, checkpoint=None, allow_invalid=False,
     ):  # fmt: skip
         self.kernel = kernel
         self.noise = noise
@@ -129,12 +133,12 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
         ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``.
         """
         self._check_settings()
-        given = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
-        self._check_likelihood(given)
+        sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
+        self._check_likelihood(sides)
         X = self._check_inputs(X, reset=True)
         if self._given_likelihood() is not None:
             self._logarithmic = False
-            return self._fit_target(X, y, given)
+            return self._fit_target(X, y, sides)
         self.likelihood_, self.target_, self._logarithmic = None, None, self.likelihood == "lognormal"
         self.inference_ = "exact"
         n = count_rows(X)
@@ -147,10 +151,10 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
         self.solver_ = solvers.resolve(self.solver, kernel, rows, noise)
         plan = self._plan(self.solver_, kernel, rows, noise)
         plan.check()
-        warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=isinstance(self.noise, priors.Prior))
+        warn_of_model(self, [kernel], X, bool(self.normalize), noise_prior=bool(noise.priors))
         learns = self.learning is not None
         self.y_train_, self.copy_of_ = y, np.arange(n)
-        if self._learns_noise() and learns:
+        if learns and not noise.given:
             kept, self.copy_of_ = originals(X, y)
             if len(kept) < n:
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
@@ -160,6 +164,7 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
         objective = RegressionObjective(
             kernel, rows, target, noise, self.solver_, bool(self.normalize), self.learning == "map"
         )
+        objective.keeps = True
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
             seed = seed_of(self.random_state)  # the same subset in every stage
@@ -179,6 +184,7 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
             calibrated = learned is not None and self._calibrates(given_noise)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
+            learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_, self.y_train_ = plan, measured
@@ -207,11 +213,14 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
 
     def _set_fitted(self, objective, given: Noise, theta, center, scale, learned, calibrated: bool):
         """Set all fitted attributes from the optimum, with one factorisation. ``given``: noise in units of y^2."""
+        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
+        theta = objective.with_plausible_noise(theta, self._jitter) if calibrated else theta
         # If nothing was learned, exactly as given, without rounding by logarithms.
         kernel = objective.kernel if learned is None else objective.at(theta).kernel
         noise = objective.variances(theta)
-        self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
-        posterior = self._posterior(kernel, objective.rows, objective.target, noise + self._jitter)
+        rows, kept = gram.on(kernel, objective.rows), None if learned is None else learned.outcome
+        rows = rows if kept is None else rows.known(kept)
+        posterior = self._posterior(kernel, rows, objective.target, noise + self._jitter)
         if calibrated:
             self.calibration_ = self._calibration_factor(objective, posterior)
             theta = theta + math.log(self.calibration_) * np.asarray(objective.amplitude())
@@ -239,6 +248,12 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
         return (
             LearnedNoise(self.noise_) if "noise" in self.parameter_names_ else as_noise(self.noise_, len(self.y_train_))
         )
+
+    def _model(self) -> Model:
+        """The fitted model, with mean and noise in units of y."""
+        if self.likelihood_ is not None:
+            return Model((self.kernel_,), MeanFunction(constant=self.mean_), likelihood=self.likelihood_)
+        return Model((self.kernel_,), MeanFunction(constant=self.mean_), self._fitted_noise())
 
     def _posterior(self, kernel, X, target, noise) -> solvers.Posterior:
         return self._solver().posterior(kernel, X, target, noise, bool(self.normalize), bool(self.allow_invalid))
@@ -269,22 +284,19 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
             return family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid, X)
 
-    def _learns_noise(self) -> bool:
-        """Whether the noise is learned, with or without a prior."""
-        return self.noise is None or isinstance(self.noise, priors.Prior)
-
     def _noise_for(self, kernel, n) -> Noise:
         """Noise in units of y squared; none if the kernel has a `White` term."""
-        if self.noise is None and (split_white(kernel)[1] > 0 or self.learning is None):
-            return CommonNoise(0.0)
-        if isinstance(self.noise, priors.Prior) and (split_white(kernel)[1] > 0 or self.learning is None):
+        if isinstance(self.noise, Noise):
+            raise ParameterError(f"noise must be None, a variance, one per row, or a prior; got {self.noise!r}.")
+        noise, white = as_noise(self.noise, n), split_white(kernel)[1] > 0
+        if noise.given or not (white or self.learning is None):
+            return noise
+        if noise.priors:
             raise ParameterError(
                 f"noise={self.noise!r} is a prior, which needs a noise to learn. With learning=None give a variance; "
                 "for White() in the kernel use its with_priors(variance=...)."
             )
-        if isinstance(self.noise, Noise):
-            raise ParameterError(f"noise must be None, a variance, one per row, or a prior; got {self.noise!r}.")
-        return as_noise(self.noise, n)
+        return KernelNoise() if white else CommonNoise(0.0)
 
     def _plan(self, solver: solvers.Solver, kernel, X, noise: Noise) -> Plan:
         free = len(free_names(kernel)) + noise.size
@@ -304,49 +316,10 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict(self, X, return_std=False, return_cov=False, include_noise=True, *, exposure=None, trials=None):
-        """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
-
-        These are of new measurements (PRML 6.66, 6.67), or with ``include_noise=False`` of the function itself. If
-        every training row has its own noise variance, new measurements get their mean. Counts are for an ``exposure``
-        of one and shares for one of ``trials``, unless given.
-        """
-        self._check_fitted()
-        if return_std and return_cov:
-            raise ParameterError("return_std and return_cov cannot both be True; choose one.")
-        X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
-        if return_cov:
-            self._require_location("return_cov")
-            return self._mean(X, rows), self._covariance(X, include_noise)
-        if not return_std:
-            return self._mean(X, rows)
-        predicted = self._predicted(X, include_noise, rows)
-        return predicted.mean, predicted.deviation
-
-    def predict_distribution(self, X, include_noise=True, *, exposure=None, trials=None) -> Distribution:
-        """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws."""
-        self._check_fitted()
-        rows = {"exposure": exposure, "trials": trials}
-        return self._predicted(self._check_inputs(X, reset=False), include_noise, rows)
-
-    def predict_quantile(self, X, q, include_noise=True, *, exposure=None, trials=None) -> np.ndarray:
-        """Predictive quantile q: (s,) for a number, (s, L) for a list of L."""
-        return self.predict_distribution(X, include_noise, exposure=exposure, trials=trials).quantile(q)
-
-    def _mean(self, X, rows):
-        if not self._is_gaussian():
-            return self._predicted(X, True, rows).mean
-        self._refuse_rows(rows)
+    def _mean(self, X):
         return self.posterior_.mean(X) * self.scale_ + self.center_
 
-    def _predicted(self, X, include_noise, rows) -> Distribution:
-        if self.likelihood_ is not None:
-            return self._predicted_target(X, include_noise, rows)
-        self._refuse_rows(rows)
-        predicted = self._predicted_exactly(X, include_noise)
-        return self._of_logarithm(predicted, include_noise) if self._logarithmic else predicted
-
-    def _predicted_exactly(self, X, include_noise) -> Distribution:
+    def _predicted(self, X, include_noise) -> Distribution:
         # The posterior's variance includes white noise in the kernel.
         noise = self._fitted_noise().at(X) / self.scale_**2 if include_noise else -split_white(self.kernel_)[1]
         return self.posterior_.predict(X, noise).scaled(self.scale_, self.center_)
@@ -366,23 +339,7 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
         dmean, dvariance = self.posterior_.gradients(self._check_inputs(X, reset=False))
         return dmean * self.scale_, dvariance * self.scale_**2
 
-    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True, *, exposure=None, trials=None):
-        """Joint draws from the predictive distribution at the rows of X: (s, n_samples).
-
-        With ``include_noise=False`` draws of the function itself. For many thousands of rows a low-rank root of their
-        covariance is used, with a warning if that is not exact.
-        """
-        self._check_fitted()
-        X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
-        if self.likelihood_ is not None:
-            return self._sample_target(X, n_samples, random_state, include_noise, rows)
-        self._refuse_rows(rows)
-        draws = self._sample_exactly(X, n_samples, random_state, include_noise)
-        if not self._logarithmic:
-            return draws
-        return np.exp(draws + (0.0 if include_noise else 0.5 * float(np.mean(self.noise_))))
-
-    def _sample_exactly(self, X, n_samples, random_state, include_noise):
+    def _sample(self, X, n_samples, random_state, include_noise):
         seeds = np.random.SeedSequence(entropy(random_state)).generate_state(2)
         posterior, (latent, white) = self.posterior_, split_white(self.kernel_)
         if not include_noise and latent is None:  # a kernel of noise only: the function is its mean
@@ -395,24 +352,12 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
             draws = draws + rng.normal(size=draws.shape) * np.sqrt(self._fitted_noise().at(X))
         return draws.T
 
-    def log_predictive_density(self, X, y, *, exposure=None, trials=None, lower=None, upper=None) -> np.ndarray:
-        """ln p(y | x, data) of each new measurement: (s,). Of counts and grades it is ln of the probability; of a value
-        beyond a limit, too."""
-        self._check_fitted()
-        rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
-        if self.likelihood_ is not None:
-            X = self._check_inputs(X, reset=False)
-            return self._log_density_of_target(X, y, rows)
-        self._refuse_rows(rows)
-        predicted = self.predict_distribution(X)
-        return predicted.log_density(as_vector(y, len(predicted.mean)))
-
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Mean and standard deviation of each term of a sum of kernels, by name or expression.
 
         The means add up to the prediction minus ``mean_``; for other likelihoods, to the latent function minus
-        ``mean_``. Standard deviations do not add up: if two terms (a trend and
-        a season, say) can both absorb a constant, each is less certain than their sum.
+        ``mean_``. Standard deviations do not add up: if two terms (a trend and a season, say) can both absorb a
+        constant, each is less certain than their sum.
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
@@ -498,8 +443,6 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
         return self
 
     def _summary(self):
-        own = {"noise": np.mean(self.noise_)} if self.likelihood_ is None else self.likelihood_.parameters
-        found = {**self.kernel_.parameters, **own}
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
             *([] if self._is_gaussian() else [f"likelihood: {self.likelihood}, inference: {self.inference_}"]),
@@ -508,6 +451,6 @@ class GaussianProcessRegressor(OtherTargets, Regressor):
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             "",
-            table(["parameter", "value"], [[name, number(rounded(value))] for name, value in found.items()]),
+            table(["parameter", "value"], self._model().table_rows()),
         ]
         return "\n".join(lines)

@@ -9,12 +9,12 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError, NumericalWarning, ParameterError
-from mercer.core.inputs import copy_rows, count_rows, stack_rows, take_rows
+from mercer.core.inputs import as_vector, copy_rows, count_rows, stack_rows, take_rows
 from mercer.core.random import entropy, seed_of
 from mercer.distributions import Distribution, Normal
 from mercer.gp.likelihoods import Ordinal, Target, TargetLikelihood, as_likelihood
 from mercer.gp.likelihoods.predictive import LogNormal
-from mercer.gp.noise import CommonNoise
+from mercer.gp.noise import CommonNoise, Noise
 from mercer.inference import targets
 from mercer.kernels.algebra import split_white
 from mercer.learning import family
@@ -41,8 +41,8 @@ class OtherTargets(LearnedByEvidence):
 
     likelihood: Any
     inference: Any
-    likelihood_: TargetLikelihood | None = None  # where inference is approximate
-    target_: Target | None = None
+    likelihood_: Any = None  # a `TargetLikelihood` where inference is approximate
+    target_: Any = None  # its `Target`
     _logarithmic: bool = False  # whether the target of exact inference is ln y
 
     def _is_gaussian(self) -> bool:
@@ -86,7 +86,7 @@ class OtherTargets(LearnedByEvidence):
 
     def _fit_target(self, X, y, given: dict[str, Any]):
         n = count_rows(X)
-        likelihood: TargetLikelihood = self._given_likelihood()
+        likelihood: Any = self._given_likelihood()
         y = self._check_target(y, n)
         if isinstance(likelihood, Ordinal) and not likelihood.grades:
             likelihood.checked(likelihood.rows(n, y))
@@ -115,8 +115,10 @@ class OtherTargets(LearnedByEvidence):
         if learns and objective.size:
             seed = seed_of(self.random_state)
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
-            options = self.likelihood, self.inference_, self.noise, self.solver_, bool(self.normalize), self.learning
-            options = *options, seed, self.optimizer, self.n_restarts
+            options = (
+                self.likelihood, self.inference_, self.noise, self.solver_, bool(self.normalize), self.learning, seed,
+                self.optimizer, self.n_restarts,
+            )  # fmt: skip
             sides = {name: value for name, value in vars(target).items() if value is not None}
             journal = resumed(self.checkpoint, {"data": (X, y, sides), "kernel": kernel, "settings": options})
             choose = self.kernel is None and family.standard_path(kernel) is not None
@@ -138,7 +140,7 @@ class OtherTargets(LearnedByEvidence):
 
     def _set_target(self, objective: LatentObjective, target: Target, center: float, scale: float, learned):
         """Set all fitted attributes from the optimum."""
-        model = objective.model if learned is None else objective.at(learned.theta)
+        model: Any = objective.model if learned is None else objective.at(learned.theta)
         theta = objective.start() if learned is None else learned.theta
         self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
         self.center_, self.scale_ = center, scale
@@ -146,7 +148,7 @@ class OtherTargets(LearnedByEvidence):
         self.likelihood_ = model.likelihood.rescaled(scale)
         self.y_train_, self.copy_of_ = target.y, np.arange(len(target))
         self.noise_ = self.likelihood_.noise_variance
-        self._noise = CommonNoise(0.0)
+        self._noise: Noise = CommonNoise(0.0)
         self._units = objective.units(scale)
         self.theta_, self.parameter_names_ = theta + self._units, objective.names()
         self._constant = objective.constant
@@ -209,16 +211,85 @@ class OtherTargets(LearnedByEvidence):
         mean, variance = self.posterior_.moments(X)
         return mean * self.scale_ + self.center_, variance * self.scale_**2
 
+    def predict(self, X, return_std=False, return_cov=False, include_noise=True, *, exposure=None, trials=None):
+        """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
+
+        These are of new measurements (PRML 6.66, 6.67), or with ``include_noise=False`` of the function itself. If
+        every training row has its own noise variance, new measurements get their mean. Counts are for an ``exposure``
+        of one and shares for one of ``trials``, unless given.
+        """
+        self._check_fitted()
+        if return_std and return_cov:
+            raise ParameterError("return_std and return_cov cannot both be True; choose one.")
+        X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
+        if return_cov:
+            self._require_location("return_cov")
+            return self._mean_of(X, rows), self._covariance(X, include_noise)
+        if not return_std:
+            return self._mean_of(X, rows)
+        predicted = self._distribution(X, include_noise, rows)
+        return predicted.mean, predicted.deviation
+
+    def predict_distribution(self, X, include_noise=True, *, exposure=None, trials=None) -> Distribution:
+        """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws. With
+        ``include_noise=False`` of the mean of y given the function."""
+        self._check_fitted()
+        rows = {"exposure": exposure, "trials": trials}
+        return self._distribution(self._check_inputs(X, reset=False), include_noise, rows)
+
+    def predict_quantile(self, X, q, include_noise=True, *, exposure=None, trials=None) -> np.ndarray:
+        """Predictive quantile q: (s,) for a number, (s, L) for a list of L."""
+        return self.predict_distribution(X, include_noise, exposure=exposure, trials=trials).quantile(q)
+
+    def log_predictive_density(self, X, y, *, exposure=None, trials=None, lower=None, upper=None) -> np.ndarray:
+        """ln p(y | x, data) of each new measurement: (s,). Of counts and grades it is ln of the probability; of a value
+        beyond a limit, too."""
+        self._check_fitted()
+        rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
+        X = self._check_inputs(X, reset=False)
+        if self.likelihood_ is not None:
+            mean, variance = self._latent(X)
+            return self.likelihood_.tilted(mean, variance, self.likelihood_.target(y, count_rows(X), **rows)).log_z
+        return self._distribution(X, True, rows).log_density(as_vector(y, count_rows(X)))
+
+    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True, *, exposure=None, trials=None):
+        """Joint draws from the predictive distribution at the rows of X: (s, n_samples).
+
+        With ``include_noise=False`` draws of the function itself. For many thousands of rows a low-rank root of their
+        covariance is used, with a warning if that is not exact.
+        """
+        self._check_fitted()
+        X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
+        if self.likelihood_ is not None:
+            return self._sample_target(X, n_samples, random_state, include_noise, rows)
+        self._refuse_rows(rows)
+        draws = self._sample(X, n_samples, random_state, include_noise)
+        return np.exp(draws + self._log_shift(include_noise)) if self._logarithmic else draws
+
+    def _mean_of(self, X, rows: dict[str, Any]) -> np.ndarray:
+        if not self._is_gaussian():
+            return self._distribution(X, True, rows).mean
+        self._refuse_rows(rows)
+        return self._mean(X)
+
+    def _distribution(self, X, include_noise: bool, rows: dict[str, Any]) -> Distribution:
+        if self.likelihood_ is not None:
+            return self._predicted_target(X, include_noise, rows)
+        self._refuse_rows(rows)
+        predicted = self._predicted(X, include_noise)
+        if not self._logarithmic:
+            return predicted
+        return LogNormal(predicted.mean + self._log_shift(include_noise), predicted.deviation)
+
+    def _log_shift(self, include_noise: bool) -> float:
+        """From the function of ln y to the logarithm of the mean of y given it, which draws without noise are of."""
+        return 0.0 if include_noise else 0.5 * float(np.mean(self.noise_))
+
     def _predicted_target(self, X, include_noise: bool, given: dict[str, Any]) -> Distribution:
         t = self.likelihood_.rows(count_rows(X), **given)
         if include_noise:
             return self.likelihood_.predict(*self._latent(X), t)
         return self.likelihood_.predict_response(*self._latent(X, include_white=False), t)
-
-    def _of_logarithm(self, predicted: Distribution, include_noise: bool) -> LogNormal:
-        """Distribution of y, or without noise of its mean given the function, from that of ln y."""
-        shift = 0.0 if include_noise else 0.5 * float(np.mean(self.noise_))
-        return LogNormal(predicted.mean + shift, predicted.deviation)
 
     def _require_location(self, what: str):
         """Refuse what has a meaning only where the latent function is y without noise."""
@@ -242,11 +313,6 @@ class OtherTargets(LearnedByEvidence):
         if not include_noise:
             return self.likelihood_.response(f + t.offset, t)[0]
         return self.likelihood_.draw(f + t.offset, t, np.random.default_rng(seeds[1]))
-
-    def _log_density_of_target(self, X, y, given: dict[str, Any]) -> np.ndarray:
-        m, v = self._latent(X)
-        t = self.likelihood_.target(y, count_rows(X), **given)
-        return self.likelihood_.tilted(m, v, t).log_z
 
     # -- diagnostics ---------------------------------------------------------------------------------------------------
 

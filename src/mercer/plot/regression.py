@@ -46,7 +46,8 @@ def predictions(y, mean=None, deviation=None, ax=None, level: float = 0.95, colo
     ax = new_axes(ax)
     y, predicted = _checked_predictions(y, mean, deviation)
     mean, (low, high) = predicted.mean, predicted.interval(level)
-    missed, widths = (y < low) | (y > high), np.stack([mean - low, high - mean])
+    missed = (y < low) | (y > high)
+    widths = np.maximum(np.stack([mean - low, high - mean]), 0.0)  # the mean of a skewed one may be outside
     size = {"ms": float(np.clip(40 / np.sqrt(len(y)), 2, 5)), "elinewidth": 0.8}
     opacity = float(np.clip(3 / np.sqrt(len(y)), 0.1, 0.4))
     for rows, shade, label in ((~missed, color, "inside"), (missed, "tab:red", "outside")):

@@ -5,7 +5,7 @@ import numpy as np
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix
 from mercer.core.parameters import slots_of
-from mercer.core.text import listed, number, rounded, table
+from mercer.core.text import listed, table
 from mercer.report import diagnostics, probabilities
 from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, columns, entries, in_order, optima
 from mercer.scores import Reliability, reliability
@@ -33,7 +33,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, counts),
         "Classes, by leave-one-out": _classes(model, confusion),
-        "Parameters": table(["parameter", "value"], _parameters(model)),
+        "Parameters": table(["parameter", "value"], model._model().table_rows(list(model.classes_))),
     }
     if X is not None or y is not None:
         held_codes, P, scores = _held_out(model, X, y)
@@ -124,21 +124,6 @@ def _classes(model, confusion) -> str:
     return table(["class", "rows", "error", "most often confused with"], rows)
 
 
-def _kernels(model) -> dict:
-    """Kernels by the prefix of their parameter names."""
-    if hasattr(model, "kernels_"):
-        return {f"{label}: ": kernel for label, kernel in zip(model.classes_, model.kernels_, strict=True)}
-    return {"": model.kernel_}
-
-
-def _parameters(model):
-    return [
-        [prefix + name, number(rounded(value))]
-        for prefix, kernel in _kernels(model).items()
-        for name, value in kernel.parameters.items()
-    ]
-
-
 def _numerics(model) -> str:
     parts = []
     for name, value in model.numerics_.items():
@@ -166,7 +151,7 @@ def _suggestions(model, held, confusion, relevance) -> list[str]:
             "the inputs add little to the class frequencies: try another kernel, n_restarts=5, or other inputs."
         )
     found += [*about_inputs(relevance), *about_learning(model)]
-    priors = any(slot.prior is not None for kernel in _kernels(model).values() for slot in slots_of(kernel))
+    priors = any(slot.prior is not None for slot in slots_of(model._model()))
     if model.learning == "mle" and priors:
         found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if not model.numerics_.get("converged", True):

@@ -9,7 +9,7 @@ from mercer.core.errors import DataError, MercerError
 from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric, take_rows
 from mercer.core.machine import in_words
 from mercer.core.parameters import slots_of
-from mercer.core.text import number, rounded, table
+from mercer.core.text import table
 from mercer.distributions import Normal
 from mercer.report import diagnostics
 from mercer.report.page import HELD_OUT, Report, about_inputs, about_learning, columns, entries, in_order, optima
@@ -34,7 +34,7 @@ def report(model, X=None, y=None) -> Report:
     sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
         **({"Noise": _noise(model, target)} if model.likelihood_ is None else {"Likelihood": _likelihood(model)}),
-        "Parameters": table(["parameter", "value"], _parameters(model)),
+        "Parameters": table(["parameter", "value"], model._model().table_rows()),
     }
     if X is not None or y is not None:
         held, densities = _held_out(model, X, y)
@@ -60,10 +60,8 @@ def report(model, X=None, y=None) -> Report:
 
 
 def _likelihood(model) -> str:
-    found = model.likelihood_.parameters
-    values = ", ".join(f"{name} {number(rounded(value))}" for name, value in found.items())
     converged = "" if model.numerics_["converged"] else ", which did not converge"
-    return f"{model.likelihood_.label}{f' ({values})' if values else ''}; inference: {model.inference_}{converged}"
+    return f"{model.likelihood_.label}; inference: {model.inference_}{converged}"
 
 
 def _findings(model, left_out, loo, y) -> list[diagnostics.Finding]:
@@ -159,20 +157,13 @@ def _noise(model, y) -> str:
     noise, spread = float(np.mean(model.noise_)), float(np.std(y))
     if noise == 0:
         return "none, apart from any in the kernel."
-    kind = "learned" if model._learns_noise() else "as given"
+    kind = "as given" if model._fitted_noise().given else "learned"
     share = f", {np.sqrt(noise) / spread:.1%} of that of y" if spread > 0 else ""
     text = f"standard deviation {np.sqrt(noise):.4g} ({kind}){share}"
     if model.calibration_ > 1:
         text += f"\nintervals were widened: the covariance was multiplied by {model.calibration_:.3g}, so that 95% "
         text += "intervals cover 95% of left-out rows, and of new rows"
     return text
-
-
-def _parameters(model):
-    rows = [[name, number(rounded(value))] for name, value in model.kernel_.parameters.items()]
-    if model.likelihood_ is not None:
-        return [*rows, *([name, number(rounded(value))] for name, value in model.likelihood_.parameters.items())]
-    return [*rows, ["noise", f"{float(np.mean(model.noise_)):.4g}"]]
 
 
 def _numerics(model) -> str:

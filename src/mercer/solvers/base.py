@@ -6,21 +6,23 @@ A solver is one file of this folder. `register` makes its name known: to ``solve
 import abc
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
 from mercer.core.registry import check_free
-from mercer.distributions import Distribution, Normal
+from mercer.distributions import Normal
 from mercer.gp.model import Model
-from mercer.gp.noise import Noise, as_noise
-from mercer.inference.sites import Covariance, LatentCovariance
+from mercer.gp.noise import CommonNoise, Noise, as_noise
+from mercer.gp.posterior import Posterior
+from mercer.inference.latent import LatentSpace
+from mercer.inference.sites import LatentMatrix
 from mercer.kernels.base import Kernel
+from mercer.linalg.cholesky import mirror_upper
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -36,6 +38,23 @@ class Evaluation(NamedTuple):
     value: float
     gradient: np.ndarray | None
     scale: float
+
+
+class KeptMatrix(NamedTuple):
+    """K at the best theta so far, from the evaluation there: its ``diagonal``, and the rest below the diagonal of
+    ``matrix``; above it is the inverse."""
+
+    theta: np.ndarray
+    diagonal: np.ndarray
+    matrix: np.ndarray
+
+    def restored(self, factor: float = 1.0) -> np.ndarray:
+        """K times a factor, overwriting the matrix."""
+        K = self.matrix
+        mirror_upper(K.T)
+        np.fill_diagonal(K, self.diagonal)
+        K *= factor
+        return K
 
 
 class Evidence(abc.ABC):
@@ -58,6 +77,9 @@ class Evidence(abc.ABC):
         self.contrasts = self.n - self.H.shape[1]
         self.jitter = 0.0
         self.diagonal = 1.0  # the mean of K's, as last seen: jitter is relative to it
+        self.keeps = False  # whether there is memory for what `keep` keeps
+        self.keeping = False  # whether the next calls are likely to be kept
+        self.kept: KeptMatrix | None = None
         self.rows = X
         self.layout = Layout.of(Model((kernel,), noise=self.noise))
         self.K: Any = self._representation(kernel, X)
@@ -68,7 +90,7 @@ class Evidence(abc.ABC):
 
     @abc.abstractmethod
     def _representation(self, kernel: Kernel, X: Inputs) -> Any:
-        """K, or features, on these rows for many theta: what `gram.triangle` or `gram.Features` gives."""
+        """K, or features, on these rows for many theta: what `Gram.varying` or `Gram.feature_map` gives."""
 
     @abc.abstractmethod
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
@@ -78,6 +100,9 @@ class Evidence(abc.ABC):
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Residual and variance of each row predicted from all the others (RW06 5.12), unknown coefficients estimated
         anew without it: (n,), (n,). None where there is no value."""
+
+    def keep(self, theta: np.ndarray) -> None:  # noqa: B027 (most have nothing to keep)
+        """Keep K of the last call, which was at ``theta``."""
 
     def score(self, theta: np.ndarray) -> float:
         """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better."""
@@ -136,111 +161,6 @@ def left_out(a: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarra
     determined = diagonal > 0
     diagonal = np.where(determined, diagonal, 1.0)
     return np.where(determined, a / diagonal, 0.0), np.where(determined, 1 / diagonal, np.inf)
-
-
-# -- latent functions ----------------------------------------------------------------------------------------------
-
-
-class LatentSpace(abc.ABC):
-    """K(theta) on fixed rows for inference with Gaussian sites, so that every inference runs on every solver. Use it in
-    a ``with`` block."""
-
-    K: Any  # what `gram.triangle` or `gram.Features` gives
-
-    @property
-    def size(self) -> int:
-        """Free parameters of the kernel."""
-        return self.K.layout.size
-
-    @abc.abstractmethod
-    def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> LatentCovariance:
-        """K at theta, plus ``jitter`` on its diagonal. ``accurate``: after a failure, without shortcuts that may lose
-        digits. May overwrite the previous one."""
-
-    def contraction(self, theta: np.ndarray) -> Callable[..., np.ndarray]:
-        """The derivatives of K at theta, for `SiteFactor.slope`."""
-        return functools.partial(self.K.contract, theta)
-
-    def __enter__(self) -> Self:
-        self.K.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.K.__exit__(*error)
-
-
-class LatentMatrix(LatentSpace):
-    """One matrix of memory, and what inference takes."""
-
-    def __init__(self, kernel: Kernel, X: Inputs) -> None:
-        self.K = gram.triangle(kernel, X)
-        n = count_rows(X)
-        self._covariance = Covariance(np.zeros((n, n)))
-
-    def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> Covariance:
-        self.K.fill(theta, self._covariance.K, accurate)
-        self._covariance.K.ravel()[:: self._covariance.n + 1] += jitter
-        return self._covariance
-
-
-# -- posteriors ----------------------------------------------------------------------------------------------------
-
-
-class Posterior(Protocol):
-    """Posterior of the latent function, without measurement noise, from any solver."""
-
-    @property
-    def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Inputs, targets and noise variances that it was conditioned on."""
-
-    @property
-    def unknown(self) -> bool:
-        """Whether the mean has an unknown constant, integrated out."""
-
-    def mean(self, Z: Inputs) -> np.ndarray:
-        """(s,)."""
-
-    def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance: (s,), (s,)."""
-
-    def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Distribution:
-        """Distribution of measurements with this noise variance, one or one for each row of Z; without it, of the
-        function."""
-
-    def covariance(self, Z: Inputs) -> np.ndarray:
-        """(s, s)."""
-
-    def sample(self, Z: Inputs, size: int = 1, seed: Any = 0) -> np.ndarray:
-        """Functions drawn, at the rows of Z: (size, s)."""
-
-    def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives of mean and variance with respect to the inputs: (s, d), (s, d)."""
-
-    def terms(self, Z: Inputs) -> list[tuple[Any, np.ndarray, np.ndarray]]:
-        """Each term of a sum of kernels, except white noise, with the posterior mean and variance of its component."""
-
-    def latent(self) -> "Posterior":
-        """The same without white noise that is part of the kernel."""
-
-    def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of each measurement given all the others: (n,), (n,)."""
-
-    def condition(self, X: Inputs, y: np.ndarray, noise: np.ndarray) -> "Posterior":
-        """Given more measurements."""
-
-    def rescaled(self, kernel: Kernel, factor: float) -> "Posterior":
-        """With all variances, noise included, ``factor`` times as large: ``kernel`` must equal factor times this one.
-        May invalidate this posterior."""
-
-    def constant(self) -> float:
-        """The estimate of an unknown constant in the mean; zero where there is none."""
-
-    def log_evidence(self) -> float:
-        """ln p(y) (PRML 6.69)."""
-
-    def numerics(self) -> dict[str, float]:
-        """What was added to the diagonal ("jitter"), the condition number, and the relative residual of what was
-        solved."""
 
 
 # -- solvers -------------------------------------------------------------------------------------------------------
@@ -320,6 +240,22 @@ def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise) -> So
     if refusal is not None:
         raise ParameterError(f"solver={solver!r} {refusal}. Use solver='auto'.")
     return found
+
+
+def resolve_latent(solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, classes: int) -> Solver:
+    """The solver for the latent functions behind ``classes`` classes, with one kernel or one each: the one asked for;
+    for "auto" that of `resolve`, if the same one is best for every kernel and fast for all classes together.
+
+    The function values of more than two classes are factorised class by class, but not the weights of their features:
+    n (C M)^2 flops instead of C n^3, so weights are for M < n / sqrt(C) features.
+    """
+    noise = CommonNoise(1.0)  # sites are noise
+    found = [resolve(solver, kernel, X, noise) for kernel in kernels]
+    one = len(set(found)) == 1
+    if solver == "auto" and classes > 2 and one:
+        widths = [found[0].cost(kernel, X).matrix[1] for kernel in kernels]
+        one = max(widths) * math.sqrt(classes) < count_rows(X)
+    return found[0] if one else SOLVERS["dense"]()
 
 
 def checked(solver: str | Solver) -> Solver:

@@ -12,10 +12,9 @@ from mercer.gp.mean import UNKNOWN
 from mercer.gp.noise import Noise
 from mercer.gp.process import GP
 from mercer.kernels.base import Kernel
-from mercer.kernels.standard import StandardTriangle
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.trend import Trend
-from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
+from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, KeptMatrix, Solver, left_out, register
 
 OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
 
@@ -58,10 +57,11 @@ class Dense(Solver):
 class FunctionSpace(Evidence):
     """One potrf, one potri and the contraction in tiles: n^3 + O(n^2) flops, one matrix of memory."""
 
-    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Triangle | StandardTriangle:
+    def _representation(self, kernel: Kernel, X: Inputs) -> gram.Varying:
         self._matrix = np.empty((self.n, self.n))
+        self._diagonal: np.ndarray | None = None  # of K, where the last call left the rest of it
         self._both = np.asfortranarray(np.column_stack([self.y, self.H]))
-        return gram.triangle(kernel, X)
+        return gram.on(kernel, X).varying()
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         answer = self._evaluate(theta, gradient, profiled, accurate=False)
@@ -71,9 +71,10 @@ class FunctionSpace(Evidence):
     def _evaluate(self, theta: np.ndarray, gradient: bool, profiled: bool, accurate: bool) -> Evaluation | None:
         M = self._matrix  # C above the diagonal, row by row: to LAPACK, its lower triangle
         theta, free, noise = self._split(theta)
-        self.K.fill(theta, M, accurate)
+        mirrored = self.keeps and self.keeping  # LAPACK leaves the other triangle as it is
+        self.K.fill(theta, M, accurate, mirrored)
         diagonal = M.ravel()[:: self.n + 1]
-        self.diagonal = float(diagonal.mean())
+        self.diagonal, self._diagonal = float(diagonal.mean()), diagonal.copy() if mirrored else None
         diagonal += noise
         factor = attempt(M.T)
         if factor is None:
@@ -97,6 +98,11 @@ class FunctionSpace(Evidence):
         slope = 0.5 * self.K.contract(theta, M, a)
         slope = self._slope(slope, free, 0.5 * (a**2 - diagonal))
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
+
+    def keep(self, theta: np.ndarray) -> None:
+        if self._diagonal is not None:
+            free = np.empty_like(self._matrix) if self.kept is None else self.kept.matrix
+            self.kept, self._matrix = KeptMatrix(theta, self._diagonal, self._matrix), free
 
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         if self(theta) is None:

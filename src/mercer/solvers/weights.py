@@ -7,7 +7,6 @@ from M x M matrices.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,25 +25,19 @@ from mercer.core.inputs import (
 from mercer.core.random import normal
 from mercer.distributions import Normal
 from mercer.gp.noise import Noise
+from mercer.gp.posterior import Posterior
 from mercer.gp.process import check_size
-from mercer.inference.sites import (
-    MIN_LATENT_VARIANCE,
-    Covariance,
-    LatentCovariance,
-    SiteApproximation,
-    SiteFactor,
-    SitePosterior,
-)
+from mercer.inference.features import LatentFeatures, LatentWeights, SampledWeights, SoftmaxWeights
 from mercer.kernels.algebra import terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import by_position
 from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky, attempt, factor, root
-from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, LatentSpace, Solver, left_out, register
+from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class WeightPosterior:
+class WeightPosterior(Posterior):
     """p(w | y) = N(weights, B^-1), B = I + Phi^T diag(noise)^-1 Phi, beside the data it came from.
 
     With an ``unknown`` constant, the last feature is one everywhere and its weight has a flat prior: no prior precision
@@ -243,100 +236,6 @@ class WeightPosterior:
         return float(np.linalg.norm(self.B @ self.weights - c) / (np.linalg.norm(c) or 1.0))
 
 
-# -- Gaussian sites ------------------------------------------------------------------------------------------------
-
-
-class LatentFeatures(LatentSpace):
-    def __init__(self, kernel: Kernel, X: Inputs) -> None:
-        self.K = gram.Features(kernel, X)
-
-    def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> "FeatureCovariance":
-        return FeatureCovariance(self.K.fill(theta))  # of few features; jitter would make them many
-
-
-class FeatureCovariance(LatentCovariance):
-    """K = Phi Phi^T, through the M weights: 3 n M of memory, n M^2 flops a factor."""
-
-    def __init__(self, Phi: np.ndarray) -> None:
-        self.Phi, self.n = Phi, len(Phi)
-        self.diagonal = np.einsum("ij,ij->i", Phi, Phi)
-
-    def times(self, v: np.ndarray) -> np.ndarray:
-        return self.Phi @ (self.Phi.T @ v)
-
-    def factor(self, S: np.ndarray) -> "FeatureSiteFactor | None":
-        B = backend.gram(np.sqrt(S)[:, None] * self.Phi)
-        B[np.diag_indices_from(B)] += 1.0
-        found = attempt(B)
-        return None if found is None else FeatureSiteFactor(self.Phi, S, found)
-
-    def dense(self) -> Covariance:
-        return Covariance(self.Phi @ self.Phi.T)
-
-
-class FeatureSiteFactor(SiteFactor):
-    """Cholesky factor of B = I + Phi^T S Phi, whose determinant is that of I + S^1/2 K S^1/2."""
-
-    def __init__(self, Phi: np.ndarray, S: np.ndarray, B: Cholesky) -> None:
-        self.Phi, self.S, self.B = Phi, S, B
-        self.log_det = B.log_det()
-
-    def weights(self, nu: np.ndarray) -> np.ndarray:
-        return nu - self.S * (self.Phi @ self.B.solve(self.Phi.T @ nu))
-
-    def variance(self) -> np.ndarray:
-        half = self.B.half_solve(self.Phi.T)
-        return np.maximum(np.einsum("ij,ij->j", half, half), MIN_LATENT_VARIANCE)
-
-    def slope(
-        self, contract: Callable[..., np.ndarray], a: np.ndarray, through_mode: tuple[np.ndarray, np.ndarray] | None
-    ) -> np.ndarray:
-        """From d ln Z / d Phi = (a a^T - R + u g^T + g u^T) Phi with R Phi = S Phi B^-1."""
-        G = np.outer(a, a @ self.Phi) - self.S[:, None] * self.B.solve(self.Phi.T).T
-        if through_mode is not None:
-            u, g = through_mode
-            G += np.outer(u, g @ self.Phi) + np.outer(g, u @ self.Phi)
-        return contract(G)
-
-    def posterior(self, kernel: Kernel, X: Inputs, approximation: SiteApproximation) -> "LatentWeights":
-        a, s = approximation.a, np.sqrt(approximation.S)
-        return LatentWeights(kernel, X, a, s, self.Phi.T @ a, np.tril(self.B.lower))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class LatentWeights(SitePosterior):
-    """Approximate posterior of a latent function through the weights of its features: N(weights, B^-1), B = L L^T with
-    L = ``lower``."""
-
-    kernel: Kernel
-    X: Inputs
-    a: np.ndarray
-    s: np.ndarray
-    weights: np.ndarray
-    lower: np.ndarray
-
-    def consistent(self) -> bool:
-        n, M = count_rows(self.X), len(self.weights)
-        shapes = self.a.shape == self.s.shape == (n,) and self.lower.shape == (M, M) and self.weights.shape == (M,)
-        return shapes and isinstance(self.kernel, Kernel)
-
-    def mean(self, Z: Inputs) -> np.ndarray:
-        return self.moments(Z)[0]
-
-    def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        rows = gram.kept(self, self.kernel, self.X)
-
-        def moments(some: Inputs) -> tuple[np.ndarray, np.ndarray]:
-            Phi = gram.features(self.kernel, some, rows)
-            half = backend.half_solve(self.lower, Phi.T)
-            return Phi @ self.weights, np.einsum("ij,ij->j", half, half) + gram.unseen(self.kernel, some, rows)
-
-        Z = align_columns(self.X, Z, self.kernel.needs_all_columns)
-        found = gram.by_pieces(moments, Z, len(self.weights))
-        means, variances = zip((np.empty(0), np.empty(0)), *found, strict=True)
-        return np.concatenate(means), np.concatenate(variances)
-
-
 @register
 @dataclasses.dataclass(frozen=True)
 class Weights(Solver):
@@ -344,7 +243,7 @@ class Weights(Solver):
 
     name = "weights"
     summary = "exact, through the weights of the kernel's features"
-    parts = (WeightPosterior, LatentWeights)
+    parts = (WeightPosterior, LatentWeights, SoftmaxWeights, SampledWeights)
 
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
         if not gram.count_features(kernel, X):
@@ -386,7 +285,7 @@ class WeightSpace(Evidence):
     """
 
     def _representation(self, kernel: Kernel, X: Inputs) -> gram.Features:
-        return gram.Features(kernel, X)
+        return gram.on(kernel, X).feature_map()
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         theta, free, noise = self._split(theta)

@@ -12,6 +12,8 @@ from mercer import priors
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, ParameterError
 from mercer.gp.likelihood import Probit
+from mercer.inference.base import Labels, named
+from mercer.inference.features import LatentFeatures, SampledWeights
 from mercer.inference.sampling import parameters
 from mercer.inference.sampling.diagnostics import effective_size
 from mercer.inference.sampling.draws import Draws
@@ -20,7 +22,7 @@ from mercer.inference.sampling.parameters import ThetaPrior, sample_jointly
 from mercer.inference.sampling.posterior import SampledPosterior
 from mercer.inference.sampling.reference import Reference
 from mercer.inference.sampling.sites import laplace_sites, matched_sites, softmax_sites
-from mercer.inference.sites import Covariance
+from mercer.inference.sites import Covariance, LatentMatrix
 from reference.latents import X, agree, by_quadrature, covariance
 from reference.likelihoods import Gaussian
 
@@ -181,3 +183,36 @@ def test_what_cannot_be_sampled():
         sample_jointly(KERNEL.fix(), X, log_likelihood_of(Probit(), np.ones(5)))
     with pytest.raises(DataError, match="no finite value"):
         sample_jointly(KERNEL, X, lambda f: np.full(len(f), np.nan))
+
+
+def test_in_weight_space_the_posterior_is_the_same():
+    rows = np.random.default_rng(3).uniform(-2, 2, size=(16, 1))
+    Z = np.linspace(-2.5, 2.5, 5)[:, None]
+    kernel = 2.0 * k.Polynomial(2) + k.Linear().fix()
+    codes = np.digitize(rows[:, 0], [0.3])
+    t = 2.0 * codes - 1
+    posteriors = []
+    for space, cls in ((LatentMatrix, SampledPosterior), (LatentFeatures, SampledWeights)):
+        target, sites = log_likelihood_of(Probit(), t), matched_sites(Probit(), t)
+        draws = sample_jointly(kernel, space(kernel, rows), target, 600, 60, sites=sites)
+        assert draws.theta_rhat.max() < 1.1
+        posteriors.append(cls.of(kernel, rows, draws, Labels(codes, named("mcmc", link="probit"))))
+    one, other = posteriors
+    assert other.theta.mean() == pytest.approx(one.theta.mean(), abs=0.4 * one.theta.std())
+    assert other.theta.std() == pytest.approx(one.theta.std(), rel=0.35)
+    assert one.class_probabilities(Z, Probit()) == pytest.approx(other.class_probabilities(Z, Probit()), abs=0.05)
+    assert one.leave_one_out() == pytest.approx(other.leave_one_out(), abs=0.1)
+    for posterior in posteriors:
+        mean, variance = posterior.moments(Z)
+        assert posterior.mean(Z) == pytest.approx(mean)
+        assert np.diag(posterior.covariance(Z)) == pytest.approx(variance, rel=1e-5)
+        high, low = posterior.moments(Z + 1e-5), posterior.moments(Z - 1e-5)
+        for slope, up, down in zip(posterior.gradients(Z), high, low, strict=True):
+            assert slope[:, 0] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-3)
+        assert [part for part, *_ in posterior.terms(Z)] == list(kernel.parts)
+        assert sum(m for _, m, _ in posterior.terms(Z)) == pytest.approx(mean, rel=1e-5, abs=1e-5)
+        paths = posterior.sample(Z, 20_000, seed=1)
+        assert np.abs(paths.mean(axis=0) - mean).max() < 5 * np.sqrt(variance.max() / 20_000)
+        assert paths.var(axis=0) == pytest.approx(variance, rel=0.1)
+        with pytest.raises(ParameterError, match="draws of the parameters too"):
+            posterior.condition(Z[:2], np.array([0, 1]))

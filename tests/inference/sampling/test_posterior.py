@@ -87,7 +87,7 @@ def test_it_is_its_fields():
     mean = posterior.moments(X)[0]
     assert posterior._fixed is posterior._fixed  # factorised once
     fields = {field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)}
-    assert list(fields) == ["kernel", "X", "latents", "theta"]
+    assert list(fields) == ["kernel", "X", "latents", "theta", "given"]
     assert np.array_equal(SampledPosterior(**fields).moments(X)[0], mean)
     with pytest.raises(dataclasses.FrozenInstanceError):
         posterior.latents = mean

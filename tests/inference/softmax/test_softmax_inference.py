@@ -9,7 +9,7 @@ from scipy.special import logsumexp, softmax
 from mercer import kernels as k
 from mercer.core.coordinates import to_free
 from mercer.gp.likelihood import Logistic
-from mercer.gram import Triangle
+from mercer.gram import on
 from mercer.inference.laplace import laplace as binary_laplace
 from mercer.inference.sites import Covariance, LatentPosterior
 from mercer.inference.softmax.expectation import mean_softmax
@@ -151,7 +151,7 @@ def test_two_classes_are_the_logistic_model_with_twice_the_kernel():
     y = (X[:, 0] + 0.7 * rng.normal(size=60) > 0).astype(int)
     Z = 3 * rng.normal(size=(40, 2))
     theta, K = np.asarray(to_free(kernel)), np.zeros((60, 60))
-    with Triangle(kernel, X) as triangle:
+    with on(kernel, X).varying(compiled=True) as triangle:
         triangle.fill(theta, K)
         one = [Covariance(K)]
         found = laplace(one, y)
@@ -294,7 +294,7 @@ def test_pieces_change_nothing(monkeypatch):
     posterior = SoftmaxPosterior.of(laplace(covariances(Ks), y), [3.0 * k.RBF(0.8)], X)
     Z = np.random.default_rng(5).normal(size=(1100, 2))
     once = posterior.joint_moments(Z)
-    monkeypatch.setattr("mercer.gram.MAX_BLOCK_BYTES", 1)
+    monkeypatch.setattr("mercer.core.machine.GRAM_BYTES", 1)
     for one, other in zip(once, posterior.joint_moments(Z), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
     assert posterior.joint_moments(Z[:0])[1].shape == (0, 3, 3)

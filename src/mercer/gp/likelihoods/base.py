@@ -44,7 +44,8 @@ class Target:
         return len(self.y)
 
     def _mapped(self, change: Any) -> "Target":
-        return Target(**{name: None if part is None else change(part) for name, part in vars(self).items()})
+        parts: dict[str, Any] = {name: None if part is None else change(part) for name, part in vars(self).items()}
+        return Target(**parts)
 
     def take(self, rows: Any) -> "Target":
         """Some of the rows."""
@@ -57,7 +58,8 @@ class Target:
     def joined(self, other: "Target") -> "Target":
         """With further rows."""
         pairs = {name: (part, getattr(other, name)) for name, part in vars(self).items()}
-        return Target(**{name: None if a is None else np.concatenate([a, b]) for name, (a, b) in pairs.items()})
+        parts: dict[str, Any] = {name: a if a is None else np.concatenate([a, b]) for name, (a, b) in pairs.items()}
+        return Target(**parts)
 
     def shifted(self, offset: float) -> "Target":
         """With a larger offset."""
@@ -126,10 +128,9 @@ class TargetLikelihood(LatentLikelihood):
         """The target of a latent function (f - center) / scale."""
         if not self.location:
             return t.shifted(center)
-        parts = {name: getattr(t, name) for name in ("y", "lower", "upper")}
-        return dataclasses.replace(
-            t, **{name: None if part is None else (part - center) / scale for name, part in parts.items()}
-        )
+        given = {name: getattr(t, name) for name in ("y", "lower", "upper")}
+        parts: dict[str, Any] = {name: x if x is None else (x - center) / scale for name, x in given.items()}
+        return dataclasses.replace(t, **parts)
 
     def rescaled(self, scale: float) -> Self:
         """The same likelihood where y is multiplied by ``scale``."""
@@ -210,9 +211,7 @@ class TargetLikelihood(LatentLikelihood):
             curvature = 1 / np.maximum(variance, 1e-300) - self.derivatives(mode, t).second
             return [*found, (mode, np.nan_to_num(1 / np.sqrt(curvature), nan=0.0))]
 
-    def _tilted_panels(
-        self, mean: np.ndarray, variance: np.ndarray, t: Target
-    ) -> tuple[Panels, np.ndarray, Any]:
+    def _tilted_panels(self, mean: np.ndarray, variance: np.ndarray, t: Target) -> tuple[Panels, np.ndarray, Any]:
         panels, column = Panels(mean, variance, self._marks(mean, variance, t)), t.column()
         with np.errstate(over="ignore", invalid="ignore"):
             found = self.derivatives(panels.f, column)

@@ -157,6 +157,7 @@ class Binomial(TargetLikelihood):
     sides = ("trials",)
 
     def derivatives(self, f: np.ndarray, t: Target) -> Derivatives:
+        assert t.trials is not None
         eta = f + t.offset
         p, q = expit(eta), expit(-eta)
         bend, failures = t.trials * p * q, t.trials - t.y
@@ -199,7 +200,9 @@ class Binomial(TargetLikelihood):
     def cdf(self, y: np.ndarray, eta: np.ndarray, t: Target) -> np.ndarray:
         assert t.trials is not None
         floor = np.clip(np.floor(y), 0.0, t.trials)
-        inside = np.where(floor < t.trials, bdtr(np.minimum(floor, t.trials - 1), t.trials.astype(int), expit(eta)), 1.0)
+        inside = np.where(
+            floor < t.trials, bdtr(np.minimum(floor, t.trials - 1), t.trials.astype(int), expit(eta)), 1.0
+        )
         return np.where(y >= 0, inside, 0.0)
 
     def draw(self, eta: np.ndarray, t: Target, rng: np.random.Generator) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Likelihoods of values known to lie in an interval: censored measurements, and ordered grades.
 
-With Gaussian noise of variance v around f, P(a < y <= b | f) = Phi((b - f) / s) - Phi((a - f) / s), s^2 = v. An integral
-over a Gaussian f has the same form with its variance added to v.
+With Gaussian noise of variance v around f, P(a < y <= b | f) = Phi((b - f) / s) - Phi((a - f) / s), s^2 = v. An
+integral over a Gaussian f has the same form with its variance added to v.
 """
 
 import dataclasses
@@ -52,7 +52,9 @@ def _interval(f: np.ndarray, a: np.ndarray, b: np.ndarray, s: np.ndarray | float
 
         def density(z: np.ndarray) -> np.ndarray:
             """phi(z) / P, zero at infinity."""
-            return np.where(np.isfinite(z), np.exp(-0.5 * np.where(np.isfinite(z), z, 0.0) ** 2 - 0.5 * LOG_2PI - log_p), 0.0)
+            return np.where(
+                np.isfinite(z), np.exp(-0.5 * np.where(np.isfinite(z), z, 0.0) ** 2 - 0.5 * LOG_2PI - log_p), 0.0
+            )
 
         # In the tail phi / P as one over m, so that hazards keep their digits.
         near = np.where(in_tail, 1 / np.maximum(mass, MIN_INTERVAL), density(right))
@@ -97,7 +99,8 @@ class Censored(TargetLikelihood):
     def _derivatives(self, f: np.ndarray, t: Target, variance: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """ln p with this noise variance, and four derivatives."""
         eta, s = f + t.offset, np.sqrt(variance)
-        assert t.lower is not None and t.upper is not None
+        assert t.lower is not None
+        assert t.upper is not None
         below, above = t.y <= t.lower, t.y >= t.upper
         r = (t.y - eta) / variance
         value = -0.5 * (t.y - eta) * r - 0.5 * np.log(variance) - 0.5 * LOG_2PI
@@ -131,7 +134,8 @@ class Censored(TargetLikelihood):
         return (0.5 * self.noise * (second + first**2))[None][self.moving()]
 
     def marks(self, t: Target) -> tuple[np.ndarray, np.ndarray]:
-        assert t.lower is not None and t.upper is not None
+        assert t.lower is not None
+        assert t.upper is not None
         return np.clip(t.y, t.lower, t.upper), np.full(np.shape(t.y), np.sqrt(self.noise))
 
     @property
@@ -152,7 +156,8 @@ class Censored(TargetLikelihood):
         return Normal(mean + t.offset, np.sqrt(variance + self.noise))
 
     def checked(self, t: Target) -> Target:
-        assert t.lower is not None and t.upper is not None
+        assert t.lower is not None
+        assert t.upper is not None
         if (t.lower >= t.upper).any():
             i = int(np.flatnonzero(t.lower >= t.upper)[0])
             raise DataError(

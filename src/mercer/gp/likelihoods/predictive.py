@@ -25,7 +25,7 @@ class Integrated(Distribution):
         return Scaled(self, factor, shift)
 
     def crps(self, y: ArrayLike) -> np.ndarray:
-        """Continuous ranked probability score, as the mean quantile score over 99 levels (Gneiting and Raftery 2007)."""
+        """Continuous ranked probability score, mean of quantile scores at 99 levels (Gneiting and Raftery 2007)."""
         levels = np.arange(1, 100) / 100
         q, y = self.quantile(levels), np.asarray(y, dtype=float)[:, None]
         return 2 * np.mean(np.where(y < q, (1 - levels) * (q - y), levels * (y - q)), axis=1)

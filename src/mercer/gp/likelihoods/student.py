@@ -12,7 +12,7 @@ from mercer.gp.likelihoods.base import Target, TargetLikelihood, register
 MIN_DOF, MAX_DOF = 2.2, 1e4  # learned: predictions have a variance; more is Gaussian to four digits
 START_DOF = 4.0
 NOISE_SHARES = (0.3, 0.03)  # of the variance of y, where the squared scale starts
-MIN_SCALE_SHARE = 1e-4  # learned scale, relative to the spread of y
+MIN_SCALE_SHARE = 1e-3  # learned scale, relative to the spread of y
 NORMAL_MAD = 0.6744897501960817  # median of |x| of a standard normal
 
 

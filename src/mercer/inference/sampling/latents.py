@@ -1,7 +1,6 @@
 """Sampling the posterior of a latent function at fixed kernel parameters (PRML 6.4.5; Neal 1997)."""
 
 import contextlib
-from collections.abc import Callable
 
 import numpy as np
 from scipy.special import log_softmax
@@ -14,9 +13,9 @@ from mercer.gp.likelihood import Likelihood
 from mercer.inference.sampling.draws import Draws, Progress, Recorder
 from mercer.inference.sampling.moves import StepSize, move
 from mercer.inference.sampling.reference import LogLikelihood, Reference, Sites, stack_roots
+from mercer.inference.sites import factor_with_jitter
 from mercer.kernels.base import Kernel
-from mercer.linalg.cholesky import Cholesky, attempt
-from mercer.linalg.jitter import SAMPLING
+from mercer.linalg.cholesky import Cholesky
 
 MAX_SINGLE_THREAD_ROWS = 500  # up to which thousands of small products are fastest on one thread
 OVERDISPERSION = 1.5  # of the initial states relative to a reference with sites
@@ -89,22 +88,6 @@ def sample_latent(
 def threads_for(n: int) -> contextlib.AbstractContextManager:
     """Context with the number of threads that is fastest for n rows."""
     return one_thread() if n <= MAX_SINGLE_THREAD_ROWS else contextlib.nullcontext()
-
-
-def factor_with_jitter(fill: Callable[[bool], np.ndarray]) -> tuple[np.ndarray, Cholesky] | None:
-    """K + jitter and its Cholesky factor L; None if it is not positive definite. n^3/3 flops.
-
-    ``fill(accurate)`` returns a new K, in the upper triangle of a C-ordered array; distances are computed by the fast
-    formula first and by the accurate one if that fails. Predictions from draws must use the jitter the draws were made
-    with: if K is singular up to rounding, L^-1 f is bounded only then.
-    """
-    for accurate, jitter in [(False, SAMPLING.first), *((True, jitter) for jitter in SAMPLING(1))]:
-        K = fill(accurate)
-        K.ravel()[:: len(K) + 1] += jitter * float(np.mean(np.diag(K)) or 1.0)
-        factor = attempt(K.T.copy(order="F"), clean=True)
-        if factor is not None and np.isfinite(factor.lower.sum()):
-            return K, factor
-    return None
 
 
 def factor_kernel(kernel: Kernel, X: Inputs) -> tuple[np.ndarray, Cholesky] | None:

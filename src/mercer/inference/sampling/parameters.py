@@ -9,18 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterError
-from mercer.core.inputs import Inputs, count_rows
+from mercer.core.inputs import Inputs
 from mercer.core.parameters import slots_of
 from mercer.core.precision import double
+from mercer.inference.latent import LatentSpace
 from mercer.inference.sampling.draws import Draws, Progress, Recorder
-from mercer.inference.sampling.latents import factor_with_jitter, threads_for
+from mercer.inference.sampling.latents import threads_for
 from mercer.inference.sampling.moves import MAX_SLICE_TRIES, StepSize, move
 from mercer.inference.sampling.reference import LatentState, LogLikelihood, Reference
 from mercer.inference.sampling.sites import SiteFunction
-from mercer.inference.sites import Covariance
+from mercer.inference.sites import LatentMatrix
 from mercer.kernels.base import Kernel
 
 DEFAULT_PRIOR_SD = 2.0  # of the logarithm of a parameter without a prior
@@ -132,11 +132,12 @@ class _ThetaReference:
 
 
 def sample_jointly(
-    kernel: Kernel, X: Inputs, log_likelihood: LogLikelihood, n_samples: int = 1000, warmup: int = 400,
+    kernel: Kernel, X: Inputs | LatentSpace, log_likelihood: LogLikelihood, n_samples: int = 1000, warmup: int = 400,
     rng: np.random.Generator | None = None, progress: Progress | None = None, *, sites: SiteFunction | None = None,
     classes: int | None = None, chains: int = 4,
 ) -> Draws:  # fmt: skip
-    """Draws of f and of the kernel's free parameters theta from p(theta) N(f | 0, K(theta)) p(t | f).
+    """Draws of f and of the kernel's free parameters theta from p(theta) N(f | 0, K(theta)) p(t | f). X are the rows,
+    or the covariances of the kernel on them as a solver represents them.
 
     Priors are those of the kernel; a parameter without one has a normal prior on its logarithm, of standard deviation 2
     around its current value (`ThetaPrior`): a factor of seven either way, weak but proper.
@@ -164,38 +165,33 @@ def sample_jointly(
         raise ParameterError(
             f"{kernel!r} has no free parameter to sample. Keep them as they are (learning=None), or unfix one."
         )
-    n = count_rows(X)
+    space = X if isinstance(X, LatentSpace) else LatentMatrix(kernel, X)
     reference, size = _ThetaReference(prior.centre, prior.spread), StepSize()
     companions = 0 if sites is None else AUXILIARY_DRAWS  # draws of the prior would have no weight
     recent: list[np.ndarray] = []
-    with gram.Triangle(kernel, X) as triangle, threads_for(n):
-
-        def fill(theta: np.ndarray, accurate: bool) -> np.ndarray:
-            K = np.empty((n, n))
-            triangle.fill(theta, K, accurate)
-            return K
+    with space, threads_for(space.n):
 
         def at(theta: np.ndarray, z: np.ndarray) -> _Chain | None:
             log_prior = prior(theta)
             if log_prior == -math.inf:
                 return None
             with np.errstate(all="ignore"):
-                found = factor_with_jitter(functools.partial(fill, theta))
+                found = space.rooted(theta)
                 if found is None:
                     return None
-                K, factor = found
-                here = None if sites is None else sites(Covariance(K))
+                K, R = found
+                here = None if sites is None else sites(K)
                 if sites is not None and here is None:
                     return None
                 try:
-                    q = Reference(factor.lower, log_likelihood, here, classes)
+                    q = Reference(R, log_likelihood, here, classes)
                 except NotPositiveDefiniteError:
                     return None
                 chain = _Chain(theta, q, q.state(z, with_slope=False), log_prior + q.log_z)
             return chain if math.isfinite(chain.log_target) else None
 
         def start() -> _Chain:
-            shape = (1, n) if classes is None else (1, classes, n)
+            shape = (1, space.rank) if classes is None else (1, classes, space.rank)
             for width in (0.5, 0.5, 0.25, 0.1, 0.0):
                 theta = prior.centre + width * prior.spread * rng.standard_normal(len(prior.centre))
                 chain = at(theta, rng.standard_normal(shape) * (width > 0))

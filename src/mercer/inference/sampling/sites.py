@@ -7,13 +7,13 @@ import numpy as np
 from mercer.gp.likelihood import Likelihood, with_fast_integrals
 from mercer.inference.ep import Sweep
 from mercer.inference.laplace import laplace
+from mercer.inference.latent import LatentCovariance
 from mercer.inference.sampling.reference import Sites, contrasts
-from mercer.inference.sites import Covariance
 from mercer.inference.softmax.laplace import softmax_laplace
 
 EP_SWEEPS, EP_STEP = 3, 0.7  # parallel updates with full steps would overshoot
 
-SiteFunction = Callable[[Covariance], Sites | None]
+SiteFunction = Callable[[LatentCovariance], Sites | None]
 
 
 def laplace_sites(likelihood: Likelihood, t: np.ndarray) -> SiteFunction:
@@ -22,7 +22,7 @@ def laplace_sites(likelihood: Likelihood, t: np.ndarray) -> SiteFunction:
     The iteration always starts from zero, so that the sites are a function of K alone.
     """
 
-    def sites(K: Covariance) -> Sites | None:
+    def sites(K: LatentCovariance) -> Sites | None:
         found = laplace(K, t, likelihood, gradient=False)
         return None if found is None else (found.nu, found.S)
 
@@ -38,7 +38,7 @@ def matched_sites(likelihood: Likelihood, t: np.ndarray) -> SiteFunction:
     """
     cheap = with_fast_integrals(likelihood)
 
-    def sites(K: Covariance) -> Sites | None:
+    def sites(K: LatentCovariance) -> Sites | None:
         found = laplace(K, t, likelihood, gradient=False)
         if found is None:
             return None
@@ -63,7 +63,7 @@ def softmax_sites(labels: np.ndarray, C: int) -> SiteFunction:
     """
     U = contrasts(C)
 
-    def sites(K: Covariance) -> Sites | None:
+    def sites(K: LatentCovariance) -> Sites | None:
         found = softmax_laplace([K], labels, gradient=False, classes=C)
         if found is None:
             return None

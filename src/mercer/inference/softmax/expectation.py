@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from mercer.core import machine
 from mercer.gp.likelihood import Logistic
 
 SOBOL_POINTS = 1024  # each with its opposite, for predictions
 FEW_SOBOL_POINTS = 128  # during inference; fewer would spoil the posterior where variances are large
-BATCH_BYTES = 1 << 22  # of function values at a time
 MIN_SITE = 1e-10  # below it a variance is lost in the rounding of B^-1
 # Integrals over independent functions: spacing of the grid, standard deviations it serves, and the largest distance of
 # a mean below the highest one.
@@ -106,8 +106,8 @@ class ExpectedLogSoftmax:
 
 
 def _batches(rows: np.ndarray, points: int, C: int) -> list[np.ndarray]:
-    """Rows, as many at a time as have BATCH_BYTES of function values."""
-    size = max(1, BATCH_BYTES // (8 * C * points))
+    """Rows, as many at a time as have `machine.BATCH_BYTES` of function values."""
+    size = machine.rows_within(machine.BATCH_BYTES, C * points)
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 

@@ -1,15 +1,18 @@
 """Laplace's approximation for more than two classes."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from mercer.inference.sites import Covariance
-from mercer.inference.softmax.factor import JointFactor, SoftmaxModel
+from mercer.inference.latent import LatentCovariance
+from mercer.inference.softmax.factor import SoftmaxModel
 from mercer.inference.softmax.newton import NewtonAscent
-from mercer.inference.softmax.posterior import SoftmaxApproximation, workspace_for
+from mercer.inference.softmax.posterior import SoftmaxApproximation
 
 
 def softmax_laplace(
-    Ks: list[Covariance], labels: np.ndarray, start: SoftmaxApproximation | None = None, gradient: bool = True,
+    Ks: Sequence[LatentCovariance], labels: np.ndarray, start: Any = None, gradient: bool = True,
     classes: int | None = None,
 ) -> SoftmaxApproximation | None:  # fmt: skip
     """A Gaussian at the mode of Psi(f) = ln p(labels | f) - f^T K^-1 f / 2 (PRML 6.80-6.90; RW06 3.44).
@@ -25,11 +28,11 @@ def softmax_laplace(
     s_c = (pi_c sum_d q_d - q_c) / 2, q_c = 1 - diag(R_cc) / pi_c. 2 C n^3 flops.
     """
     model = SoftmaxModel(Ks, labels, classes)
-    workspace = workspace_for(model, start)
+    workspace = model.workspace(start)
     mode = NewtonAscent(model, workspace)
     if not mode.maximise_from(None if start is None else start.a):
         return None
-    factor = JointFactor(model, mode.pi, workspace)
+    factor = model.factor(mode.pi, workspace)
     if not factor.positive:
         return None
     result = SoftmaxApproximation(

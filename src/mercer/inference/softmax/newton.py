@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mercer.inference.softmax.factor import JointFactor, SoftmaxModel
+from mercer.inference.softmax.factor import JointSites, SoftmaxModel
 
 MAX_STEPS = 200
 MAX_HALVINGS = 40
@@ -26,14 +26,14 @@ class NewtonAscent:
     the sites of its curvature W.
 
     (I + W K) delta = targets - pi - a is solved by conjugate gradients in the inner product of K, preconditioned by a
-    `JointFactor` at an earlier W: right after a factorisation one iteration is exact, and while W changes little a few
+    `JointSites` at an earlier W: right after a factorisation one iteration is exact, and while W changes little a few
     are enough, at 8 C n^2 flops each. When they have cost about as much as a factorisation, there is a new one, unless
     a fixed ``factor`` was given. Psi is concave, every such direction ascends, and a step that does not raise Psi
     enough is halved: the iteration cannot diverge.
     """
 
     def __init__(
-        self, model: SoftmaxModel, workspace: np.ndarray, factor: JointFactor | None = None,
+        self, model: SoftmaxModel, workspace: np.ndarray, factor: JointSites | None = None,
         likelihood: LogLikelihood | None = None, max_steps: int = MAX_STEPS,
     ) -> None:  # fmt: skip
         self.model, self.workspace, self.likelihood = model, workspace, likelihood or model.likelihood
@@ -63,7 +63,7 @@ class NewtonAscent:
         for _ in range(self.max_steps):
             rho = model.targets - self.pi - self.a
             if self.factor is None or (iterations_since >= self.cg_iterations and not self.fixed):
-                self.factor = JointFactor(model, self.sites, self.workspace, equal_classes and self.steps == 0)
+                self.factor = model.factor(self.sites, self.workspace, equal_classes and self.steps == 0)
                 iterations_since = 0
             if not self.factor.positive or not math.isfinite(self.psi):
                 return False
@@ -91,7 +91,7 @@ class NewtonAscent:
             step /= 2
         return False
 
-    def _direction(self, R: JointFactor, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    def _direction(self, R: JointSites, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """delta, K delta and the number of conjugate gradient iterations."""
         K, s = self.model, self.sites
         delta, K_delta, p, Kp = (np.zeros_like(rho) for _ in range(4))

@@ -1,18 +1,21 @@
 """Gaussian posteriors of the C latent functions: on the training rows, and as distributions over functions."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mercer import gram
-from mercer.core.inputs import Inputs, align_columns, count_rows, take_rows
+from mercer.core.inputs import Inputs, count_rows, take_rows
 from mercer.gp.likelihood import Likelihood
-from mercer.inference.base import Contraction, LabelPosterior
-from mercer.inference.sites import LatentCovariance, factor_B
+from mercer.inference.base import Contraction, LabelPosterior, Labels, WarmStart
+from mercer.inference.functions import Expansion, KernelExpansion, OfGaussian
+from mercer.inference.latent import LatentCovariance, LatentSpace
+from mercer.inference.sites import LatentMatrix, factor_B
 from mercer.inference.softmax.expectation import mean_softmax
-from mercer.inference.softmax.factor import JointFactor, SoftmaxModel
+from mercer.inference.softmax.factor import JointFactor, JointSites, SoftmaxModel
 from mercer.kernels.base import Kernel
 from mercer.linalg import backend
 
@@ -29,11 +32,15 @@ class SoftmaxApproximation:
     mean: np.ndarray
     sites: np.ndarray
     model: SoftmaxModel
-    factor: JointFactor | None
+    factor: JointSites | None
     workspace: np.ndarray | None
     iterations: int
     converged: bool
     u: np.ndarray | None = None
+
+    @property
+    def prior(self) -> LatentCovariance:
+        return self.model.Ks[0]
 
     def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
         """d ln Z / d theta, kernel after kernel.
@@ -42,23 +49,19 @@ class SoftmaxApproximation:
         """
         factor, self.factor = self.factor, None
         assert factor is not None, "the matrices were overwritten or taken"
-        if factor.lower:
-            factor.scaled_variances(keep_blocks=True)
-        C, n = self.a.shape
-        groups = [list(range(C))] if self.model.shared else [[c] for c in range(C)]
-        half = 0.5 * self.a if self.u is None else 0.5 * self.a + self.u
-        slopes = []
-        for classes, contract in zip(groups, contractions, strict=True):
-            G = factor.summed_block(classes)
-            backend.subtract_products(G.T, self.a[classes].T, half[classes].T)
-            slopes.append(np.atleast_1d(0.5 * contract(G, np.zeros(n))))
-        return np.concatenate(slopes)
+        return factor.slope(contractions, self.a, self.u)
+
+    def posterior(self, kernels: Sequence[Any], X: Inputs, given: Labels | None = None) -> "JointPosterior":
+        """As a distribution over functions; its covariances must still hold K. Takes the workspace. For
+        `JointPosterior.moments_across` alone, kernels and X may be None."""
+        return self.prior.joint.posterior(self, kernels, X, given)
+
+    def moments_across(self, across: Sequence[np.ndarray], variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means (s, C) and covariances (s, C, C) at other rows, as in `class_probabilities`."""
+        return self.posterior([None] * len(across), None).moments_across(across, variances)
 
     def class_probabilities(self, across: Sequence[np.ndarray], variances: np.ndarray) -> np.ndarray:
-        """(s, C) at new rows, from their covariances (s, n) with these, one or one per class, and prior ``variances``
-        (s, kernels). Takes the workspace."""
-        posterior = SoftmaxPosterior.of(self, [None] * len(across), None)
-        return mean_softmax(*posterior.moments_across(across, variances))
+        return mean_softmax(*self.moments_across(across, variances))
 
     def take_workspace(self) -> np.ndarray | None:
         """The matrices, for another approximation; `slope` is not available afterwards."""
@@ -66,15 +69,89 @@ class SoftmaxApproximation:
         return workspace
 
 
-def workspace_for(model: SoftmaxModel, start: SoftmaxApproximation | None) -> np.ndarray:
-    """Memory for a `JointFactor`, taken from an earlier approximation if it has the same size."""
-    shape = model.classes + 1, model.n, model.n
-    workspace = None if start is None else start.take_workspace()
-    return workspace if workspace is not None and workspace.shape == shape else np.empty(shape)
+class JointPosterior(OfGaussian, LabelPosterior):
+    """A Gaussian posterior of C functions, with weights ``a`` and sites ``s``^2, (C, n), of the training rows."""
+
+    a: np.ndarray
+    s: np.ndarray
+    single = False
+
+    @abc.abstractmethod
+    def cavities(self, covariances: Sequence[LatentCovariance]) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n, C) and covariances (n, C, C) of f at each training row without that row's site."""
+
+    def joint_moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """Means (s, C) and covariances (s, C, C) of f(z). In blocks of rows."""
+        Z = self._aligned(Z)
+        expansions = self.expansions()
+        own = [np.broadcast_to(expansion.prior(Z), count_rows(Z)) for expansion in expansions]
+        return self._moments(lambda c, part: expansions[c].values(take_rows(Z, part)), np.stack(own, axis=1))
+
+    def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of f(z): (s, C) each, in blocks of rows."""
+        Z, C = self._aligned(Z), len(self.a)
+        parts = gram.by_pieces(self.joint_moments, Z, C * C)
+        means = np.concatenate([np.empty((0, C)), *(mean for mean, _ in parts)])
+        return means, np.concatenate([np.empty((0, C)), *(np.einsum("icc->ic", V) for _, V in parts)])
+
+    def moments_across(self, across: Sequence[np.ndarray], variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`joint_moments` from values of b (s, r), one or one per class (`LatentCovariance.across`), and prior
+        ``variances`` (s, kernels)."""
+        return self._moments(lambda c, part: across[c][part], variances)
+
+    def _moments(
+        self, values: Callable[[int, slice], np.ndarray], variances: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """From ``values(c, part)``, those of b of class c, and prior ``variances`` (s, kernels)."""
+        C, widest = len(self.a), max(len(a) for a in self.coefficients)
+        means, covariances = np.empty((len(variances), C)), np.empty((len(variances), C, C))
+        for part in gram.pieces(len(variances), widest * (C + 2)):
+            own, Qs = np.repeat(variances[part], C // variances.shape[1], axis=1), []
+            for c in range(C):
+                if c < variances.shape[1]:
+                    B = values(c, part)
+                means[part, c] = B @ self.coefficients[c]
+                V, Q = self.halves(c, B)
+                if V is not None:
+                    own[:, c] -= np.einsum("ij,ij->j", V, V)
+                assert Q is not None
+                Qs.append(Q.T)
+            Y = np.stack(Qs, axis=1)
+            covariances[part] = Y @ Y.transpose(0, 2, 1)
+            covariances[part, range(C), range(C)] += np.maximum(own, 0.0)
+        return means, covariances
+
+    def without_sites(self, means: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`cavities` from the moments of the training rows: (n, C), (n, C, C).
+
+        The site has precision W = diag(s) - s s^T / sum(s); without it the covariance V becomes (I - V W)^-1 V, and the
+        mean changes by minus that times a.
+        """
+        s = (self.s**2).T
+        W = s[:, :, None] * np.eye(len(self.s)) - s[:, :, None] * (s / s.sum(axis=1, keepdims=True))[:, None, :]
+        without = np.linalg.solve(np.eye(len(self.s)) - V @ W, V)
+        return means - np.einsum("icd,di->ic", without, self.a), 0.5 * (without + without.transpose(0, 2, 1))
+
+    def class_probabilities(self, Z: Inputs, likelihood: Likelihood | None = None) -> np.ndarray:
+        """(s, C), in blocks of rows."""
+        Z, C = self._aligned(Z), len(self.a)
+        found = gram.by_pieces(lambda some: mean_softmax(*self.joint_moments(some)), Z, C * C)
+        return np.concatenate([np.empty((0, C)), *found])
+
+    def leave_one_out(self, covariances: Sequence[LatentCovariance] | None = None) -> np.ndarray:
+        """From cavities: (n, C)."""
+        return mean_softmax(*self.cavities(covariances or self.covariances()))
+
+    def start(self, covariances: Sequence[LatentCovariance]) -> WarmStart:
+        """The same weights and sites, and sites of equal probabilities on the new rows."""
+        C, n = self.a.shape
+        more = ((0, 0), (0, covariances[0].n - n))
+        a, sites = np.pad(self.a, more), np.pad(self.s**2, more, constant_values=1 / C)
+        return WarmStart(a, sites, np.zeros_like(a))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SoftmaxPosterior(LabelPosterior):
+class SoftmaxPosterior(JointPosterior):
     """The approximate posterior as a distribution over C functions (RW06 Alg 3.4).
 
     Mean k_c(z, X) a_c; covariance delta_cd (k_c - |L_c^-1 D_c^1/2 k_c|^2) + (M^-1 E_c k_c)^T (M^-1 E_d k_d), where
@@ -88,19 +165,22 @@ class SoftmaxPosterior(LabelPosterior):
     s: np.ndarray
     factors: np.ndarray
     common: np.ndarray
+    given: Labels | None = None
+    space: ClassVar[type[LatentSpace]] = LatentMatrix
 
     @classmethod
-    def of(cls, approximation: SoftmaxApproximation, kernels: Sequence[Any], X: Inputs) -> "SoftmaxPosterior":
-        """From an approximation whose covariances still hold K; takes its workspace. 4/3 C n^3 flops. For
-        `moments_across` alone, kernels and X may be None."""
+    def of(
+        cls, approximation: SoftmaxApproximation, kernels: Sequence[Any], X: Inputs, given: Labels | None = None
+    ) -> "SoftmaxPosterior":
+        """4/3 C n^3 flops."""
         model, s = approximation.model, np.sqrt(approximation.sites)
-        workspace = workspace_for(model, approximation)
+        workspace = model.workspace(approximation)
         JointFactor(model, approximation.sites, workspace)
         for c in range(len(s)):
             factor_B(model.covariance(c), s[c], workspace[c])
         for matrix in workspace:
             matrix[:] = np.triu(matrix)
-        return cls(tuple(kernels), X, approximation.a, s, workspace[:-1], workspace[-1])
+        return cls(tuple(kernels), X, approximation.a, s, workspace[:-1], workspace[-1], given)
 
     def consistent(self) -> bool:
         n, C = count_rows(self.X), len(self.a)
@@ -108,79 +188,31 @@ class SoftmaxPosterior(LabelPosterior):
         kernels = len(self.kernels) in (1, C) and all(isinstance(kernel, Kernel) for kernel in self.kernels)
         return shapes and kernels and self.common.shape == (n, n)
 
-    def joint_moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        """Means (s, C) and covariances (s, C, C) of f(z). 3 C n^2 flops a row, in blocks of rows."""
-        Z = self._aligned(Z)
-        variances = np.stack([gram.diagonal(kernel, Z) for kernel in self.kernels], axis=1)
-        return self._moments(
-            lambda c, part: gram.between(self.kernels[c], take_rows(Z, part), self._prepared(c)), variances
-        )
+    @property
+    def coefficients(self) -> Sequence[np.ndarray]:
+        return list(self.a)
 
-    def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of f(z): (s, C) each, in blocks of rows."""
-        Z, C = self._aligned(Z), len(self.a)
-        parts = gram.by_pieces(self.joint_moments, Z, C * C)
-        means = np.concatenate([np.empty((0, C)), *(mean for mean, _ in parts)])
-        return means, np.concatenate([np.empty((0, C)), *(np.einsum("icc->ic", V) for _, V in parts)])
+    def expansions(self) -> list[Expansion]:
+        return [KernelExpansion(kernel, self.rows()) for kernel in self.kernels]
+
+    def halves(self, c: int, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """L_c^-1 D_c^1/2 k and M^-1 E_c k. 3 n^2 flops a row."""
+        V = backend.half_solve(self.factors[c].T, (B * self.s[c]).T, in_place=True)
+        Q = backend.half_solve(self.factors[c].T, V, transposed=True)
+        Q *= self.s[c][:, None]  # E_c k
+        return V, backend.half_solve(self.common.T, Q, in_place=True)
+
+    def pull(self, c: int, V: np.ndarray | None, Q: np.ndarray | None) -> np.ndarray:
+        assert V is not None
+        assert Q is not None
+        s, L = self.s[c][:, None], self.factors[c].T
+        Q = backend.half_solve(L, s * backend.half_solve(self.common.T, Q, transposed=True))
+        return s * backend.half_solve(L, Q - V, transposed=True)
+
+    def cavities(self, covariances: Sequence[LatentCovariance]) -> tuple[np.ndarray, np.ndarray]:
+        everything = np.arange(self.a.shape[1])
+        return self.cavity([K.across(everything, everything) for K in covariances])
 
     def cavity(self, Ks: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Means (n, C) and covariances (n, C, C) of f at each training row without that row's site.
-
-        ``Ks``: whole covariance matrices, one or one per class. The site has precision W = diag(s) - s s^T / sum(s);
-        without it the covariance V becomes (I - V W)^-1 V, and the mean changes by minus that times a.
-        """
-        means, V = self.moments_across(Ks, np.stack([np.diag(K) for K in Ks], axis=1))
-        s = (self.s**2).T
-        W = s[:, :, None] * np.eye(len(self.s)) - s[:, :, None] * (s / s.sum(axis=1, keepdims=True))[:, None, :]
-        without = np.linalg.solve(np.eye(len(self.s)) - V @ W, V)
-        return means - np.einsum("icd,di->ic", without, self.a), 0.5 * (without + without.transpose(0, 2, 1))
-
-    def moments_across(self, Ks: Sequence[np.ndarray], variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`joint_moments` from cross-covariances (s, n) with X, one or one per class, and prior ``variances``
-        (s, kernels)."""
-        return self._moments(lambda c, part: Ks[c][part], variances)
-
-    def _moments(
-        self, cross: Callable[[int, slice], np.ndarray], variances: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """From ``cross(c, part)``, rows of the cross-covariances of class c, and prior ``variances`` (s, kernels)."""
-        C, n = self.a.shape
-        means, covariances = np.empty((len(variances), C)), np.empty((len(variances), C, C))
-        for part in gram.pieces(len(variances), n * (C + 2)):
-            Q = np.empty((part.stop - part.start, C, n))
-            own = np.repeat(variances[part], C // len(self.kernels), axis=1)
-            for c, s in enumerate(self.s):
-                if c < len(self.kernels):
-                    K = cross(c, part)
-                means[part, c] = K @ self.a[c]
-                V, L = K * s, self.factors[c].T
-                backend.half_solve(L, V.T, in_place=True)
-                own[:, c] -= np.einsum("ij,ij->i", V, V)
-                backend.half_solve(L, V.T, transposed=True, in_place=True)
-                V *= s  # E_c k
-                Q[:, c] = backend.half_solve(self.common.T, V.T, in_place=True).T
-            covariances[part] = Q @ Q.transpose(0, 2, 1)
-            covariances[part, range(C), range(C)] += np.maximum(own, 0.0)
-        return means, covariances
-
-    def class_probabilities(self, Z: Inputs, likelihood: Likelihood | None = None) -> np.ndarray:
-        """(s, C), in blocks of rows."""
-        Z, C = self._aligned(Z), len(self.a)
-        found = gram.by_pieces(lambda some: mean_softmax(*self.joint_moments(some)), Z, C * C)
-        return np.concatenate([np.empty((0, C)), *found])
-
-    def left_out(
-        self,
-        covariances: Callable[[], Sequence[LatentCovariance]],
-        codes: np.ndarray,
-        likelihood: Likelihood | None = None,
-    ) -> np.ndarray:
-        """Class probabilities of each training row from its cavity: (n, C)."""
-        everything = np.arange(len(codes))
-        return mean_softmax(*self.cavity([K.dense().rows(everything) for K in covariances()]))
-
-    def _prepared(self, c: int) -> gram.Gram:
-        return gram.kept(self, self.kernels[c], self.X)
-
-    def _aligned(self, Z: Inputs) -> Inputs:
-        return align_columns(self.X, Z, any(kernel.needs_all_columns for kernel in self.kernels))
+        """`cavities`, from whole covariance matrices, one or one per class."""
+        return self.without_sites(*self.moments_across(Ks, np.stack([np.diag(K) for K in Ks], axis=1)))

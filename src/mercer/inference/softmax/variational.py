@@ -3,17 +3,18 @@
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mercer.inference.anderson import AndersonMixing
-from mercer.inference.sites import Covariance
+from mercer.inference.latent import LatentCovariance
 from mercer.inference.softmax.expectation import MIN_SITE, ExpectedLogSoftmax
-from mercer.inference.softmax.factor import JointFactor, SoftmaxModel
+from mercer.inference.softmax.factor import SoftmaxModel
 from mercer.inference.softmax.laplace import softmax_laplace
 from mercer.inference.softmax.newton import NewtonAscent
-from mercer.inference.softmax.posterior import SoftmaxApproximation, SoftmaxPosterior, workspace_for
+from mercer.inference.softmax.posterior import SoftmaxApproximation
 
 NEWTON_STEPS = 6  # in a round
 MIN_STEP = 1e-3
@@ -39,7 +40,7 @@ MIN_MANY_ROWS, MANY_ROWS_RULE = 1000, StoppingRule(1e-3, 0.05, 30)  # where FINE
 
 
 def softmax_variational(
-    Ks: list[Covariance], labels: np.ndarray, start: SoftmaxApproximation | None = None, gradient: bool = True,
+    Ks: Sequence[LatentCovariance], labels: np.ndarray, start: Any = None, gradient: bool = True,
     classes: int | None = None, rule: StoppingRule | None = None,
 ) -> SoftmaxApproximation | None:  # fmt: skip
     """A lower bound on the evidence from a Gaussian q(f) = N(m, (K^-1 + W(s))^-1), s any positive numbers.
@@ -69,7 +70,7 @@ def softmax_variational(
         a, sites = start.a, start.sites
     else:
         start, (a, sites) = None, _start(model)
-    workspace = workspace_for(model, start)
+    workspace = model.workspace(start)
     at = functools.partial(_Round.at, model, workspace=workspace)
     here: _Round | None = at(sites, a)
     if here is None or here.value < -model.n * math.log(model.classes):
@@ -99,7 +100,7 @@ def softmax_variational(
         step, here = min(1.0, 2 * step), there
     factor = None
     if gradient:
-        factor = best.optimum.factor if best is last else JointFactor(model, best.sites, workspace)
+        factor = best.optimum.factor if best is last else model.factor(best.sites, workspace)
     floored = max(float(K.diagonal.max(initial=0.0)) for K in Ks) * MIN_SITE > MAX_FLOOR_SHARE
     return SoftmaxApproximation(
         best.value, best.optimum.a, best.optimum.f, best.sites, model, factor, workspace, rounds,
@@ -117,13 +118,12 @@ def _start(model: SoftmaxModel) -> tuple[np.ndarray, np.ndarray]:
     shuffled = np.random.default_rng(0).permutation(n)
     rows = np.sort(shuffled[np.argsort(labels[shuffled], kind="stable")][::SUBSET_STRIDE])  # stratified by class
     rest = np.setdiff1d(np.arange(n), rows)
-    subset = [Covariance(K.rows(rows)[:, rows]) for K in model.Ks]
+    subset = [K.part(rows) for K in model.Ks]
     found = softmax_variational(subset, labels[rows], gradient=False, classes=C, rule=COARSE_RULE)
     if found is not None:
         # The other rows have the means that the weights predict, and the sites that belong to their predictions.
-        posterior = SoftmaxPosterior.of(found, [None] * len(model.Ks), None)
-        across = [K.rows(rest)[:, rows] for K in model.Ks]
-        means, V = posterior.moments_across(across, np.stack([K.diagonal[rest] for K in model.Ks], axis=1))
+        across = [K.across(rest, rows) for K in model.Ks]
+        means, V = found.moments_across(across, np.stack([K.own_variance(rest) for K in model.Ks], axis=1))
         a[:, rows], sites[:, rows] = found.a, found.sites
         sites[:, rest] = ExpectedLogSoftmax(labels[rest], V)(means.T)[2]
     return a, sites
@@ -143,7 +143,7 @@ class _Round:
     @classmethod
     def at(cls, model: SoftmaxModel, sites: np.ndarray, a: np.ndarray, workspace: np.ndarray) -> "_Round | None":
         """Start from m = K a. None if a factorisation fails."""
-        factor = JointFactor(model, sites, workspace)
+        factor = model.factor(sites, workspace)
         if not factor.positive:
             return None
         V = factor.row_covariances()

@@ -18,7 +18,7 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Kind, Rows, as_matrix
 from mercer.core.parameters import Parametrized, bare, plain, slots_of
 from mercer.core.precision import concretely, is_traced, namespace
-from mercer.kernels.evaluate import take, tile_size
+from mercer.kernels.evaluate import some, take, tile_size
 
 STRIP = 504  # rows whose scores are computed at a time
 
@@ -35,11 +35,23 @@ def count(what: str) -> Any:
     return converted
 
 
+def check_distributions(weights: Any, name: str) -> None:
+    """Refuse weights that cannot be divided by their sum, along the last axis."""
+    if not is_traced(weights) and not np.all(np.sum(weights, axis=-1) > 0):
+        where = "" if np.ndim(weights) < 2 else " in a row"
+        raise ParameterError(f"{name} are divided by their sum, so they must not all be zero{where}; got {weights!r}.")
+
+
+def small_seed(seed: int) -> int:
+    """A seed that scikit-learn takes."""
+    return seed % (1 << 32)
+
+
 class ParametricDensity(Parametrized):
     """A density p(x | theta) of rows x."""
 
     reads: ClassVar[Kind] = "vectors"
-    differentiable: ClassVar[bool] = True  # whether JAX can trace `log_density` in the parameters
+    differentiable: ClassVar[bool] = True  # whether JAX can trace `log_density`
 
     @property
     def needs_fit(self) -> bool:
@@ -148,14 +160,16 @@ def log_normalized(weights: Any, axis: int = -1) -> Any:
 
 def strips(rows: Rows) -> Iterator[tuple[Rows, int]]:
     """Prepared rows in strips of one size, padded, each with its number of rows; sparse matrices as dense ones."""
-    n = len(jax.tree.leaves(rows)[0]) if not sp.issparse(rows) else rows.shape[0]
+    n = jax.tree.leaves(rows)[0].shape[0]
     size = min(STRIP, tile_size(n))
     for i in range(0, n, size):
         last = min(i + size, n)
-        yield (
-            (take(rows[i:last].toarray(), 0, last - i, size) if sp.issparse(rows) else take(rows, i, last, size)),
-            (last - i),
-        )
+        yield take(dense(some(rows, slice(i, last))), 0, last - i, size), last - i
+
+
+def dense(rows: Rows) -> Rows:
+    """Prepared rows with sparse matrices as dense ones."""
+    return jax.tree.map(lambda leaf: leaf.toarray() if sp.issparse(leaf) else leaf, rows)
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,8 +8,8 @@ import numpy as np
 from mercer.core.errors import ObjectError, ParameterError
 from mercer.core.parameters import NonNegativeArray, Parametrized, PositiveArray, RealArray, evolve
 from mercer.core.precision import as_float
-from mercer.kernels.densities.base import log_normalized
-from mercer.kernels.densities.gaussian import centre_and_spread, cholesky_factors, log_diagonal, log_full
+from mercer.kernels.densities.base import check_distributions, log_normalized
+from mercer.kernels.densities.gaussian import centre_and_spread, check_factors, cholesky_factors, log_diagonal, log_full
 from mercer.kernels.evaluate import Collection
 from mercer.kernels.structured.rows import refuse_missing
 from mercer.kernels.structured.sequences import Sequences
@@ -45,10 +45,12 @@ class Symbols(Parametrized):
     fixed: frozenset[str] = eqx.field(default=frozenset(("probabilities",)), static=True, kw_only=True, repr=False)
 
     def __check_init__(self) -> None:
-        if isinstance(self.probabilities, np.ndarray) and len(self.alphabet) != self.probabilities.shape[-1]:
-            raise ParameterError(
-                f"emission has probabilities of {self.probabilities.shape[-1]} symbols; {len(self.alphabet)} are named."
-            )
+        shape = np.shape(self.probabilities)
+        if len(shape) != 2:
+            raise ParameterError(f"probabilities of emissions have shape (S, V); got {shape}.")
+        if len(self.alphabet) != shape[1]:
+            raise ParameterError(f"emission has probabilities of {shape[1]} symbols; {len(self.alphabet)} are named.")
+        check_distributions(self.probabilities, "probabilities of emissions")
 
     def read(self, objects: np.ndarray) -> Observations:
         sequences = Sequences.of(columns_as_vectors(objects))
@@ -142,6 +144,15 @@ class FullGaussians(Parametrized):
     means: RealArray
     factors: RealArray
     fixed: frozenset[str] = eqx.field(default=frozenset(("means", "factors")), static=True, kw_only=True, repr=False)
+
+    def __check_init__(self) -> None:
+        shape = np.shape(self.means)
+        if len(shape) != 2 or np.shape(self.factors) != (*shape, shape[1]):
+            raise ParameterError(
+                "Gaussian emissions have means (S, d) and factors of covariances (S, d, d); got "
+                f"{shape} and {np.shape(self.factors)}."
+            )
+        check_factors(self.factors)
 
     def read(self, objects: np.ndarray) -> Observations:
         return vectors_of(objects, np.shape(self.means)[1])

@@ -10,7 +10,8 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_matrix, check_width
 from mercer.core.parameters import Parametrized, PositiveArray, RealArray, evolve
 from mercer.core.precision import as_float, namespace
-from mercer.kernels.densities.base import ParametricDensity, count
+from mercer.core.random import seed_of
+from mercer.kernels.densities.base import ParametricDensity, count, small_seed
 from mercer.kernels.densities.gaussian import LOG_2PI, centre_and_spread
 
 MIN_NOISE = 1e-3  # variance of a column that is left to noise, relative to that of the column
@@ -37,6 +38,13 @@ class Loadings(Parametrized):
         repr=False,
     )
 
+    def __check_init__(self) -> None:
+        W, m, v = (np.shape(part) for part in (self.loadings, self.means, self.noise))
+        if len(W) != 2 or m != W[:1] or v != W[:1]:
+            raise ParameterError(
+                f"factor analysis has loadings (d, q), means (d,) and noise (d,); got shapes {W}, {m} and {v}."
+            )
+
 
 class FactorAnalysis(ParametricDensity):
     """x = W z + m + noise with latent z ~ N(0, I) of q dimensions, and one noise variance for each column.
@@ -48,13 +56,17 @@ class FactorAnalysis(ParametricDensity):
     _transparent: ClassVar[bool] = True
 
     n_latent: int = eqx.field(static=True, converter=count("the number of latent dimensions"))
-    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    random_state: int = eqx.field(default=0, static=True, kw_only=True, converter=seed_of)
     linear: Loadings | None = eqx.field(default=None, kw_only=True)  # set by `fit` and `of`
     given: bool = eqx.field(default=False, static=True, kw_only=True)  # whether by `of`
 
     def __check_init__(self) -> None:
         if not isinstance(self.linear, Loadings | None):
             raise ParameterError(f"loadings are set by fit and of; got {self.linear!r}.")
+        if self.linear is not None and np.shape(self.linear.loadings)[1] != self.n_latent:
+            raise ParameterError(
+                f"{self!r} has {self.n_latent} columns of loadings; got shape {np.shape(self.linear.loadings)}."
+            )
 
     @classmethod
     def of(cls, loadings: Any, means: Any, noise: Any) -> "FactorAnalysis":
@@ -97,7 +109,7 @@ class FactorAnalysis(ParametricDensity):
                 f"{X.shape}."
             )
         centre, spread = centre_and_spread(X)
-        fitter = Fitter(self.n_latent, max_iter=2000, random_state=self.random_state)
+        fitter = Fitter(self.n_latent, max_iter=2000, random_state=small_seed(self.random_state))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             fitter.fit((X - centre) / spread)
@@ -130,4 +142,5 @@ class FactorAnalysis(ParametricDensity):
         return rng.standard_normal((n, W.shape[1])) @ W.T + m + np.sqrt(noise) * rng.standard_normal((n, len(m)))
 
     def __repr__(self) -> str:
-        return f"FactorAnalysis(n_latent={self.n_latent})"
+        state = f", random_state={self.random_state}" if self.random_state else ""
+        return f"FactorAnalysis(n_latent={self.n_latent}{state})"

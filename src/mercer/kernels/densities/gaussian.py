@@ -9,9 +9,10 @@ import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_matrix, check_width
-from mercer.core.parameters import NonNegativeArray, Parametrized, PositiveArray, RealArray, evolve
+from mercer.core.parameters import NonNegativeArray, Parametrized, PositiveArray, RealArray, evolve, show
 from mercer.core.precision import as_float, is_traced, namespace
-from mercer.kernels.densities.base import MixtureDensity, count, log_normalized
+from mercer.core.random import seed_of
+from mercer.kernels.densities.base import MixtureDensity, check_distributions, count, log_normalized, small_seed
 
 LOG_2PI = math.log(2 * math.pi)
 MIN_VARIANCE = 1e-3  # of a learned component along any direction, relative to that of the column
@@ -59,6 +60,9 @@ class DiagonalComponents(Parametrized):
         repr=False,
     )
 
+    def __check_init__(self) -> None:
+        check_distributions(self.weights, "weights")
+
     def log_components(self, X: Any) -> Any:
         return log_diagonal(X, self.means, self.variances)
 
@@ -93,6 +97,10 @@ class FullComponents(Parametrized):
         repr=False,
     )
 
+    def __check_init__(self) -> None:
+        check_distributions(self.weights, "weights")
+        check_factors(self.factors)
+
     def log_components(self, X: Any) -> Any:
         return log_full(X, self.means, self.factors)
 
@@ -124,7 +132,7 @@ class GaussianMixture(MixtureDensity):
 
     n_components: int = eqx.field(static=True, converter=count("the number of components"))
     covariance: str = eqx.field(default="diagonal", static=True)
-    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    random_state: int = eqx.field(default=0, static=True, kw_only=True, converter=seed_of)
     components: Any = eqx.field(default=None, kw_only=True)  # set by `fit` and `of`
     given: bool = eqx.field(default=False, static=True, kw_only=True)  # whether by `of`
 
@@ -135,18 +143,17 @@ class GaussianMixture(MixtureDensity):
             )
         if self.components is not None and not isinstance(self.components, DiagonalComponents | FullComponents):
             raise ParameterError(f"components are set by fit and of; got {self.components!r}.")
-        if isinstance(self.components, Parametrized) and not self._fits():
-            raise ParameterError("weights, means and covariances of a mixture do not have the same number of entries.")
-
-    def _fits(self) -> bool:
-        C, shape = self.n_components, np.shape(self.components.means)
-        spread: Any = getattr(self.components, "factors" if self.covariance == "full" else "variances", None)
-        return (
-            np.shape(self.components.weights) == (C,)
-            and len(shape) == 2
-            and shape[0] == C
-            and np.shape(spread)[:2] == shape
-        )
+        if self.components is not None:
+            C, full = self.n_components, self.covariance == "full"
+            spread: Any = getattr(self.components, "factors" if full else "variances", None)
+            shapes = [np.shape(part) for part in (self.components.weights, self.components.means, spread)]
+            d = shapes[1][-1:]
+            if shapes != [(C,), (C, *d), (C, *d, *d) if full else (C, *d)] or len(shapes[1]) != 2:
+                raise ParameterError(
+                    f"a mixture of {C} Gaussians has weights ({C},), means ({C}, d) and "
+                    + (f"factors ({C}, d, d)" if full else f"variances ({C}, d)")
+                    + f"; got shapes {', '.join(map(str, shapes))}."
+                )
 
     @classmethod
     def of(cls, weights: Any, means: Any, covariances: Any) -> "GaussianMixture":
@@ -193,7 +200,7 @@ class GaussianMixture(MixtureDensity):
         centre, spread = centre_and_spread(X)
         fitter = Fitter(
             self.n_components, covariance_type=COVARIANCES[self.covariance], reg_covar=MIN_VARIANCE, n_init=N_STARTS,
-            max_iter=MAX_ITERATIONS, random_state=self.random_state,
+            max_iter=MAX_ITERATIONS, random_state=small_seed(self.random_state),
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than components, or slow EM
@@ -264,6 +271,17 @@ def centre_and_spread(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         column = int((~np.isfinite(spread)).argmax())
         raise DataError(f"the variance of column {column} is beyond double precision. Scale the inputs down.")
     return centre, np.where(spread > MAX_ROUNDING * np.abs(X).max(axis=0), spread, 1.0)
+
+
+def check_factors(factors: Any) -> None:
+    """Refuse factors L (C, d, d) of covariances L L^T that are singular."""
+    if is_traced(factors):
+        return
+    if np.ndim(factors) != 3 or not np.all(np.diagonal(factors, axis1=1, axis2=2)):
+        raise ParameterError(
+            "factors of covariances are lower triangular matrices without zeros on the diagonal, in an array "
+            f"(C, d, d); got {show(factors)}."
+        )
 
 
 def cholesky_factors(S: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

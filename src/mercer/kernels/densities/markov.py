@@ -1,15 +1,19 @@
 """Hidden Markov models of sequences: strings, lists of symbols, or matrices with one observation a row (PRML 13.2)."""
 
+import functools
 from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import DataError, ObjectError, ParameterError
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import NonNegativeArray, Parametrized, evolve, slots_of
-from mercer.core.precision import as_float
-from mercer.kernels.densities.base import ParametricDensity, count
+from mercer.core.precision import as_float, is_traced
+from mercer.core.random import seed_of
+from mercer.kernels.densities.base import STRIP, ParametricDensity, check_distributions, count
 from mercer.kernels.densities.emissions import (
     FullGaussians,
     Gaussians,
@@ -43,6 +47,10 @@ class Chain(Parametrized):
         default=frozenset(("initial", "transition")), static=True, kw_only=True, repr=False
     )
 
+    def __check_init__(self) -> None:
+        check_distributions(self.initial, "initial probabilities")
+        check_distributions(self.transition, "transition probabilities")
+
 
 class Expected(NamedTuple):
     """ln p(x) of each sequence (n,); expected visits of states at every observation (N, S), and numbers of transitions
@@ -71,12 +79,11 @@ class HiddenMarkovModel(ParametricDensity):
     n_states: int = eqx.field(static=True, converter=count("the number of states"))
     emission: str = eqx.field(default="symbols", static=True)
     symbols: Any = eqx.field(default=None, static=True, converter=lambda symbols: _alphabet(symbols))
-    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    random_state: int = eqx.field(default=0, static=True, kw_only=True, converter=seed_of)
     chain: Chain | None = eqx.field(default=None, kw_only=True)  # set by `fit` and `of`
     given: bool = eqx.field(default=False, static=True, kw_only=True)  # whether by `of`
 
     reads = "objects"
-    differentiable = False
 
     def __check_init__(self) -> None:
         if self.emission not in ("symbols", "gaussian"):
@@ -199,9 +206,24 @@ class HiddenMarkovModel(ParametricDensity):
         return expected_paths(self.log_emissions(observations), observations.starts, self.initial, self.transition)
 
     def log_density(self, rows: Rows) -> Any:
+        if isinstance(rows, Padded):
+            return self._traceable_log_density(rows)
+        if is_traced(self):
+            return _traced(self, padded(rows.rows), "log_density")
         return self.expected(rows.rows).log_density
 
-    def scores(self, rows: Rows) -> np.ndarray:
+    def _traceable_log_density(self, rows: "Padded") -> jax.Array:
+        """The forward recursion in JAX, for parameters that are being learned."""
+        n, L = rows.values.shape[:2]
+        logs = self.chain.emission.log_emissions(rows.values.reshape(n * L, *rows.values.shape[2:]))  # type: ignore[union-attr]
+        forward = lambda logs, length: log_forward(logs, length, self.initial, self.transition)
+        return jax.vmap(forward)(logs.reshape(n, L, self.n_states), rows.lengths)
+
+    def scores(self, rows: Rows) -> Any:
+        if isinstance(rows, Padded):
+            return super().scores(rows)
+        if is_traced(self):
+            return _traced(self, padded(rows.rows), "scores")
         observations: Observations = rows.rows
         found = self.expected(observations)
         impossible = ~np.isfinite(found.log_density)
@@ -217,8 +239,7 @@ class HiddenMarkovModel(ParametricDensity):
             "transition": found.moves - found.moves.sum(axis=2, keepdims=True) * A,
             **self.chain.emission.scores(observations, found.states),  # type: ignore[union-attr]
         }
-        columns = [slopes[slot.field].reshape(len(observations), -1)[:, slot.moving.ravel()] for slot in slots_of(self)]
-        return np.concatenate(columns, axis=1)
+        return np.concatenate([slopes[slot.field][:, slot.moving] for slot in slots_of(self)], axis=1)
 
     def sample(self, n: int, rng: np.random.Generator, like: Rows = None, length: int | None = None) -> Inputs:
         """n sequences of one ``length``, or with lengths drawn from those of the prepared rows ``like``."""
@@ -261,6 +282,53 @@ def expected_paths(
     states, moves, found = np.zeros((len(e), S)), np.zeros((n, S, S)), np.zeros(n)
     on_all_cores(loops.expected, n, e, starts, initial, transition, states, moves, found)
     return Expected(found + sums_by_row(largest, starts) if whole else found, states, moves)
+
+
+class Padded(NamedTuple):
+    """Sequences of observations, padded to one length L: (n, L) or (n, L, d), and their own lengths (n,)."""
+
+    values: Any
+    lengths: Any
+
+
+def padded(observations: Observations) -> Padded:
+    """The same sequences, padded to a length that is a power of two, so that few lengths have to be compiled."""
+    starts, values = observations.starts, observations.values
+    lengths = np.diff(starts)
+    n, L = len(lengths), 1 << int(lengths.max(initial=1) - 1).bit_length()
+    out = np.zeros((n, L, *values.shape[1:]), values.dtype)
+    out[np.arange(L) < lengths[:, None]] = values
+    return Padded(out, lengths)
+
+
+def log_forward(logs: Any, length: Any, initial: Any, transition: Any) -> jax.Array:
+    """ln of the sum over paths of one padded sequence, from ln of its emissions (L, S): the forward recursion
+    (PRML 13.36), rescaled at each position. Differentiable, to any order."""
+    largest = jax.lax.stop_gradient(jnp.max(logs, axis=1))
+    largest = jnp.where(jnp.isfinite(largest), largest, 0.0)
+    e = jnp.exp(logs - largest[:, None])
+
+    def step(state: tuple[Any, Any], at: tuple[Any, Any, Any]) -> tuple[tuple[Any, Any], None]:
+        (a, logarithm), (t, own, scale) = state, at
+        new = jnp.where(t == 0, initial, a @ transition) * own
+        total = jnp.sum(new)
+        possible, inside = total > 0, t < length
+        total = jnp.where(possible, total, 1.0)
+        found = logarithm + jnp.where(possible, jnp.log(total) + scale, -jnp.inf)
+        return (jnp.where(inside, new / total, a), jnp.where(inside, found, logarithm)), None
+
+    start = jnp.zeros_like(e[0]), jnp.zeros((), e.dtype)
+    return jax.lax.scan(step, start, (jnp.arange(len(e)), e, largest))[0][1]
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def _traced(model: HiddenMarkovModel, rows: Padded, method: str) -> jax.Array:
+    """Result of a method with one number or vector per sequence. Of many sequences a strip at a time, so that
+    memory for the gradient is that of one strip."""
+    if len(rows.lengths) <= STRIP:
+        return getattr(model, method)(rows)
+    one = lambda row: getattr(model, method)(jax.tree.map(lambda leaf: leaf[None], row))[0]
+    return jax.lax.map(jax.checkpoint(one), rows, batch_size=STRIP)
 
 
 def scaled(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,8 +11,10 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_counts, check_width
 from mercer.core.parameters import NonNegativeArray, Parametrized, evolve, plain
 from mercer.core.precision import as_float, is_traced
+from mercer.core.random import seed_of
 from mercer.kernels.densities.base import (
     MixtureDensity,
+    check_distributions,
     count,
     log_normalized,
     normalized_exp,
@@ -42,6 +44,10 @@ class MultinomialComponents(Parametrized):
         repr=False,
     )
 
+    def __check_init__(self) -> None:
+        check_distributions(self.weights, "weights")
+        check_distributions(self.probabilities, "probabilities")
+
 
 class MultinomialMixture(MixtureDensity):
     """sum_i w_i prod_v p_iv^x_v: documents of a topic i, with counts x of V words.
@@ -60,7 +66,7 @@ class MultinomialMixture(MixtureDensity):
 
     n_components: int = eqx.field(static=True, converter=count("the number of components"))
     smoothing: float = eqx.field(default=1.0, static=True, kw_only=True, converter=plain)
-    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    random_state: int = eqx.field(default=0, static=True, kw_only=True, converter=seed_of)
     components: Any = eqx.field(default=None, kw_only=True)  # set by `fit` and `of`
     given: bool = eqx.field(default=False, static=True, kw_only=True)  # whether by `of`
 
@@ -75,7 +81,7 @@ class MultinomialMixture(MixtureDensity):
             raise ParameterError(f"smoothing must be a number of occurrences, above zero; got {self.smoothing!r}.")
         if not isinstance(self.components, MultinomialComponents | None):
             raise ParameterError(f"components are set by fit and of; got {self.components!r}.")
-        if self.components is not None and not is_traced(self.components):
+        if self.components is not None:
             w, p = np.shape(self.components.weights), np.shape(self.components.probabilities)
             if len(p) != 2 or w != (self.n_components,) or p[0] != self.n_components:
                 raise ParameterError(f"weights and probabilities of a mixture have shapes that do not match: {w}, {p}.")

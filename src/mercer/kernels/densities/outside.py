@@ -1,6 +1,5 @@
 """Densities given by users' functions, or by fitted models of other libraries."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -10,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import Inputs, Rows
-from mercer.core.parameters import evolve
-from mercer.core.precision import concretely, namespace
-from mercer.kernels.densities.base import MixtureDensity, ParametricDensity, log_normalized, strips
+from mercer.core.inputs import Inputs, Kind, Rows
+from mercer.core.parameters import NonNegativeArray, RealArray, evolve
+from mercer.core.precision import as_float, is_traced, namespace
+from mercer.kernels.base import common_kind
+from mercer.kernels.densities.base import MixtureDensity, ParametricDensity, check_distributions, log_normalized
 from mercer.kernels.densities.gaussian import Gaussian, GaussianMixture
-from mercer.kernels.functions import RowFunction
+from mercer.kernels.functions import RowFunction, hashable, not_traceable
 
 LOG_METHODS = ("score_samples", "logpdf", "logpmf")  # of models of other libraries
 POINTS_IN_COLUMNS = ("gaussian_kde", "dirichlet_frozen")  # of scipy.stats, unlike its other distributions
@@ -51,7 +51,7 @@ class FittedDensity(ParametricDensity):
     differentiable = False
 
     def log_density(self, rows: Rows) -> Any:
-        X = np.asarray(rows)
+        X = _concrete(self, rows)
         method = next(getattr(self.model, name) for name in LOG_METHODS if hasattr(self.model, name))
         try:
             values = np.asarray(method(X.T if type(self.model).__name__ in POINTS_IN_COLUMNS else X), dtype=float)
@@ -92,7 +92,7 @@ class ScipyDensity(ParametricDensity):
         return getattr(stats, self.distribution)(*self.arguments, **dict(self.options))
 
     def log_density(self, rows: Rows) -> Any:
-        X = np.asarray(rows)
+        X = _concrete(self, rows)
         if X.shape[1] != 1:
             raise DataError(
                 f"{self!r} is a density of one number, and rows have {X.shape[1]}. Select a column: kernel.on(0)."
@@ -105,30 +105,29 @@ class ScipyDensity(ParametricDensity):
         return np.reshape(self.frozen.rvs(size=n, random_state=rng), (n, 1)).astype(float)
 
 
+def _concrete(density: ParametricDensity, rows: Rows) -> np.ndarray:
+    if is_traced(rows):
+        raise not_traceable(density)
+    return np.asarray(rows)
+
+
 class WeightedDensities(MixtureDensity):
-    """A mixture of given densities: p(x | i) is the i-th of them."""
+    """A mixture of given densities: p(x | i) is the i-th of them. Weights are divided by their sum."""
 
-    weights: Any
+    weights: NonNegativeArray
     parts: tuple[ParametricDensity, ...]
+    fixed: frozenset[str] = eqx.field(default=frozenset(("weights",)), static=True, kw_only=True, repr=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        try:
-            weights = np.array(self.weights, dtype=float)
-        except (TypeError, ValueError):
-            weights = np.empty(0)
-        if weights.shape != (len(self.parts),) or not np.all(weights >= 0) or not 0 < weights.sum() < np.inf:
+    def __check_init__(self) -> None:
+        if np.shape(self.weights) != (len(self.parts),):
             raise ParameterError(
-                f"weights of a mixture must be {len(self.parts)} numbers, one for each density, zero or positive; got "
-                f"{self.weights!r}."
+                f"weights of a mixture must be {len(self.parts)} numbers, one for each density; got {self.weights!r}."
             )
-        object.__setattr__(self, "weights", weights / weights.sum())
-
-    reads = "anything"
+        check_distributions(self.weights, "weights")
 
     @property
-    def differentiable(self) -> bool:  # type: ignore[override]
-        return all(part.differentiable for part in self.parts)
+    def reads(self) -> Kind:  # type: ignore[override]
+        return common_kind(self.parts)
 
     @property
     def needs_fit(self) -> bool:
@@ -138,66 +137,109 @@ class WeightedDensities(MixtureDensity):
         return evolve(self, parts=tuple(part.fit(X) for part in self.parts))
 
     def prepare(self, X: Inputs) -> Rows:
-        return tuple(part.prepare(X) for part in self.parts)
+        # Log densities of parts that JAX cannot trace are numbers from here on.
+        rows = [part.prepare(X) for part in self.parts]
+        return tuple(
+            own if part.differentiable else part.log_density(own) for part, own in zip(self.parts, rows, strict=True)
+        )
 
     @property
     def log_weights(self) -> Any:
         return log_normalized(self.weights)
 
     def log_components(self, rows: Rows) -> Any:
-        found = [part.log_density(own) for part, own in zip(self.parts, rows, strict=True)]
+        found = [
+            part.log_density(own) if part.differentiable else own for part, own in zip(self.parts, rows, strict=True)
+        ]
         return namespace(*found).stack(found, axis=1)
 
 
-class FunctionOfParameters(ParametricDensity):
-    """A log density ``function(values, x)`` of one input in JAX, with parameters in any pytree of arrays."""
+class Template:
+    """A pytree of arrays, of which only the structure and the shapes count."""
 
-    values: Any
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        leaves, structure = jax.tree.flatten(self.tree)
+        return structure, *map(np.shape, leaves)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return sum(np.size(leaf) for leaf in jax.tree.leaves(self.tree))
+
+    def filled(self, values: Any) -> Any:
+        """The pytree with its entries read from a vector."""
+        leaves, structure = jax.tree.flatten(self.tree)
+        limits = np.cumsum([np.size(leaf) for leaf in leaves])
+        parts = [values[stop - np.size(leaf) : stop] for leaf, stop in zip(leaves, limits, strict=True)]
+        shaped = [part.reshape(np.shape(leaf)) for part, leaf in zip(parts, leaves, strict=True)]
+        return jax.tree.unflatten(structure, shaped)
+
+
+class FunctionOfParameters(ParametricDensity):
+    """A log density ``function(params, x)`` of one input in JAX, with parameters in any pytree of arrays.
+
+    The pytree is held as one vector, ``params``, and a template.
+    """
+
+    params: RealArray
     function: Callable = eqx.field(static=True)
+    template: Template | None = eqx.field(default=None, static=True)
+    fixed: frozenset[str] = eqx.field(default=frozenset(("params",)), static=True, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not callable(self.function):
             raise ParameterError(
                 f"a log density must be a function of parameters and one input; got {self.function!r}."
             )
-        try:
-            values = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=float), self.values)
-        except (TypeError, ValueError):
-            raise ParameterError(
-                f"parameters of a log density must be arrays of numbers; got {self.values!r}."
-            ) from None
-        object.__setattr__(self, "values", values)
-        if not jax.tree.leaves(self.values):
-            raise ParameterError("a Fisher kernel needs the parameters at which scores are taken: Fisher(f, params).")
+        object.__setattr__(self, "function", hashable(self.function))
+        if self.template is None:
+            leaves = jax.tree.leaves(self.params)
+            if not leaves:
+                raise ParameterError(
+                    "a Fisher kernel needs the parameters at which scores are taken: Fisher(f, params)."
+                )
+            try:
+                if any(np.iscomplexobj(leaf) for leaf in leaves):
+                    raise TypeError("complex")
+                leaves = [as_float(leaf) for leaf in leaves]
+            except (TypeError, ValueError):
+                raise ParameterError(
+                    f"parameters of a log density must be arrays of numbers; got {self.params!r}."
+                ) from None
+            shapes = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf)), self.params)
+            xp: Any = jnp if is_traced(leaves) else np
+            object.__setattr__(self, "template", Template(shapes))
+            object.__setattr__(self, "params", xp.concatenate([xp.ravel(leaf) for leaf in leaves]))
+        super().__post_init__()
+
+    def __check_init__(self) -> None:
+        size = self.template.size  # type: ignore[union-attr]
+        if np.shape(self.params) != (size,):
+            raise ParameterError(f"params of {self!r} must be a vector of {size}; got shape {np.shape(self.params)}.")
 
     def log_density(self, rows: Rows) -> Any:
-        return jax.vmap(lambda x: jnp.reshape(self.function(self.values, x), ()))(rows)
+        params = self.template.filled(self.params)  # type: ignore[union-attr]
+        try:
+            return jax.vmap(lambda x: jnp.reshape(self.function(params, x), ()))(rows)
+        except Exception as error:  # of the user's function
+            says = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise DataError(
+                f"{self!r} must be a function log_density(params, x) of one row x (d,) that returns one number, "
+                f"written in jax.numpy ({says})."
+            ) from error
 
     def __repr__(self) -> str:
         return getattr(self.function, "__name__", None) or repr(self.function)
-
-    def scores(self, rows: Rows) -> np.ndarray:
-        parts = []
-        with concretely():
-            for strip, n in strips(rows):
-                try:
-                    parts.append(np.asarray(_function_scores(self.function, self.values, strip))[:n])
-                except (TypeError, IndexError, jax.errors.JAXTypeError) as error:
-                    raise DataError(
-                        f"{self!r} must be a function log_density(params, x) of one row x (d,) that returns one "
-                        f"number, written in jax.numpy ({error})."
-                    ) from None
-        return np.concatenate(parts) if parts else np.empty((0, sum(map(np.size, jax.tree.leaves(self.values)))))
-
-
-@functools.partial(jax.jit, static_argnames="function")
-def _function_scores(function: Callable, values: Any, rows: Rows) -> jax.Array:
-    def score(x: jax.Array) -> jax.Array:
-        slopes = jax.grad(lambda values: jnp.reshape(function(values, x), ()))(values)
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(slopes)])
-
-    return jax.vmap(score)(rows)
 
 
 def as_density(p: Any, log: bool = False) -> ParametricDensity:

@@ -9,14 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 
-from mercer.core.errors import ModelWarning, ParameterError
+from mercer.core.errors import ModelWarning
 from mercer.core.inputs import Inputs, Kind, Rows
 from mercer.core.parameters import evolve, slots_of
 from mercer.core.precision import Array, concretely, is_traced
 from mercer.kernels.base import Kernel
-from mercer.kernels.densities.base import ParametricDensity, strips
+from mercer.kernels.densities.base import ParametricDensity, dense, strips
 from mercer.kernels.evaluate import on_host
 
 
@@ -53,14 +52,8 @@ class GenerativeKernel(Kernel):
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         rows = self.model.prepare(X)
-        free = any(slot.free for slot in slots_of(self.model))
-        if is_traced((self.model, rows)) or (free and self.model.differentiable):
-            return rows.toarray() if sp.issparse(rows) else rows
-        if free:
-            raise ParameterError(
-                f"parameters of {self.model!r} cannot be learned: JAX cannot differentiate this model. Keep them "
-                "fixed: kernel.fix(...)."
-            )
+        if is_traced((self.model, rows)) or any(slot.free for slot in slots_of(self.model)):
+            return dense(rows)
         with concretely():  # in strips of a few sizes, so that a new number of rows needs no compilation
             parts = [(rows, None)] if on_host(rows) else strips(rows)
             tables = [np.asarray(self.table(part))[:n] for part, n in parts]

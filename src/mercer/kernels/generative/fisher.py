@@ -11,12 +11,14 @@ from mercer.core.errors import DataError, ModelWarning, ParameterError
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import evolve, plain, slots_of
 from mercer.core.precision import Array, as_float, is_traced
+from mercer.core.random import seed_of
 from mercer.kernels.densities.base import ParametricDensity, chosen
 from mercer.kernels.densities.outside import FunctionOfParameters, as_density
 from mercer.kernels.generative.base import GenerativeKernel
 from mercer.kernels.validity import Validity, proved
 
 INFORMATION = ("exact", "empirical", "sampled", "diagonal", "identity")
+N_SAMPLES = 10_000  # from the model, for information="sampled"
 MIN_EIGENVALUE = 1e-10  # of the information with unit diagonal: directions with less are left out
 MAX_SHARE = 0.5  # of the number of rows: more parameters leave training rows nearly orthogonal
 
@@ -28,7 +30,7 @@ class Fisher(GenerativeKernel):
     ``Fisher(model)`` takes a model of `mercer.kernels.densities`, learned from the training rows if it has no
     parameters yet, or a fitted mixture of scikit-learn; ``params`` names those of its parameters in which scores are
     taken, all by default. ``Fisher(log_density, params)`` takes a function ``log_density(params, x)`` of one input, in
-    JAX, with parameters in any nested structure of arrays.
+    JAX, with parameters in any nested structure of arrays; ``kernel.free("params")`` lets them be learned.
 
     ``information`` is F:
 
@@ -59,8 +61,8 @@ class Fisher(GenerativeKernel):
     model: Any
     params: Any = eqx.field(default=None, static=True)
     information: str | None = eqx.field(default=None, static=True)
-    n_samples: int = eqx.field(default=10_000, static=True, kw_only=True, converter=plain)
-    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    n_samples: int = eqx.field(default=N_SAMPLES, static=True, kw_only=True, converter=plain)
+    random_state: int = eqx.field(default=0, static=True, kw_only=True, converter=seed_of)
     root: Any = eqx.field(default=None, kw_only=True)  # F^-1/2, (P, r) or its diagonal (P,); set by `fit`
 
     def __post_init__(self) -> None:
@@ -74,7 +76,7 @@ class Fisher(GenerativeKernel):
         model, params = self.model, self.params
         if isinstance(model, ParametricDensity) or not callable(model):
             model = as_density(model)
-            params = () if params is None else (params,) if isinstance(params, str) else tuple(params)
+            params = _names(params)
             if not model.needs_fit:
                 chosen(model, params)  # refuses names that are no parameters
         else:
@@ -91,10 +93,15 @@ class Fisher(GenerativeKernel):
         return self.model.needs_fit or (self.root is None and self.information != "identity")
 
     def fit(self, X: Inputs) -> Self:
+        if is_traced(self.model):
+            raise ParameterError(
+                "the information is computed from numbers, and parameters of the model are traced by JAX. Fit the "
+                "kernel before: kernel.fit(X)."
+            )
         model = self.model.fit(X)
         if self.information == "identity":
             return evolve(self, model=model)
-        if not slots_of(model) and not isinstance(model, FunctionOfParameters):
+        if not slots_of(model):
             raise ParameterError(
                 f"{model!r} has no parameters in which scores could be taken. Give one of mercer.kernels.densities, or "
                 "a function: Fisher(log_density, params)."
@@ -158,8 +165,20 @@ class Fisher(GenerativeKernel):
         if self.params:
             inside.append(repr(self.params[0] if len(self.params) == 1 else self.params))
         inside += [f"information={self.information!r}"] * (self.information is not None)
+        inside += [f"n_samples={self.n_samples}"] * (self.n_samples != N_SAMPLES)
+        inside += [f"random_state={self.random_state}"] * (self.random_state != 0)
         inside += [f"name={self.name!r}"] * (self.name is not None)
         return f"Fisher({', '.join(inside)})"
+
+
+def _names(params: Any) -> tuple[str, ...]:
+    names = () if params is None else (params,) if isinstance(params, str) else params
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ParameterError(
+            f"params of a Fisher kernel are the names of those parameters of its model in which scores are taken, as "
+            f"in Fisher(model, 'means'); got {params!r}."
+        )
+    return tuple(names)
 
 
 def _unknown_information(model: ParametricDensity) -> str:

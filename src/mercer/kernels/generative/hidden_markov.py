@@ -230,7 +230,7 @@ def log_pairs(
 def _host(*arguments: Any) -> list[np.ndarray]:
     try:
         return [np.ascontiguousarray(argument, dtype=float) for argument in arguments]
-    except jax.errors.ConcretizationTypeError:
+    except jax.errors.JAXTypeError:
         says = "the kernel runs on the host: jax.grad differentiates it, but jit and hessian cannot trace it."
         raise DataError(says) from None
 

@@ -14,6 +14,7 @@ from mercer.core.errors import DataError, ModelWarning, ParameterError
 from mercer.core.inputs import Inputs, Rows, take_rows
 from mercer.core.parameters import evolve, plain
 from mercer.core.precision import Array, as_float, concretely, namespace
+from mercer.core.random import seed_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.densities.base import MixtureDensity, log_sum, normalized_exp
 from mercer.kernels.densities.factor import FactorAnalysis
@@ -99,7 +100,7 @@ class Latent(ComponentKernel):
     method: str = eqx.field(default="auto", static=True, kw_only=True)
     n_nodes: int | None = eqx.field(default=None, static=True, kw_only=True, converter=plain)
     log: bool = eqx.field(default=False, static=True, kw_only=True)
-    random_state: int = eqx.field(default=0, static=True, kw_only=True)
+    random_state: int = eqx.field(default=0, static=True, kw_only=True, converter=seed_of)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,7 +208,10 @@ class Latent(ComponentKernel):
         return proved("6.30", says, repr(self))
 
     def __repr__(self) -> str:
-        return shown(self, f"Latent({self.model!r}")
+        options = f", method={self.method!r}" * (self.method != "auto")
+        options += f", n_nodes={self.n_nodes}" * (self.n_nodes is not None)
+        options += f", random_state={self.random_state}" * (self.random_state != 0)
+        return shown(self, f"Latent({self.model!r}{options}")
 
 
 def _linear(model: Any) -> FactorAnalysis | None:

@@ -1,0 +1,130 @@
+"""What learning computed where it ended is what a fit keeps: its posterior takes no further pass over the kernel."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer import gram
+from mercer import kernels as k
+from mercer.core import machine
+from mercer.kernels import evaluate
+from mercer.kernels.standard import StandardTriangle
+from mercer.solvers.dense import FunctionSpace
+
+n = 60
+rng = np.random.default_rng(3)
+X = rng.uniform(-2, 2, size=(n, 2))
+y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=n)
+FITS = {
+    "standard form": (1.0 * k.RBF([1.0, 1.0]), {}),
+    "calibrated": (1.0 * k.RBF([1.0, 1.0]), {"calibrate": True}),
+    "white noise in the kernel": (1.0 * k.Matern(1.0, nu=1.5) + k.White(0.1), {}),
+    "compiled": (1.0 * k.RBF(1.0).on(0) + 0.5 * k.RBF(1.0).on(1) * k.Linear().on(0), {}),
+    "priors": (1.0 * k.RBF(1.0).with_priors(lengthscale=mc.priors.LogNormal(0.0, 0.5)), {"learning": "map"}),
+    "given noise": (1.0 * k.RBF(1.0), {"noise": 0.01}),
+    "known mean": (1.0 * k.RBF(1.0), {"normalize": False}),
+    "default": (None, {}),
+}
+
+
+class Passes:
+    """Passes over the kernel on all pairs of rows, and how many there were when the evidence was computed last."""
+
+    def __init__(self, monkeypatch):
+        self.count = self.at_last_evaluation = 0
+        for owner, name in ((gram.Triangle, "fill"), (StandardTriangle, "fill"), (evaluate, "fill")):
+            monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
+        evaluated = FunctionSpace.__call__
+
+        def call(evidence, *args, **kwargs):
+            answer = evaluated(evidence, *args, **kwargs)
+            self.at_last_evaluation = self.count
+            return answer
+
+        monkeypatch.setattr(FunctionSpace, "__call__", call)
+
+    def _counted(self, fill):
+        def counted(*args, **kwargs):
+            matrices = [a for a in args if isinstance(a, np.ndarray) and a.ndim == 2 and a.shape == (n, n)]
+            self.count += bool(matrices)
+            return fill(*args, **kwargs)
+
+        return counted
+
+    @property
+    def after_learning(self):
+        return self.count - self.at_last_evaluation
+
+
+def fitted(name):
+    kernel, settings = FITS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mc.ModelWarning)
+        return mc.GaussianProcessRegressor(kernel, progress=False, **settings).fit(X, y)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_the_posterior_of_a_fit_takes_no_further_pass_over_the_kernel(name, monkeypatch):
+    passes = Passes(monkeypatch)
+    model = fitted(name)
+    assert passes.at_last_evaluation >= model.n_evaluations_ > 0 or name == "default"
+    assert passes.after_learning == 0
+    assert model.numerics_["residual"] < 1e-9
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_it_is_the_posterior_at_the_learned_parameters(name, monkeypatch):
+    model = fitted(name)
+    data, target, noise = model.posterior_.data
+    expected = mc.GP(model.kernel_, "unknown" if model.posterior_.unknown else 0.0).condition(data, target, noise)
+    Z = rng.uniform(-2, 2, size=(9, 2))
+    for found, other in zip(model.posterior_.moments(Z), expected.moments(Z), strict=True):
+        np.testing.assert_allclose(found, other, rtol=1e-6, atol=1e-7)
+    assert model.posterior_.log_evidence() == pytest.approx(expected.log_evidence(), rel=1e-7, abs=1e-6)
+    monkeypatch.setattr(machine, "keepable", lambda share=0.0: 0)
+    passes = Passes(monkeypatch)
+    without = fitted(name)
+    assert passes.after_learning == 1  # no memory for a second matrix: it is computed again
+    np.testing.assert_allclose(model.predict(Z), without.predict(Z), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(model.theta_, without.theta_, rtol=1e-9)
+
+
+def test_a_resumed_fit_that_evaluates_nothing_computes_the_matrix(tmp_path, monkeypatch):
+    kernel = 1.0 * k.RBF([1.0, 1.0])
+    settings = {"progress": False, "checkpoint": tmp_path / "state"}
+    first = mc.GaussianProcessRegressor(kernel, **settings).fit(X, y)
+    passes = Passes(monkeypatch)
+    second = mc.GaussianProcessRegressor(kernel, **settings).fit(X, y)
+    if second.n_evaluations_ == 0:
+        assert passes.after_learning == 1
+    np.testing.assert_allclose(second.predict(X), first.predict(X), rtol=1e-10)
+
+
+def test_an_interrupted_factorisation_does_not_reuse_its_matrix(monkeypatch):
+    expected, calls = fitted("calibrated"), []
+    factor = mc.gp.process.factor
+
+    def interrupted(C, **settings):
+        found = factor(C, **settings)  # which overwrites C
+        calls.append(len(C))
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(mc.gp.process, "factor", interrupted)
+    with pytest.warns(mc.InterruptedFitWarning):
+        model = mc.GaussianProcessRegressor(FITS["calibrated"][0], calibrate=True, progress=False).fit(X, y)
+    assert calls == [n, n]
+    np.testing.assert_allclose(model.predict(X), expected.predict(X), rtol=1e-8, atol=1e-8)
+
+
+def test_a_kept_matrix_is_given_away_once():
+    operator = gram.Gram(1.0 * k.RBF(), X)
+    K = operator.matrix()
+    known = operator.known(K)
+    assert known.of(2.0 * k.RBF())._known == known[:5]._known == known.alone()._known[1:] == []
+    assert known.matrix() is K
+    assert known.matrix() is not K
+    np.testing.assert_array_equal(known.matrix(), K)
