@@ -80,7 +80,9 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         noise, where y <= ``lower`` or y >= ``upper`` of ``fit(X, y, lower=..., upper=...)`` is known to be no more
         than that. Or one of `mercer.likelihoods` with its parameters, ``mc.likelihoods.Student(dof=4).fix("dof")``.
         Predictions are of y. ``likelihood_`` has what was learned. With kernel=None the family member is chosen by the
-        Gaussian regression that the posterior amounts to.
+        Gaussian regression that the posterior amounts to; for "student" the kernel is learned by a Gaussian model of
+        the rows that are no outliers, and then scale and degrees of freedom by the evidence. A Student's t with two
+        degrees of freedom or fewer has no variance: deviations are infinite, quantiles are not.
     inference : for likelihoods that are neither "gaussian" nor "lognormal". "auto" takes "ep", expectation propagation,
         up to 1,000 rows and "laplace", a Gaussian at the mode, for more; "variational", a lower bound on the evidence,
         for "student" (``inference_``).
