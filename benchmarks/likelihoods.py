@@ -83,7 +83,7 @@ def counts(sizes=(200, 800)):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true", help="write the table to benchmarks/results/likelihoods.md")
-    arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--seeds", type=int, default=5)
     options = arguments.parse_args()
     warnings.simplefilter("ignore")
     head = ["rows", "log evidence, mercer", "GPy", "largest difference of latent means", "ms, mercer", "ms, GPy"]
