@@ -51,7 +51,7 @@ def motorcycle(splits):
     data = np.genfromtxt(DATA / "regression" / "mcycle.csv.gz", delimiter=",", names=True)
     X, y = data["times"][:, None], data["accel"]
     models = {"constant noise": constant, "varying, variational": varying,
-              "varying, sampled": lambda: varying(inference="mcmc")}  # fmt: skip
+              "varying, sampled": lambda: varying(noise_inference="mcmc")}  # fmt: skip
     found = {name: [] for name in models}
     for seed in range(splits):
         order = np.random.default_rng(seed).permutation(len(y))

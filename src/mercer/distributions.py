@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -105,6 +106,10 @@ class Normal(Distribution):
 
     def scaled(self, factor: float, shift: float = 0.0) -> "Normal":
         return Normal(self.mean * factor + shift, self.deviation * factor)
+
+    def take(self, rows: Any) -> "Normal":
+        """Those of some rows."""
+        return Normal(self.mean[rows], self.deviation[rows])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -212,6 +217,11 @@ class Mixture(Distribution):
             if own.any():
                 out[own] = part.sample(size, rng)[own]
         return out
+
+    def take(self, rows: Any) -> "Mixture":
+        """Those of some rows, of a mixture of normals."""
+        parts = tuple(Normal(part.mean[rows], part.deviation[rows]) for part in self.parts)
+        return Mixture(parts, self.weights if self.weights.shape[1] == 1 else self.weights[:, rows])
 
     def scaled(self, factor: float, shift: float = 0.0) -> "Mixture":
         return Mixture(tuple(part.scaled(factor, shift) for part in self.parts), self.weights)

@@ -188,7 +188,7 @@ def test_it_keeps_the_contract():
 
 def test_samples_of_the_log_noise_agree_with_its_approximation(tmp_path):
     X, y, _ = stepped()
-    sampled = regressor(**GIVEN, inference="mcmc", n_samples=400).fit(X, y)
+    sampled = regressor(**GIVEN, noise_inference="mcmc", n_samples=400).fit(X, y)
     plain, Z = regressor(**GIVEN).fit(X, y), np.array([[0.1], [0.35], [0.7], [0.9]])
     assert sampled.numerics_["rhat"] < 1.1
     noise, approximate = np.log(sampled.predict_noise(Z)), np.log(plain.predict_noise(Z))

@@ -9,7 +9,7 @@ import abc
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_expit, log_ndtr, ndtr
@@ -49,12 +49,49 @@ class Expected(NamedTuple):
     in_variance: np.ndarray
 
 
-class Likelihood(Parametrized):
-    """p(t | f), independent from row to row. A part of `Model`."""
+class LatentLikelihood(Parametrized):
+    """p(t | f), independent from row to row: what inference with Gaussian sites asks for. A part of `Model`.
+
+    ``t`` is one label for each row, or a `mercer.gp.likelihoods.Target`.
+    """
+
+    log_concave: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True  # whether its derivatives are: otherwise iterations must not start at the prior
 
     @abc.abstractmethod
-    def derivatives(self, f: np.ndarray, t: np.ndarray) -> Derivatives:
+    def derivatives(self, f: np.ndarray, t: Any) -> Derivatives:
         """ln p(t | f) and its derivatives in f, elementwise."""
+
+    @abc.abstractmethod
+    def tilted(self, mean: np.ndarray, variance: np.ndarray, t: Any) -> Tilted:
+        """The integral of p(t | f) N(f | mean, variance), and its derivatives in the mean."""
+
+    @abc.abstractmethod
+    def expected(self, mean: np.ndarray, variance: np.ndarray, t: Any) -> Expected:
+        """E ln p(t | f) under N(f | mean, variance)."""
+
+    # -- learned parameters, p of them, in the optimiser's coordinates ---------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Number p of learned parameters."""
+        return 0
+
+    def slopes(self, f: np.ndarray, t: Any) -> np.ndarray:
+        """Derivatives of ln p(t | f), and of its first two derivatives in f, with respect to them: (p, 3, n)."""
+        return np.zeros((0, 3, len(f)))
+
+    def tilted_slopes(self, mean: np.ndarray, variance: np.ndarray, t: Any) -> np.ndarray:
+        """Derivatives of the logarithm of the integral in `tilted`: (p, n)."""
+        return np.zeros((0, len(mean)))
+
+    def expected_slopes(self, mean: np.ndarray, variance: np.ndarray, t: Any) -> np.ndarray:
+        """Derivatives of the expectation in `expected`: (p, n)."""
+        return np.zeros((0, len(mean)))
+
+
+class Likelihood(LatentLikelihood):
+    """Likelihood of two classes."""
 
     @abc.abstractmethod
     def closed_form(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -134,7 +171,7 @@ LINKS: dict[str, type[Likelihood]] = {"logistic": Logistic, "probit": Probit}
 
 
 @functools.cache
-def _gauss_legendre(count: int) -> tuple[np.ndarray, np.ndarray]:
+def gauss_legendre(count: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights on [0, 1]."""
     x, w = np.polynomial.legendre.leggauss(count)
     return (x + 1) / 2, w / 2
@@ -154,7 +191,7 @@ def _nodes(mean: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.nd
     edges = [low, *(np.clip(cut, low, high) for cut in cuts), high]
     panels, weights = [], []
     for (left, right), count in zip(itertools.pairwise(edges), PANEL_NODES, strict=True):
-        x, w = _gauss_legendre(count)
+        x, w = gauss_legendre(count)
         panels.append(left[:, None] + (right - left)[:, None] * x)
         weights.append((right - left)[:, None] * w)
     z = np.concatenate(panels, axis=1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from mercer.core.parameters import Assembly, Path, Slot, slots_of
 from mercer.core.text import number, rounded
-from mercer.gp.likelihood import Likelihood
+from mercer.gp.likelihood import LatentLikelihood
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import Noise
 from mercer.kernels.base import Kernel
@@ -14,7 +14,7 @@ from mercer.kernels.base import Kernel
 
 class Model(Assembly):
     """Prior of one latent function, or of one for each class, and how measurements depend on it: by Gaussian ``noise``
-    (regression) or by a ``likelihood`` of labels; of more than two classes that is the softmax.
+    (regression) or by a ``likelihood`` of targets or labels; of more than two classes that is the softmax.
 
     Its parameters are those of its parts, in the order of the fields; optimisers see them as one vector
     (`core.coordinates`).
@@ -23,7 +23,7 @@ class Model(Assembly):
     kernels: tuple[Kernel, ...]
     mean: MeanFunction = MeanFunction()
     noise: Noise | None = None
-    likelihood: Likelihood | None = None
+    likelihood: LatentLikelihood | None = None
 
     @property
     def kernel(self) -> Kernel:

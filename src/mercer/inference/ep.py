@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from mercer.gp.likelihood import Likelihood
+from mercer.gp.likelihood import LatentLikelihood
 from mercer.inference.anderson import AndersonMixing
 from mercer.inference.laplace import laplace
 from mercer.inference.latent import LatentCovariance, SiteFactor
@@ -23,8 +24,8 @@ MIN_TILTED_SHARE = 1e-12  # of a tilted variance relative to its cavity's
 
 def ep(
     K: LatentCovariance,
-    t: np.ndarray,
-    likelihood: Likelihood,
+    t: Any,
+    likelihood: LatentLikelihood,
     start: SiteApproximation | None = None,
     gradient: bool = True,
 ) -> SiteApproximation | None:
@@ -50,11 +51,17 @@ def ep(
             best = found[0]
         if best.mismatch < MAX_MISMATCH:
             break
-    return None if best is None else best.result(K, sweeps, keep_factor=gradient and best is last)
+    if best is None:
+        return None
+    result = best.result(K, sweeps, keep_factor=gradient and best is last)
+    if result is not None and gradient and likelihood.size:
+        # At a fixed point the evidence depends on parameters of the likelihood through the tilted integrals alone.
+        result.likelihood_slope = likelihood.tilted_slopes(*best.cavity(), t).sum(axis=1)
+    return result
 
 
 def _starts(
-    K: LatentCovariance, t: np.ndarray, likelihood: Likelihood, start: SiteApproximation | None
+    K: LatentCovariance, t: Any, likelihood: LatentLikelihood, start: SiteApproximation | None
 ) -> Iterator[np.ndarray]:
     """Sites (S, nu), (2, n), to start from; none after Laplace's method has failed, so that K has no factor."""
     if start is not None and start.S.shape == (K.n,):
@@ -66,7 +73,7 @@ def _starts(
 
 
 def _fixed_point(
-    K: LatentCovariance, x: np.ndarray, t: np.ndarray, likelihood: Likelihood, tolerance: float
+    K: LatentCovariance, x: np.ndarray, t: Any, likelihood: LatentLikelihood, tolerance: float
 ) -> "tuple[Sweep, Sweep | None, int] | None":
     """The best sweep from sites x, the last one, and their number; None if the first one fails."""
     here = best = Sweep.at(K, x[0], x[1], t, likelihood)
@@ -108,7 +115,7 @@ class Sweep:
     factor: SiteFactor
 
     @staticmethod
-    def at(K: LatentCovariance, S: np.ndarray, nu: np.ndarray, t: np.ndarray, likelihood: Likelihood) -> "Sweep | None":
+    def at(K: LatentCovariance, S: np.ndarray, nu: np.ndarray, t: Any, likelihood: LatentLikelihood) -> "Sweep | None":
         """One sweep from sites (S, nu); None if it has no finite value."""
         factor = K.factor(S)
         if factor is None:
@@ -133,6 +140,10 @@ class Sweep:
         if not np.isfinite(mismatch + value):
             return None
         return Sweep(S, nu, a, mean, v, new - np.stack([S, nu]), float(mismatch), value, factor)
+
+    def cavity(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of each f_i without its own site."""
+        return cavity(self.mean, self.v, self.S, self.a)
 
     def result(self, K: LatentCovariance, sweeps: int, keep_factor: bool) -> SiteApproximation | None:
         """Approximation at these sites. The factor can be kept, half inverted, if no later sweep has overwritten it."""

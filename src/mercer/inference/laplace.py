@@ -1,9 +1,12 @@
 """Laplace's approximation: a Gaussian at the mode of the posterior (PRML 6.4.6; RW06 Alg 3.1, 5.1)."""
 
-import numpy as np
+from typing import Any
 
-from mercer.gp.likelihood import Likelihood
-from mercer.inference.latent import LatentCovariance
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, gmres
+
+from mercer.gp.likelihood import LatentLikelihood
+from mercer.inference.latent import LatentCovariance, SiteFactor
 from mercer.inference.sites import SiteApproximation
 
 MAX_STEPS = 100
@@ -15,8 +18,8 @@ TOLERANCE, STALLED_TOLERANCE = 1e-11, 1e-7
 
 def laplace(
     K: LatentCovariance,
-    t: np.ndarray,
-    likelihood: Likelihood,
+    t: Any,
+    likelihood: LatentLikelihood,
     start: SiteApproximation | None = None,
     gradient: bool = True,
 ) -> SiteApproximation | None:
@@ -26,6 +29,9 @@ def laplace(
     in the tails of a probit, so B = I + W^1/2 K W^1/2 is factorised; and a step that does not raise Psi is halved. Psi
     is concave and rises along Newton's direction, so the iteration cannot diverge. None if K is not positive
     semidefinite.
+
+    Where the likelihood is not log-concave, as Student's t for outliers, a negative W counts as zero in steps and in
+    the determinant: the row adds no information, where the exact W would take some away.
     """
     a, f = np.zeros(K.n), np.zeros(K.n)
     found = likelihood.derivatives(f, t)
@@ -69,6 +75,28 @@ def laplace(
     )
     if gradient:
         # d ln Z / df at the mode, through W alone (PRML 6.91-6.94): Sigma_ii d3_i / 2.
-        slope = 0.5 * factor.variance() * found.third
-        result.through_mode = factor.weights(slope), found.first
+        bends = (-found.second > 0) if not likelihood.log_concave else np.ones(K.n, bool)
+        variance = factor.variance()
+        slope = 0.5 * variance * np.where(bends, found.third, 0.0)
+        u = _through_mode(K, factor, slope, np.maximum(found.second, 0.0))
+        result.through_mode = u, found.first
+        if likelihood.size:
+            level, first, second = np.moveaxis(likelihood.slopes(f, t), 1, 0)
+            result.likelihood_slope = (level + 0.5 * variance * np.where(bends, second, 0.0) + K.times(u) * first).sum(
+                axis=1
+            )
     return result
+
+
+def _through_mode(K: LatentCovariance, factor: SiteFactor, slope: np.ndarray, excess: np.ndarray) -> np.ndarray:
+    """K^-1 (K^-1 + W)^-1 slope, where W = S - excess has negative entries, if any: the mode moves by the exact W.
+
+    With A = K^-1 + S, (A - E) x = b is x - A^-1 E x = A^-1 b, solved iteratively at O(n^2) a step: at a mode the
+    eigenvalues of A^-1 E are below one.
+    """
+    if not excess.any():
+        return factor.weights(slope)
+    solve = lambda v: K.times(factor.weights(v))
+    operator = LinearOperator((K.n, K.n), matvec=lambda v: v - solve(excess * v), dtype=float)
+    x, _ = gmres(operator, solve(slope), rtol=1e-10, atol=0.0, restart=50, maxiter=20)
+    return factor.weights(slope + excess * x)

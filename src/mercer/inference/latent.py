@@ -30,6 +30,11 @@ class SiteFactor(abc.ABC):
     def weights(self, nu: np.ndarray) -> np.ndarray:
         """a = K^-1 m of the posterior mean m = (K^-1 + S)^-1 nu: (n,)."""
 
+    def informed_weights(self, nu: np.ndarray) -> np.ndarray:
+        """`weights` where all sites have a positive precision, and nu / S the size of a measurement: without the
+        difference of large numbers there, if the representation has one."""
+        return self.weights(nu)
+
     @abc.abstractmethod
     def variance(self) -> np.ndarray:
         """Diagonal of the posterior covariance: (n,). May overwrite what `posterior` needs."""

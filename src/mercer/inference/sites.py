@@ -170,6 +170,10 @@ class DenseSiteFactor(SiteFactor):
         """nu - S^1/2 B^-1 S^1/2 K nu."""
         return nu - self.s * self.solve(self.s * self.K.times(nu))
 
+    def informed_weights(self, nu: np.ndarray) -> np.ndarray:
+        """S^1/2 B^-1 S^-1/2 nu."""
+        return self.s * self.solve(nu / self.s)
+
     def slope(
         self, contract: Callable[..., np.ndarray], a: np.ndarray, through_mode: tuple[np.ndarray, np.ndarray] | None
     ) -> np.ndarray:
@@ -228,6 +232,7 @@ class SiteApproximation:
     converged: bool
     through_mode: tuple[np.ndarray, np.ndarray] | None = None
     variance: np.ndarray | None = None  # of f on the training rows, where the method computed it
+    likelihood_slope: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))  # in its own parameters
 
     @property
     def prior(self) -> LatentCovariance:

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,8 @@ class NoisyTarget:
     log_level: float
     floor: float = 0.0
     precision: np.ndarray | None = None  # of a Gaussian prior of the coefficients; None: a flat one
+    bounded: ClassVar[bool] = True  # as a likelihood that `variational.gaussian` takes, with no parameters of its own
+    size: ClassVar[int] = 0
 
     @functools.cached_property
     def _work(self) -> np.ndarray:

@@ -27,10 +27,10 @@ from mercer.learning.varying_noise import VaryingNoiseObjective
 from mercer.models.estimator import all_or_nothing
 from mercer.models.records import recorded, warn_of_interruption
 from mercer.models.regression import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, GaussianProcessRegressor
-from mercer.scores import LeaveOneOut, unbiased_factor, widening
+from mercer.scores import unbiased_factor, widening
 from mercer.solvers.mixture import MixturePosterior
 
-INFERENCES = ("variational", "mcmc")  # of the log noise
+NOISE_INFERENCES = ("variational", "mcmc")
 QUADRATURE_NODES = 15  # over the log noise: intervals at 99.9% to four digits for deviations of the log noise up to 2
 NOISE_SMOOTHNESS = 1.5  # nu of the default kernel of the log noise
 MIN_LEVEL_RATIO = 1e-8  # of the level of the noise to the variance of the target, where learning starts
@@ -52,7 +52,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     noise_kernel : covariance of the log noise. None takes a Matern 3/2 kernel with one lengthscale on inputs of unit
         spread for the default kernel, and the given ``kernel``, with parameters of its own, otherwise.
     learning : "mle", "map" or None.
-    inference : "variational", or "mcmc": samples of the log noise, at the parameters that the bound taught;
+    noise_inference : "variational", or "mcmc": samples of the log noise, at the parameters that the bound taught;
         ``n_samples`` are drawn, and some forty of them kept for prediction.
 
     The noise is at least what rounding of y to its resolution explains. ``noise_kernel_`` has the parameters learned;
@@ -69,8 +69,8 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
 
     def __init__(
         self, kernel=None, noise=None, noise_kernel=None, solver="auto", learning="mle", n_restarts=0, normalize=True,
-        random_state=None, *, mean=None, inference="variational", calibrate=None, optimizer="lbfgs", n_samples=1000,
-        max_iterations=200, progress=True, checkpoint=None, allow_invalid=False,
+        random_state=None, *, mean=None, noise_inference="variational", calibrate=None, optimizer="lbfgs",
+        n_samples=1000, max_iterations=200, progress=True, checkpoint=None, allow_invalid=False,
     ):  # fmt: skip
         super().__init__(
             kernel, noise, solver, learning, n_restarts, normalize, random_state, mean=mean, calibrate=calibrate,
@@ -78,7 +78,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
             checkpoint=checkpoint, allow_invalid=allow_invalid,
         )  # fmt: skip
         self.noise_kernel = noise_kernel
-        self.inference = inference
+        self.noise_inference = noise_inference
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
 
     def _check_settings(self):
         super()._check_settings()
-        self._check_choice("inference", INFERENCES)
+        self._check_choice("noise_inference", NOISE_INFERENCES)
         if self.learning in INTEGRATED:
             raise ParameterError(
                 f"learning={self.learning!r} is not available where the noise varies; its own uncertainty is accounted "
@@ -177,8 +177,8 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         mask = heuristics.amplitude_mask(objective.model.kernel)
         if learned is not None and self._calibrates(objective.noise) and mask is not None:
             theta = self._calibrate(objective, theta, mask, found)
-        if self.inference == "mcmc":
-            self._sample(objective, theta, found)
+        if self.noise_inference == "mcmc":
+            self._sample_noise(objective, theta, found)
 
     def _approximation(self, objective: VaryingNoiseObjective, theta: np.ndarray) -> NoiseApproximation:
         with objective.criterion() as criterion:
@@ -220,7 +220,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         self.calibration_, self.log_marginal_likelihood_ = factor, self._approximation(objective, theta).log_evidence
         return theta
 
-    def _sample(self, objective: VaryingNoiseObjective, theta: np.ndarray, found: NoiseApproximation):
+    def _sample_noise(self, objective: VaryingNoiseObjective, theta: np.ndarray, found: NoiseApproximation):
         """Replace the approximate posterior of the log noise by draws: the function given each, in a mixture."""
         model, n, own = objective.at(theta), objective.n, self._varying()
         assert isinstance(model.noise, VaryingNoise)
@@ -268,13 +268,9 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         """Weights, posteriors and noises of the mixture over draws, or what there is one of, in scaled units."""
         return self.posterior_.components(self._fitted_noise().scaled(self.scale_**-2))
 
-    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
-        """Joint draws from the predictive distribution at the rows of X: (s, n_samples). With ``include_noise=False``
-        draws of the function itself."""
+    def _sample(self, X, n_samples, random_state, include_noise):
         if not self.noise_varies_ or not include_noise:
-            return super().sample_y(X, n_samples, random_state, include_noise)
-        self._check_fitted()
-        X = self._check_inputs(X, reset=False)
+            return super()._sample(X, n_samples, random_state, include_noise)
         rng = np.random.default_rng(np.random.SeedSequence(entropy(random_state)).generate_state(4))
         components, out = self._components(), np.empty((n_samples, count_rows(X)))
         chosen = rng.choice(len(components), n_samples, p=[weight for weight, _, _ in components])
@@ -289,8 +285,11 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     # -- diagnostics -------------------------------------------------------------------------------------------------
 
     def _left_out(self) -> Distribution:
-        """Of each row that counts given the others, in units of y: of draws by importance sampling, otherwise with the
-        log noise inferred without the row's own site."""
+        """Of each row that counts given the others, in units of y. The function is predicted in closed form (RW06
+        5.10-5.12), the noise from the approximate posterior of its logarithm without the row's own site; from draws, by
+        importance sampling."""
+        if not self.noise_varies_:
+            return super()._left_out()
         posterior = self._varying().posterior
         if not isinstance(posterior, LatentPosterior):
             return self.posterior_.left_out().scaled(self.scale_, self.center_)
@@ -300,16 +299,6 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         cavity = posterior.cavity(Covariance.of(posterior.kernel, posterior.rows()))
         weights, parts = with_noise(function, self._noise, *cavity)
         return Mixture(parts, weights)
-
-    def loo(self) -> LeaveOneOut:
-        """Leave-one-out predictions at the learned parameters. The function is predicted in closed form (RW06
-        5.10-5.12), the noise from the approximate posterior of its logarithm without the row."""
-        self._check_fitted()
-        if not self.noise_varies_:
-            return super().loo()
-        predicted = self._left_out()
-        score = predicted.log_density(self._own_target())
-        return LeaveOneOut(predicted.mean, variance=predicted.deviation**2, log_score=score).take(self._copies())
 
     def _own_target(self) -> np.ndarray:
         """y of the rows that count, without copies."""
@@ -324,14 +313,15 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
 
     # -- new data ----------------------------------------------------------------------------------------------------
 
-    def update(self, X, y, noise=None):
+    def update(self, X, y, noise=None, **given):
         """Condition on further measurements: the noise is inferred again from all rows, at O(n^3). Parameters, and the
         centre and scale of y, do not change."""
         if not self.noise_varies_:
-            return super().update(X, y, noise)
+            return super().update(X, y, noise, **given)
         self._check_fitted()
         if noise is not None:
             raise ParameterError("the noise of new rows is inferred with that of the others; leave noise out.")
+        self._refuse_rows(given)
         X = self._check_inputs(X, reset=False)
         m = count_rows(X)
         y = self._check_target(y, m)
@@ -345,8 +335,8 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         theta = objective.start()
         found = self._approximation(objective, theta)
         self._set_inferred(objective, theta, found)
-        if self.inference == "mcmc":
-            self._sample(objective, theta, found)
+        if self.noise_inference == "mcmc":
+            self._sample_noise(objective, theta, found)
         return self
 
 

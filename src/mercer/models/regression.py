@@ -34,8 +34,9 @@ from mercer.means import Coefficients
 from mercer.models.doubt import StatedPrior, about_doubt, average_over_parameters, parameter_table, stated_priors
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
-from mercer.models.records import LearnedByEvidence, PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
+from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 
@@ -44,7 +45,7 @@ MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little 
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
-class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
+class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     """Gaussian process regression (PRML 6.4.2), with parameters learned from the evidence (6.4.3).
 
     Parameters
@@ -85,6 +86,19 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         new rows are harder to predict than training rows. Noise that the data do not tell from none is first raised
         as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means
         True for the default kernel with learned noise and learning="mle".
+    likelihood : distribution of y given the function f. "gaussian": noise around f. "student": heavy tails, robust to
+        outliers. "poisson", "negative_binomial": counts with mean exp(f), times ``fit(X, y, exposure=...)``.
+        "binomial": y successes of ``fit(X, y, trials=...)``, with log odds f. "ordinal": grades 1, 2, ... in order.
+        "gamma", "lognormal": positive values, with the logarithm f (of the mean; of the median). "censored": Gaussian
+        noise, where y <= ``lower`` or y >= ``upper`` of ``fit(X, y, lower=..., upper=...)`` is known to be no more
+        than that. Or one of `mercer.likelihoods` with its parameters, ``mc.likelihoods.Student(dof=4).fix("dof")``.
+        Predictions are of y. ``likelihood_`` has what was learned. With kernel=None the family member is chosen by the
+        Gaussian regression that the posterior amounts to; for "student" the kernel is learned by a Gaussian model of
+        the rows that are no outliers, and then scale and degrees of freedom by the evidence. A Student's t with two
+        degrees of freedom or fewer has no variance: deviations are infinite, quantiles are not.
+    inference : for likelihoods that are neither "gaussian" nor "lognormal". "auto" takes "ep", expectation propagation,
+        up to 1,000 rows and "laplace", a Gaussian at the mode, for more; "variational", a lower bound on the evidence,
+        for "student" (``inference_``).
     optimizer : "lbfgs" or "cg".
     n_samples : draws of the parameters for "nuts", over four chains, each after 200 further ones.
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
@@ -110,8 +124,8 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
-        *, mean=None, calibrate=None, optimizer="lbfgs", max_iterations=200, progress=True, checkpoint=None,
-        allow_invalid=False, n_samples=1000,
+        *, mean=None, likelihood="gaussian", inference="auto", calibrate=None, optimizer="lbfgs", max_iterations=200,
+        progress=True, checkpoint=None, allow_invalid=False, n_samples=1000,
     ):  # fmt: skip
         self.kernel = kernel
         self.noise = noise
@@ -121,6 +135,8 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         self.normalize = normalize
         self.random_state = random_state
         self.mean = mean
+        self.likelihood = likelihood
+        self.inference = inference
         self.calibrate = calibrate
         self.optimizer = optimizer
         self.max_iterations = max_iterations
@@ -132,12 +148,24 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def fit(self, X, y):
-        """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far."""
+    def fit(self, X, y, *, exposure=None, trials=None, lower=None, upper=None):
+        """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far.
+
+        ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``.
+        """
         self._check_settings()
+        sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
+        self._check_likelihood(sides)
         X = self._check_inputs(X, reset=True)
+        if self._given_likelihood() is not None:
+            self._logarithmic = False
+            return self._fit_target(X, y, sides)
+        self.likelihood_, self.target_, self._logarithmic = None, None, self.likelihood == "lognormal"
+        self.inference_ = "exact"
         n = count_rows(X)
-        y = self._check_target(y, n)
+        y = measured = self._check_target(y, n)
+        if self._logarithmic:
+            y = log_target(y)
         kernel = self._kernel_for(X)
         noise = self._noise_for(kernel, n)
         rows = gram.Gram(kernel, copy_rows(X))
@@ -192,7 +220,7 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
             learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
-        self.plan_ = plan
+        self.plan_, self.y_train_ = plan, measured
         return self
 
     def _calibrates(self, noise: Noise) -> bool:
@@ -262,10 +290,11 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
     def _model(self) -> Model:
         """The fitted model, with mean and noise in units of y."""
-        mean = self.posterior_.prior_mean
-        return Model(
-            (self.kernel_,), MeanFunction(constant=self.mean_) if mean.is_constant else mean, self._fitted_noise()
-        )
+        prior_mean = self.posterior_.prior_mean
+        mean = MeanFunction(constant=self.mean_) if prior_mean.is_constant else prior_mean
+        if self.likelihood_ is not None:
+            return Model((self.kernel_,), mean, likelihood=self.likelihood_)
+        return Model((self.kernel_,), mean, self._fitted_noise())
 
     def _posterior(self, kernel, X, target, noise, mean: MeanFunction | None = None) -> solvers.Posterior:
         """At these parameters; the mean that is fitted, if none is given."""
@@ -361,10 +390,6 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict_quantile(self, X, q, include_noise=True) -> np.ndarray:
-        """Predictive quantile q: (s,) for a number, (s, L) for a list of L."""
-        return self.predict_distribution(X, include_noise).quantile(q)
-
     def _mean(self, X):
         return self.posterior_.mean(X) * self.scale_ + self.center_
 
@@ -373,6 +398,8 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
     def _noise_to_add(self, X, include_noise):
         """As `Posterior.added_noise`, in units of the scaled target."""
+        if self.likelihood_ is not None and include_noise:
+            return self.likelihood_.noise_variance / self.scale_**2
         return self.posterior_.added_noise(X, self._fitted_noise().scaled(self.scale_**-2), include_noise)
 
     def _covariance(self, X, include_noise):
@@ -381,17 +408,11 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
     def predict_gradient(self, X):
         """Derivatives of the predictive mean and variance with respect to the inputs: (s, d), (s, d)."""
         self._check_fitted()
+        self._require_location("predict_gradient")
         dmean, dvariance = self.posterior_.gradients(self._check_inputs(X, reset=False))
         return dmean * self.scale_, dvariance * self.scale_**2
 
-    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True):
-        """Joint draws from the predictive distribution at the rows of X: (s, n_samples).
-
-        With ``include_noise=False`` draws of the function itself. For many thousands of rows a low-rank root of their
-        covariance is used, with a warning if that is not exact.
-        """
-        self._check_fitted()
-        X = self._check_inputs(X, reset=False)
+    def _sample(self, X, n_samples, random_state, include_noise):
         seeds = np.random.SeedSequence(entropy(random_state)).generate_state(2)
         posterior, (latent, white) = self.posterior_, split_white(self.kernel_)
         if not include_noise and latent is None:  # a kernel of noise only: the function is its mean
@@ -408,14 +429,18 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
     def decompose(self, X) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Mean and standard deviation of each term of a sum of kernels, by name or expression.
 
-        The means add up to the prediction minus ``mean_``. Where the mean function is not a constant, it is a term of
-        its own, "mean", and they add up to the prediction. Standard deviations do not add up: if two terms (a trend and
-        a season, say) can both absorb a constant, each is less certain than their sum.
+        The means add up to the prediction minus ``mean_``; for other likelihoods, to the latent function minus
+        ``mean_``. Where the mean function is not a constant, it is a term of its own, "mean", and they add up to the
+        prediction. Standard deviations do not add up: if two terms (a trend and a season, say) can both absorb a
+        constant, each is less certain than their sum.
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
         out: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for part, mean, variance in self.posterior_.terms(X):
+        terms = self.posterior_.terms(X)
+        if self.likelihood_ is not None and len(terms) > 1 and self._constant:
+            terms = terms[:-1]  # the last is the unknown constant
+        for part, mean, variance in terms:
             label = term_name(part) or repr(quoted(part))
             while label in out:
                 label += "'"
@@ -438,7 +463,9 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
     # -- diagnostics -------------------------------------------------------------------------------------------------
 
-    def _objective(self) -> RegressionObjective:
+    def _objective(self):
+        if self.likelihood_ is not None:
+            return self._target_objective()
         X, target, _ = self.posterior_.data
         rows, noise = gram.kept(self, self.kernel_, X), self._fitted_noise().scaled(self.scale_**-2)
         return RegressionObjective(self.kernel_, rows, target, noise, self._solver(), self.posterior_.prior_mean)
@@ -448,10 +475,12 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
         Unknown coefficients of the mean are estimated without the row; copies of a row (``copy_of_``) are left out with
         it. Where parameters are integrated over, each of their points is weighted anew without the row, by importance
-        sampling.
+        sampling. Where the likelihood is not Gaussian, from the approximate posterior without the row's site.
         """
         self._check_fitted()
-        predicted = self.posterior_.left_out().scaled(self.scale_, self.center_)
+        if not self._is_gaussian():
+            return self._loo_of_target()
+        predicted = self._left_out()
         score = predicted.log_density(self.posterior_.data[1] * self.scale_ + self.center_)
         return LeaveOneOut(predicted.mean, variance=predicted.deviation**2, log_score=score).take(self._copies())
 
@@ -460,8 +489,11 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
         return vars(self).get("copy_of_", np.arange(len(self.y_train_)))
 
     def relevance(self) -> Relevance:
-        """Relevance of each input: the share of the variance of held-out y explained through it."""
+        """Relevance of each input: the share of the variance of held-out y explained through it; for other likelihoods,
+        of the latent function."""
         self._check_fitted()
+        if self.likelihood_ is not None:
+            return self._relevance_of_target()
         X, target, noise = self.posterior_.data
         prior_mean = self.posterior_.prior_mean.unfitted()
 
@@ -473,16 +505,22 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
 
     # -- new data ----------------------------------------------------------------------------------------------------
 
-    def update(self, X, y, noise=None):
+    def update(self, X, y, noise=None, *, exposure=None, trials=None, lower=None, upper=None):
         """Condition on further measurements, at O(n^2) each.
 
         Parameters, and the centre and scale of y, do not change. ``noise`` of the new rows is needed if every training
-        row has its own.
+        row has its own. Where the likelihood is not Gaussian, the posterior of all rows is found anew.
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
+        rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
+        if self.likelihood_ is not None:
+            self._refuse_rows({"noise": noise})
+            return self._update_target(X, y, rows)
+        self._refuse_rows(rows)
         m = count_rows(X)
-        y = self._check_target(y, m)
+        measured = self._check_target(y, m)
+        y = log_target(measured) if self._logarithmic else measured
         given = None if noise is None else as_variances(noise, m) / self.scale_**2
         extended, noise = self._fitted_noise().extended(noise, X)
         with warnings.catch_warnings():
@@ -491,13 +529,14 @@ class GaussianProcessRegressor(LearnedByEvidence, PredictiveRegressor):
             posterior = self.posterior_.extended(X, target, given, noise / self.scale_**2, self._jitter)
         self._set_noise(extended)
         self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
-        self.y_train_ = np.concatenate([self.y_train_, y])
+        self.y_train_ = np.concatenate([self.y_train_, measured])
         self._set_posterior(posterior)
         return self
 
     def _summary(self):
         lines = [
             f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
+            *([] if self._is_gaussian() else [f"likelihood: {self.likelihood}, inference: {self.inference_}"]),
             *self._about_columns(),
             f"kernel: {quoted(self.kernel_)!r}",
             *([] if self.mean is None else [f"mean: {self.posterior_.prior_mean!r}"]),

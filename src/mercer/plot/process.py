@@ -35,7 +35,7 @@ def posterior(process, X=None, ax=None, color="tab:red", include_noise: bool = F
     if hasattr(process, "predict_distribution"):
         predicted = process.predict_distribution(inputs, include_noise)
         inputs_seen, target, _ = process.posterior_.data
-        y = target * process.scale_ + process.center_
+        y = process._shown_target() if _is_of_another_target(process) else target * process.scale_ + process.center_
     else:
         process = _as_process(process)
         inputs_seen, y, noises = (None, None, 0.0) if process.observed is None else process.data
@@ -49,6 +49,11 @@ def posterior(process, X=None, ax=None, color="tab:red", include_noise: bool = F
     ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
     ax.legend()
     return ax
+
+
+def _is_of_another_target(model) -> bool:
+    """Whether what it was conditioned on is not y itself, but a logarithm or what a likelihood amounts to."""
+    return not getattr(model, "_is_gaussian", lambda: True)()
 
 
 def _data_along(data, X):

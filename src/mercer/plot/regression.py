@@ -46,7 +46,8 @@ def predictions(y, mean=None, deviation=None, ax=None, level: float = 0.95, colo
     ax = new_axes(ax)
     y, predicted = _checked_predictions(y, mean, deviation)
     mean, (low, high) = predicted.mean, predicted.interval(level)
-    missed, widths = (y < low) | (y > high), np.stack([mean - low, high - mean])
+    missed = (y < low) | (y > high)
+    widths = np.maximum(np.stack([mean - low, high - mean]), 0.0)  # the mean of a skewed one may be outside
     size = {"ms": float(np.clip(40 / np.sqrt(len(y)), 2, 5)), "elinewidth": 0.8}
     opacity = float(np.clip(3 / np.sqrt(len(y)), 0.1, 0.4))
     for rows, shade, label in ((~missed, color, "inside"), (missed, "tab:red", "outside")):
@@ -90,6 +91,9 @@ def relevance(model, ax=None, most: int = 15, color="tab:blue"):
 def _checked_predictions(y, mean, deviation) -> tuple[np.ndarray, Distribution]:
     """Measurements and their predictions: as given, or a fitted model's leave-one-out."""
     if hasattr(y, "loo"):
+        if not getattr(y, "_is_gaussian", lambda: True)():
+            rows = y._measured_rows()
+            return y.y_train_[rows], y.loo_distribution(rows)
         loo = y.loo()
         return y.y_train_, Normal(loo.mean, np.sqrt(loo.variance))
     if isinstance(mean, Distribution):

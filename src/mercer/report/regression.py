@@ -1,5 +1,7 @@
 """Report of a fitted regression."""
 
+import dataclasses
+
 import numpy as np
 
 from mercer import gram
@@ -8,7 +10,6 @@ from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is
 from mercer.core.machine import in_words
 from mercer.core.parameters import slots_of
 from mercer.core.text import table
-from mercer.distributions import Normal
 from mercer.report import diagnostics
 from mercer.report.page import (
     HELD_OUT,
@@ -33,12 +34,15 @@ BASIS = (
 def report(model, X=None, y=None) -> Report:
     """Report of a fitted `GaussianProcessRegressor`, also on held-out rows ``X``, ``y`` if they are given."""
     n, kept = len(model.y_train_), np.unique(model._copies(), return_index=True)[1]  # copies count once
+    if not model._is_gaussian():
+        kept = model._measured_rows()
     loo, target = model.loo().take(kept), model.y_train_[kept]
-    left_out = calibration(target, Normal(loo.mean, np.sqrt(loo.variance)))
+    predicted = model.loo_distribution(kept)
+    left_out = calibration(target, predicted)
     findings = _findings(model, left_out, loo, target)
     sections = columns(model) | {
         "Fit": _fit(model, left_out, n),
-        "Noise": _noise(model, target),
+        **({"Noise": _noise(model, target)} if model.likelihood_ is None else {"Likelihood": _likelihood(model)}),
         "Parameters": parameter_section(model),
     }
     if model.trend_ is not None:
@@ -69,7 +73,19 @@ def report(model, X=None, y=None) -> Report:
     return Report(title, sections, suggestions, left_out, relevance, tuple(findings), BASIS)
 
 
+def _likelihood(model) -> str:
+    converged = "" if model.numerics_["converged"] else ", which did not converge"
+    return f"{model.likelihood_.label}; inference: {model.inference_}{converged}"
+
+
 def _findings(model, left_out, loo, y) -> list[diagnostics.Finding]:
+    if model.likelihood_ is not None:
+        found = diagnostics.calibration(left_out.z) if len(y) >= diagnostics.MIN_ROWS else []
+        remedy = "another likelihood may fit better, such as 'negative_binomial' for counts, or a rougher kernel"
+        return [
+            dataclasses.replace(one, text=one.text.replace("than a Gaussian", "than predicted"), remedy=remedy)
+            for one in found
+        ]
     X, names = _columns(model, len(y))
     independent = _independent(model)
     return diagnostics.of_residuals(left_out.z, loo.mean, y, X, names, independent, _allowance(model, len(y)))
