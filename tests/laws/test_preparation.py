@@ -55,6 +55,12 @@ MODELS = {
     "gp with noise": (GPR(1.0 * Counting(2.0)), y),
     "calibrated gp": (GPR(1.0 * Counting(2.0), calibrate=True), y),
     "gp by weights": (GPR(FEATURES), y),
+    "varying noise": (
+        mc.HeteroscedasticGaussianProcessRegressor(
+            1.0 * Counting(2.0), 0.1, noise_kernel=0.5 * Counting(2.0), learning=None
+        ),
+        y,
+    ),
     "laplace": (GPC(KERNEL, "laplace"), TWO),
     "ep": (GPC(KERNEL, "ep"), TWO),
     "laplace by weights": (GPC(FEATURES, "laplace"), TWO),
@@ -169,6 +175,8 @@ def test_a_fitted_model_does_not_see_later_changes_to_the_rows(name):
     X = np.random.default_rng(1).normal(size=(23, 2))
     model, target = MODELS[name]
     of_class = {"kernel": [1.0 * k.RBF()] * 3 if isinstance(model.kernel, list) else 1.0 * k.RBF() + 1.0 * k.Matern()}
+    if "noise_kernel" in model.get_params():
+        of_class["noise_kernel"] = 0.5 * k.RBF()
     model = clone(model).set_params(**of_class).fit(X, target)
     answer = model.transform if hasattr(model, "transform") else model.predict
     answers = lambda: [answer(np.ones((3, 2))), *(model.loo() if hasattr(model, "loo") else [])]

@@ -23,6 +23,10 @@ CASES = {
     "GaussianMixtureRegressor": (mc.GaussianMixtureRegressor(2, random_state=0), NUMBERS),
     "GaussianProcessClassifier": (mc.GaussianProcessClassifier(KERNEL, learning=None), WORDS),
     "GaussianProcessRegressor": (mc.GaussianProcessRegressor(KERNEL, noise=0.1, learning=None), NUMBERS),
+    "HeteroscedasticGaussianProcessRegressor": (
+        mc.HeteroscedasticGaussianProcessRegressor(KERNEL, noise=0.1, learning=None),
+        NUMBERS,
+    ),
     "KernelFisherDiscriminant": (mc.KernelFisherDiscriminant(KERNEL), WORDS),
     "KernelNeighborsClassifier": (mc.KernelNeighborsClassifier(kernel=KERNEL), WORDS),
     "KernelPCA": (mc.KernelPCA(2, KERNEL), None),

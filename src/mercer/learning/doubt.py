@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import hermite_e
 
+from mercer.core.machine import MIXTURE_BYTES
 from mercer.core.registry import storable
 from mercer.learning.climb import Optimum
 from mercer.learning.objective import Criterion, Objective
 
 MAX_POINTS = 40  # of which predictions are mixtures
-MAX_POINT_BYTES = 1e9  # memory of the covariances of all points, which lowers their number
 MIN_POINTS = 5
 MAX_LOST_WEIGHT = 2e-4  # of all points that are dropped because each has hardly any
 CURVATURE_STEP = 0.01  # in theta, of the differences that measure second derivatives
@@ -174,7 +174,7 @@ def peaks(posterior: LogPosterior, optima: Sequence[Optimum]) -> list[Peak]:
 
 def most_points(n: int) -> int:
     """Number of points to predict from, at most: fewer where the covariance of n rows is large."""
-    return int(np.clip(MAX_POINT_BYTES / (8.0 * n * n), MIN_POINTS, MAX_POINTS))
+    return int(np.clip(MIXTURE_BYTES / (8.0 * n * n), MIN_POINTS, MAX_POINTS))
 
 
 def pruned(weights: np.ndarray) -> np.ndarray:

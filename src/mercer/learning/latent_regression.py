@@ -18,6 +18,7 @@ from mercer.core.inputs import Inputs, take_rows
 from mercer.core.parameters import evolve
 from mercer.core.random import generator
 from mercer.gp.likelihoods import Student, Target, TargetLikelihood
+from mercer.gp.mean import UNKNOWN
 from mercer.gp.model import Model
 from mercer.gp.noise import LearnedNoise, RowNoise
 from mercer.inference import targets
@@ -39,6 +40,8 @@ MAX_CHOICE_ROWS = 500  # on which a default kernel is learned before its member 
 MAX_STARTS = 2  # climbed from
 MAX_LOG_CHANGE = 10.0  # how far a logarithm may move from the starts
 MIN_INLIER_SHARE = 0.02  # of the largest precision: rows below it are outliers
+MAX_INLIER_Z = 4.0  # deviations from the prediction without the row: others are outliers of a Gaussian model
+MAX_TRIMMINGS = 2  # times that outliers are told anew by the model without them
 MIN_NOISE_SHARE = 1e-8  # of the target's variance
 MIN_SITE_SHARE = 0.02  # of the median precision: rows below it say too little to choose a kernel by
 PRIOR_DEVIATION = 4.0  # of the logarithms of the parameters, around the start: where rows tell nothing of them
@@ -264,9 +267,8 @@ def _chosen(
     rows = np.flatnonzero(1 / noise >= MIN_SITE_SHARE * np.median(1 / noise))
     kernel = objective.at(learned.theta).kernel
     kernel = family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
-    unknown = bool(objective.constant)
     X = take_rows(objective.X, rows) if len(rows) < len(y) else objective.X
-    surrogate = RegressionObjective(kernel, X, y[rows], RowNoise(noise[rows]), objective.solver, unknown)
+    surrogate = RegressionObjective(kernel, X, y[rows], RowNoise(noise[rows]), objective.solver, _mean(objective))
     choice = family.choose_on_first_rows(surrogate, seed, Progress.of(settings.progress))
     if not choice.tried:
         return dataclasses.replace(objective, given=[Start("one lengthscale", learned.theta)]), choice
@@ -288,12 +290,14 @@ def _chosen_without_outliers(
     """
     y, noise = _as_regression(objective, learned)
     rows = np.flatnonzero(1 / noise >= MIN_INLIER_SHARE * np.max(1 / noise))
-    X = take_rows(objective.X, rows) if len(rows) < len(y) else objective.X
-    kernel = family.with_standard(objective.kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
-    floor = MIN_NOISE_SHARE * float(np.var(y[rows])) or 1.0
-    own = LearnedNoise().bounded_below(floor)
-    plain = RegressionObjective(kernel, X, y[rows], own, objective.solver, bool(objective.constant))
-    found = family.learn_default(plain, settings, seed)
+    found = _learned_from(objective, y, rows, settings, seed)
+    for _ in range(MAX_TRIMMINGS):  # by the residuals of that model outliers are told more finely
+        z = np.abs(_standardised_residuals(found, objective, y, rows))
+        kept = np.flatnonzero(z < MAX_INLIER_Z)
+        if len(kept) < 0.5 * len(y) or np.array_equal(kept, rows):
+            break
+        rows = kept
+        found = _learned_from(objective, y, rows, settings, seed)
     theta, likelihood = found.learned.theta, objective.at(learned.theta).likelihood
     scale = math.sqrt(found.objective.variances(theta)[0])
     assert isinstance(likelihood, Student)
@@ -305,6 +309,38 @@ def _chosen_without_outliers(
     )
     choice = found.choice or Choice([], len(rows), found.learned.evaluations)
     return dataclasses.replace(chosen, given=[Start("learned without outliers", start)]), choice
+
+
+def _learned_from(
+    objective: LatentObjective, y: np.ndarray, rows: np.ndarray, settings: Settings, seed: int
+) -> family.LearnedDefault:
+    """The default kernel of a Gaussian model of some rows."""
+    X = take_rows(objective.X, rows) if len(rows) < len(y) else objective.X
+    kernel = family.with_standard(objective.kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
+    floor = MIN_NOISE_SHARE * float(np.var(y[rows])) or 1.0
+    noise = LearnedNoise().bounded_below(floor)
+    plain = RegressionObjective(kernel, X, y[rows], noise, objective.solver, _mean(objective))
+    return family.learn_default(plain, settings, seed)
+
+
+def _mean(objective: LatentObjective) -> str | float:
+    """Mean of a Gaussian regression in place of the latent function's."""
+    return UNKNOWN if objective.constant else 0.0
+
+
+def _standardised_residuals(
+    found: family.LearnedDefault, objective: LatentObjective, y: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
+    """Of every row, predicted by the model of ``rows``: of these from the others."""
+    own, theta = found.objective, found.learned.theta
+    variances = own.variances(theta)
+    posterior = own.solver.posterior(own.at(theta).kernel, own.rows, own.target, variances, own.mean)
+    z = np.empty(len(y))
+    z[rows] = posterior.left_out().z(y[rows])
+    others = np.setdiff1d(np.arange(len(y)), rows)
+    if len(others):
+        z[others] = posterior.predict(gram.raw(take_rows(objective.X, others)), variances[0]).z(y[others])
+    return z
 
 
 def _as_regression(objective: LatentObjective, learned: Learned) -> tuple[np.ndarray, np.ndarray]:

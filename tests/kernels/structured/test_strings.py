@@ -201,8 +201,8 @@ def test_normalized_words_of_any_length():
     first = "".join(rng.choice(list("ab"), size=201))
     X = [first, first[1:] + "a", "b" + first[:-1], first[:90] + "b" + first[90:-1], first[::-1]]
     with pytest.raises(DataError, match="smaller decay or shorter words"):
-        k.Subsequence(200, 1.5, normalized=True)([first, 20 * first])  # underflows, which is not silent
-    for decay in (0.05, 0.7, 0.999, 1.0, 1.5, 5.0):
+        k.Subsequence(200, 1.5, normalized=True)([first, 6 * first])  # underflows, which is not silent
+    for decay in (0.05, 1.0, 5.0):
         # A word of 200 letters leaves one out of 201: a gap, unless it is the first or the last.
         features = [collections.Counter() for _ in X]
         for found, text in zip(features, X, strict=True):
