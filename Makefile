@@ -54,6 +54,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/defaults.py
 	$(BIN)/python benchmarks/structured.py
 	$(BIN)/python benchmarks/generative.py
+	$(BIN)/python benchmarks/doubt.py
+	$(BIN)/python benchmarks/heteroscedastic.py
+	$(BIN)/python benchmarks/likelihoods.py
 
 clean:
 	rm -rf $(VENV) .demo build dist

@@ -29,6 +29,7 @@ def gaussian(
     likelihood: LatentLikelihood,
     start: SiteApproximation | None = None,
     gradient: bool = True,
+    min_gain: float = MIN_GAIN,
 ) -> SiteApproximation | None:
     """The Gaussian q(f) closest to the posterior in KL(q || p), and its bound E ln p(t | f) - KL(q || prior).
 
@@ -63,7 +64,7 @@ def gaussian(
             step /= 2
             if step < MIN_STEP:
                 there, new = here, x
-        converged = there.value - here.value < MIN_GAIN * max(1.0, abs(here.value))
+        converged = there.value - here.value < min_gain * max(1.0, abs(here.value))
         if there is here:  # no step raises the bound: a maximum only if the sites are at their fixed point
             converged = here.distance(x) < MAX_STALLED_DISTANCE
             break

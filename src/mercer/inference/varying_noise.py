@@ -34,6 +34,7 @@ from mercer.linalg.cholesky import Cholesky, attempt
 from mercer.linalg.trend import Trend
 
 LOG_2PI = math.log(2 * math.pi)
+MIN_GAIN = 1e-8  # of the bound, relative to it: a step of inference that gains less is the last
 
 
 class Solved(NamedTuple):
@@ -164,7 +165,8 @@ def infer_noise(
 ) -> NoiseApproximation | None:
     """The Gaussian q(g) closest to the posterior; None where a covariance is not positive definite. 2 n^3 flops a
     step, some ten steps, fewer from a neighbouring ``start``."""
-    found = gaussian(G, target.y, target, start)  # type: ignore[arg-type]  # asks for `expected` alone
+    # It asks the likelihood for `expected` alone.
+    found = gaussian(G, target.y, target, start, min_gain=MIN_GAIN)  # type: ignore[arg-type]
     return None if found is None else NoiseApproximation(target, found)
 
 
