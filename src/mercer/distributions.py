@@ -51,6 +51,13 @@ class Distribution(abc.ABC):
         ends = self.quantile([0.5 - level / 2, 0.5 + level / 2])
         return ends[:, 0], ends[:, 1]
 
+    def crps(self, y: ArrayLike) -> np.ndarray:
+        """Continuous ranked probability score, in the units of y; lower is better. The mean over levels of twice the
+        quantile score (Gneiting and Raftery 2007)."""
+        levels = (np.arange(CRPS_LEVELS) + 0.5) / CRPS_LEVELS
+        away = np.asarray(y, dtype=float)[:, None] - self.quantile(levels)
+        return 2 * np.mean(away * (levels - (away < 0)), axis=1)
+
     def z(self, y: ArrayLike) -> np.ndarray:
         """Values that are standard normal if the prediction is right; for a normal, standardised residuals: (s,)."""
         return ndtri(self.cdf(y))
@@ -193,18 +200,12 @@ class Mixture(Distribution):
         2006); for others from many quantiles of each."""
         parts = self.parts
         if not all(isinstance(part, Normal) for part in parts):
-            return self._crps_by_quantiles(np.asarray(y, dtype=float))
+            return super().crps(y)
         m, v = self._means, np.stack([part.deviation for part in parts]) ** 2
         score = np.sum(self.weights * mean_distance(np.asarray(y) - m, v), axis=0)
         for k, weight in enumerate(self.weights):  # K passes of (K, s): no array of K^2 s entries
             score = score - 0.5 * weight * np.sum(self.weights * mean_distance(m - m[k], v + v[k]), axis=0)
         return score
-
-    def _crps_by_quantiles(self, y: np.ndarray) -> np.ndarray:
-        """The mean of twice the pinball loss over levels is the CRPS."""
-        levels = (np.arange(CRPS_LEVELS) + 0.5) / CRPS_LEVELS
-        away = y[:, None] - self.quantile(levels)
-        return 2 * np.mean(away * (levels - (away < 0)), axis=1)
 
     def sample(self, size: int, rng: np.random.Generator) -> np.ndarray:
         s = self._means.shape[1]

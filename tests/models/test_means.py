@@ -478,3 +478,11 @@ def test_many_samples_of_a_process_with_a_trend(monkeypatch):
     draws, (mean, variance) = g.sample(Z, size=5000, seed=3), g.moments(Z)
     np.testing.assert_allclose(draws.mean(axis=0), mean, atol=5 * np.sqrt(variance.max() / 5000))
     np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.1)
+
+
+def test_a_known_mean_is_printed_in_units_of_y_and_a_truth_value_is_none():
+    X = np.linspace(0, 3, 12)[:, None]
+    model = mc.GaussianProcessRegressor(mean=5.0, progress=False).fit(X, 5 + np.sin(X[:, 0]))
+    assert "mean: 5.0" in str(model)
+    with pytest.raises(mc.ParameterError, match="mean must be a finite number"):
+        mc.GaussianProcessRegressor(mean=True).fit(X, X[:, 0])

@@ -420,3 +420,17 @@ def test_left_out_intervals_hold(fitted):
         rows = model._measured_rows()
         z = model.loo_distribution(rows).z(model.y_train_[rows])
         assert stats.kstest(z, "norm").pvalue > 1e-3, name
+
+
+def test_lognormal_under_doubt_is_the_gaussian_model_of_the_logarithm():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 5, (25, 1))
+    log_y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=25)
+    settings = {"kernel": 1.0 * k.RBF(1.0), "learning": "laplace", "progress": False}
+    ours = mc.GaussianProcessRegressor(likelihood="lognormal", **settings).fit(X, np.exp(log_y))
+    plain, Z = mc.GaussianProcessRegressor(**settings).fit(X, log_y), np.array([[0.5], [4.0], [7.0]])
+    levels = [0.05, 0.5, 0.95]
+    np.testing.assert_allclose(np.log(ours.predict_quantile(Z, levels)), plain.predict_quantile(Z, levels), rtol=1e-6)
+    y = np.array([1.0, 0.5, 2.0])
+    expected = plain.log_predictive_density(Z, np.log(y)) - np.log(y)
+    np.testing.assert_allclose(ours.log_predictive_density(Z, y), expected, rtol=1e-9)

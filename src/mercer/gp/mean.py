@@ -54,7 +54,7 @@ class MeanFunction(Parametrized):
         if isinstance(mean, list | tuple) and mean and all(isinstance(c, str | int | np.integer) for c in mean):
             return cls(trend=Basis(Polynomial(1), columns=mean))
         try:
-            value = float(mean)
+            value = np.nan if isinstance(mean, bool | np.bool_) else float(mean)
         except (TypeError, ValueError):
             value = np.nan
         if not np.isfinite(value):

@@ -13,7 +13,7 @@ from mercer.core.random import entropy, generator, seed_of
 from mercer.distributions import Distribution, Mixture, Normal
 from mercer.gp.noise import Noise, VaryingNoise
 from mercer.inference.sampling.posterior import SampledPosterior
-from mercer.inference.sites import Covariance, LatentPosterior
+from mercer.inference.sites import Covariance
 from mercer.inference.varying_noise import NoiseApproximation, sample_log_noise
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
@@ -54,6 +54,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     learning : "mle", "map" or None.
     noise_inference : "variational", or "mcmc": samples of the log noise, at the parameters that the bound taught;
         ``n_samples`` are drawn, and some forty of them kept for prediction.
+    checkpoint : of the fit with constant noise; learning how the noise varies is not resumed.
 
     The noise is at least what rounding of y to its resolution explains. ``noise_kernel_`` has the parameters learned;
     ``noise_`` is the variance of the noise at each training row.
@@ -290,9 +291,9 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         importance sampling."""
         if not self.noise_varies_:
             return super()._left_out()
+        if len(self._components()) > 1:  # draws
+            return super()._left_out()
         posterior = self._varying().posterior
-        if not isinstance(posterior, LatentPosterior):
-            return self.posterior_.left_out().scaled(self.scale_, self.center_)
         mean, variance = self.posterior_.leave_one_out()
         variance = np.maximum(variance - self.posterior_.data[2], 0.0)
         function = Normal(mean, np.sqrt(variance)).scaled(self.scale_, self.center_)

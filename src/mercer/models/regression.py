@@ -539,7 +539,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
             *([] if self._is_gaussian() else [f"likelihood: {self.likelihood}, inference: {self.inference_}"]),
             *self._about_columns(),
             f"kernel: {quoted(self.kernel_)!r}",
-            *([] if self.mean is None else [f"mean: {self.posterior_.prior_mean!r}"]),
+            *([] if self.mean is None else [f"mean: {self._given_mean()!r}"]),
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
             *about_doubt(self),

@@ -46,7 +46,7 @@ def report(model, X=None, y=None) -> Report:
         "Parameters": parameter_section(model),
     }
     if model.trend_ is not None:
-        sections["Mean"] = f"{model.posterior_.prior_mean!r}, in units of y\n\n{model.trend_}"
+        sections["Mean"] = f"{model._given_mean()!r}, in units of y\n\n{model.trend_}"
     effects = model.effects()
     if effects.groups:
         sections["Variance components and effects of groups"] = str(effects)

@@ -1,5 +1,6 @@
 """Predictive distributions of targets whose latent value is Gaussian."""
 
+import abc
 import dataclasses
 import functools
 import math
@@ -24,15 +25,26 @@ class Integrated(Distribution):
     def scaled(self, factor: float, shift: float = 0.0) -> "Distribution":
         return Scaled(self, factor, shift)
 
-    def crps(self, y: ArrayLike) -> np.ndarray:
-        """Continuous ranked probability score, mean of quantile scores at 99 levels (Gneiting and Raftery 2007)."""
-        levels = np.arange(1, 100) / 100
-        q, y = self.quantile(levels), np.asarray(y, dtype=float)[:, None]
-        return 2 * np.mean(np.where(y < q, (1 - levels) * (q - y), levels * (y - q)), axis=1)
+
+class OfLatent(Integrated):
+    """Base of those whose moments are integrals over the latent value."""
+
+    @functools.cached_property
+    @abc.abstractmethod
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance: (s,), (s,)."""
+
+    @property
+    def mean(self) -> np.ndarray:  # type: ignore[override]
+        return self._moments[0]
+
+    @property
+    def deviation(self) -> np.ndarray:  # type: ignore[override]
+        return np.sqrt(self._moments[1])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Predictive(Integrated):
+class Predictive(OfLatent):
     """y at the rows ``t``, with f ~ N(latent_mean, latent_variance)."""
 
     likelihood: TargetLikelihood
@@ -50,14 +62,6 @@ class Predictive(Integrated):
             np.zeros(0), np.zeros(0)
         )  # fmt: skip
         return mean, variance
-
-    @property
-    def mean(self) -> np.ndarray:  # type: ignore[override]
-        return self._moments[0]
-
-    @property
-    def deviation(self) -> np.ndarray:  # type: ignore[override]
-        return np.sqrt(self._moments[1])
 
     def cdf(self, y: ArrayLike) -> np.ndarray:
         return self._by_parts(self._cdf, np.broadcast_to(np.asarray(y, dtype=float), (len(self.t),)))
@@ -139,7 +143,7 @@ class Predictive(Integrated):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Response(Integrated):
+class Response(OfLatent):
     """Mean of y given f at the rows ``t``, an increasing function of f ~ N(latent_mean, latent_variance)."""
 
     likelihood: TargetLikelihood
@@ -157,14 +161,6 @@ class Response(Integrated):
         values = self._response(panels.f)
         mean = panels.expectation(values)
         return mean, panels.expectation((values - mean[:, None]) ** 2)
-
-    @property
-    def mean(self) -> np.ndarray:  # type: ignore[override]
-        return self._moments[0]
-
-    @property
-    def deviation(self) -> np.ndarray:  # type: ignore[override]
-        return np.sqrt(self._moments[1])
 
     def _z_of(self, y: ArrayLike) -> np.ndarray:
         """(f - latent_mean) / deviation where the response is y, by bisection."""
