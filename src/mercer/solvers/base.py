@@ -15,6 +15,7 @@ from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
+from mercer.core.machine import available_memory
 from mercer.core.registry import check_free
 from mercer.distributions import Normal
 from mercer.gp.mean import LearnedMean, MeanFunction
@@ -29,6 +30,7 @@ from mercer.linalg.trend import Trend, independent_columns
 from mercer.means import RANK_TOLERANCE
 
 LOG_2PI = math.log(2 * math.pi)
+MAX_EXACT_FLOPS = 1e12  # of an evaluation, up to which "auto" is exact: 10,000 rows with a dense matrix
 
 GivenNoise = Noise | np.ndarray | None  # what `as_noise` takes inside the package
 
@@ -222,6 +224,7 @@ class Solver(abc.ABC):
     summary: ClassVar[str]  # of a plan
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
     exact: ClassVar[bool] = True  # whether its answers are those of the dense solver, to rounding
+    auto_rows: ClassVar[int] = 0  # number of rows from which "auto" considers it
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
 
     @abc.abstractmethod
@@ -230,6 +233,11 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def cost(self, kernel: Kernel, X: Inputs) -> Cost: ...
+
+    def approximation(self, kernel: Kernel) -> str | None:
+        """What is approximated for this kernel, and how accurately, as a clause for plans; None where answers are those
+        of the dense solver, to rounding."""
+        return None if self.exact else "approximates the process"
 
     @abc.abstractmethod
     def evidence(
@@ -263,13 +271,23 @@ def register(cls: type[Solver]) -> type[Solver]:
 
 
 def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise) -> Solver:
-    """The solver asked for, by name or as an object; for "auto" the applicable one with the smallest matrix, and of
-    these with the fewest flops. Raises `ParameterError` if it is not applicable."""
+    """The solver asked for, by name or as an object. Raises `ParameterError` if it is not applicable.
+
+    "auto" takes, of the applicable solvers that are exact for this kernel, the one with the smallest matrix, and of
+    these with the fewest flops. Only where that would need more memory than there is, or more than `MAX_EXACT_FLOPS` an
+    evaluation, does it take an approximation: the applicable one with the fewest flops.
+    """
     if isinstance(solver, str) and solver == "auto":
-        there = [cls() for cls in SOLVERS.values()]
+        n = count_rows(X)
+        there = [cls() for cls in SOLVERS.values() if n >= cls.auto_rows]
         usable = [each for each in there if each.refusal(kernel, X, noise) is None]
         costs = {each: each.cost(kernel, X) for each in usable}
-        return min(usable, key=lambda each: (math.prod(costs[each].matrix), costs[each].flops))
+        exact = [each for each in usable if each.approximation(kernel) is None]
+        best = min(exact, key=lambda each: (math.prod(costs[each].matrix), costs[each].flops))
+        others = [each for each in usable if each.approximation(kernel) is not None]
+        if others and (costs[best].flops > MAX_EXACT_FLOPS or costs[best].memory > available_memory()):
+            return min(others, key=lambda each: costs[each].flops)
+        return best
     found = checked(solver)
     refusal = found.refusal(kernel, X, noise)
     if refusal is not None:
