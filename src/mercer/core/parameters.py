@@ -273,14 +273,26 @@ Tree = TypeVar("Tree", bound=Parametrized)
 # -- the tree ------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def field_names(cls: type) -> tuple[str, ...]:
+    """Names of the fields of a class; a fit walks its tree hundreds of times."""
+    return tuple(field.name for field in dataclasses.fields(cls))
+
+
+@functools.cache
+def _is_node(cls: type) -> bool:
+    """Whether instances of a class are nodes; `isinstance` would ask the metaclass every time."""
+    return issubclass(cls, Parametrized)
+
+
 def children_of(tree: Parametrized) -> Iterator[tuple[Path, Parametrized]]:
     """Subtrees of a node, each with its path of one step."""
-    for field in dataclasses.fields(tree):
-        value = getattr(tree, field.name)
-        if isinstance(value, Parametrized):
-            yield ((field.name, None),), value
+    for name in field_names(type(tree)):
+        value = getattr(tree, name)
+        if _is_node(type(value)):
+            yield ((name, None),), value
         elif isinstance(value, tuple):
-            yield from ((((field.name, i),), v) for i, v in enumerate(value) if isinstance(v, Parametrized))
+            yield from ((((name, i),), v) for i, v in enumerate(value) if _is_node(type(v)))
 
 
 def nodes_of(tree: Parametrized) -> Iterator[Parametrized]:
@@ -301,8 +313,8 @@ def node_at(tree: Parametrized, path: Path) -> Any:
 def evolve(tree: Tree, /, **fields: Any) -> Tree:
     """A copy with some fields replaced, without conversion or checks."""
     new = object.__new__(type(tree))
-    for field in dataclasses.fields(tree):
-        object.__setattr__(new, field.name, fields.get(field.name, getattr(tree, field.name)))
+    for name in field_names(type(tree)):
+        object.__setattr__(new, name, fields[name] if name in fields else getattr(tree, name))
     return new
 
 

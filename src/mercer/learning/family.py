@@ -185,13 +185,13 @@ class WeakPrior:
         that has a prior of its own."""
         coordinates = Coordinates(objective.model)
         if objective.use_priors:
-            weak = cls(coordinates, scaled_start(objective))
+            weak = cls(coordinates, scaled_start(objective, coordinates))
             if coordinates.noise is not None and objective.noise.priors:
                 weak.precision[coordinates.noise] = 0.0
             return weak
         if objective.n >= MAX_PRIOR_ROWS:
             return None
-        return cls(coordinates, scaled_start(objective), (UNIT_PRIOR_ROWS / objective.n) ** 2)
+        return cls(coordinates, scaled_start(objective, coordinates), (UNIT_PRIOR_ROWS / objective.n) ** 2)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         away = theta - self.centre
@@ -202,20 +202,19 @@ class WeakPrior:
         return -0.5 * float(self.precision @ away**2), -self.precision * away
 
 
-def scaled_start(objective: RegressionObjective, noise: float = NOISE_SHARE) -> np.ndarray:
+def scaled_start(objective: RegressionObjective, coordinates: Coordinates, noise: float = NOISE_SHARE) -> np.ndarray:
     """theta on the scale of the data: amplitudes, and noise as a share, in units of the target's variance."""
     theta, size = objective.start_with_noise(noise), math.log(objective.variance())
-    coordinates = Coordinates(objective.model)
     ratios = np.isin(np.arange(len(theta)), [*coordinates.lengths, *coordinates.crossed])
     return objective.with_mean_fitted(theta + np.where(ratios | ~coordinates.logarithmic, 0.0, size))
 
 
-def starts(objective: RegressionObjective, steep: bool) -> list[Start]:
+def starts(objective: RegressionObjective, coordinates: Coordinates, steep: bool) -> list[Start]:
     """Lengthscales on the scale of the data, and several times shorter and longer. If ``steep``, the short ones come
     with a large linear term."""
-    coordinates, found = Coordinates(objective.model), []
+    found = []
     for factor, noise, linear in START_FACTORS:
-        theta = coordinates.stretched(scaled_start(objective, noise), factor)
+        theta = coordinates.stretched(scaled_start(objective, coordinates, noise), factor)
         if coordinates.linear is not None:
             theta[coordinates.linear] += math.log(STEEP_LINEAR_FACTOR if steep and factor < 1 else linear)
         found.append(Start(f"lengthscales x {factor:.2g}, noise {noise:g}", theta))
@@ -227,7 +226,7 @@ def random_starts(objective: RegressionObjective, member: Member, count: int, rn
     coordinates, found = Coordinates(objective.model), []
     for i in range(count):
         noise = math.exp(rng.uniform(math.log(1e-4), 0.0))
-        theta, size = scaled_start(objective, noise), len(coordinates.lengths)
+        theta, size = scaled_start(objective, coordinates, noise), len(coordinates.lengths)
         log_factors = rng.uniform(-math.log(10), math.log(10), size if member.each else 1)
         theta[coordinates.lengths] -= 2 * log_factors
         found.append(Start(f"drawn {i + 1}", theta))
@@ -282,7 +281,7 @@ class MemberObjective(RegressionObjective):
         return self.coordinates.directions(self.chosen.member)
 
     def starts(self) -> list[Start]:
-        found = [self._of_choice(), *starts(self, steep=True), *self._drawn]
+        found = [self._of_choice(), *starts(self, self.coordinates, steep=True), *self._drawn]
         return [Start(name, self.coordinates.of(self.chosen.member, theta)) for name, theta in found]
 
     def late_start(self, rows: int) -> Start | None:
@@ -293,7 +292,7 @@ class MemberObjective(RegressionObjective):
 
     def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
         """On few rows an input may be irrelevant: its lengthscale is infinite, and more rows do not lead back."""
-        lengths, scaled = self.coordinates.lengths, scaled_start(self)
+        lengths, scaled = self.coordinates.lengths, scaled_start(self, self.coordinates)
         noisy = super().off_plateau(theta)
         free = theta.copy() if noisy is None else noisy
         free[lengths] = np.maximum(free[lengths], scaled[lengths] - 2 * math.log(PLATEAU_FACTOR))
@@ -395,7 +394,7 @@ class Comparison:
         self.tried: dict[Member, Tried] = {}
         given = prior_of(objective.model, objective.jacobian) if objective.use_priors else None
         self.prior = product_of_priors(WeakPrior.of(objective), given)
-        self.thetas = np.stack([theta for _, theta in starts(objective, steep=False)])
+        self.thetas = np.stack([theta for _, theta in starts(objective, self.coordinates, steep=False)])
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
         self._journal = journal or Journal()
         self._surfaces: dict[float, tuple[Evidence, Surface]] = {}

@@ -200,6 +200,10 @@ class ModelObjective(Objective):
 
     def start(self) -> np.ndarray:
         """The parameters as they are."""
+        return self._start.copy()
+
+    @functools.cached_property
+    def _start(self) -> np.ndarray:
         return np.asarray(to_free(self.model), dtype=float)
 
     def logarithmic(self) -> np.ndarray:

@@ -185,7 +185,7 @@ class RegressionObjective(ModelObjective):
 
     def start_with_noise(self, variance: float) -> np.ndarray:
         """Kernel and mean as they are, and this noise variance where it is learned."""
-        theta = self.start().copy()
+        theta = self.start()
         theta[self.layout.part("noise")] = self.noise.start(variance)
         return theta
 
