@@ -151,6 +151,7 @@ class StandardTriangle:
         self._parallel, self._keeps = n > MAX_SERIAL_ROWS and cores() > 1, keeps and n <= MAX_KEPT_ROWS
         self._pool: ThreadPoolExecutor | None = None
         self._local = threading.local()
+        self._values_at: tuple[bytes, list[np.ndarray]] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -195,9 +196,12 @@ class StandardTriangle:
 
     def _values(self, theta: np.ndarray) -> list[np.ndarray]:
         """The thetas of the standard form; empty if switched off."""
-        with np.errstate(all="ignore"):
-            values = np.exp(self.form.offset + self.form.matrix @ theta)
-        return [values[where] for where in self._where]
+        key = theta.tobytes()
+        if self._values_at is None or self._values_at[0] != key:  # `contract` comes after `fill`
+            with np.errstate(all="ignore"):
+                values = np.exp(self.form.offset + self.form.matrix @ theta)
+            self._values_at = key, [values[where] for where in self._where]
+        return self._values_at[1]
 
     def _radial(self, theta: np.ndarray, precision: np.ndarray) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
         """Function of i: the radial function on strip i, and its derivative in r2 without the factor in `SLOPES`."""
@@ -255,12 +259,14 @@ class StandardTriangle:
         np.add.outer(norms[rows], norms[columns], out=work)
         out += work
         work *= MIN_RELATIVE_DISTANCE
-        close = np.flatnonzero(out < work)  # the diagonal too, and entries below it
+        diagonal = out.ravel()[:: out.shape[1] + 1]
+        diagonal[:] = math.inf  # it is known, and must not count as close
+        close = np.flatnonzero(out < work)  # entries below the diagonal too
         if len(close):
             i, j = np.divmod(close, out.shape[1])
             difference = A[rows][i] - A[columns][j]
             out.ravel()[close] = np.einsum("ij,ij->i", difference, difference)
-        out.ravel()[:: out.shape[1] + 1] = 0.0
+        diagonal[:] = 0.0
 
     def fill(self, theta: np.ndarray, out: np.ndarray, accurate: bool = False, mirrored: bool = False) -> None:
         theta0, theta1, theta2, theta3, theta4 = self._values(theta)

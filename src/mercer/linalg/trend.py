@@ -60,13 +60,14 @@ class Trend:
         """P y, from C^-1 y."""
         return C_inv_y - self.half @ (self.half.T @ y)
 
-    def log_det(self) -> float:
+    def log_det(self, unit: float | None = None) -> float:
         """ln |H^T C^-1 H| - ln |H^T H|, added to ln |C| in the density of the contrasts (restricted likelihood, REML).
 
         Contrasts are along orthonormal directions, so their density does not depend on the choice of these. With a
-        Gaussian prior ln |A| - ln |precision|, in the density of y.
+        Gaussian prior ln |A| - ln |precision|, in the density of y. ``unit``: `log_unit`, where it is known.
         """
-        return 2 * float(np.log(np.diag(self.root)).sum()) - log_unit(self.H, self.precision)
+        unit = log_unit(self.H, self.precision) if unit is None else unit
+        return 2 * float(np.log(np.diag(self.root)).sum()) - unit
 
     def project(self, inverse: np.ndarray) -> None:
         """P in the lower triangle of a Fortran-ordered ``inverse`` that holds C^-1."""

@@ -13,6 +13,7 @@ from mercer.gp.noise import Noise
 from mercer.gp.process import GP
 from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import attempt
+from mercer.linalg.trend import log_unit
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, KeptMatrix, Solver, left_out, register
 
 OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
@@ -60,6 +61,7 @@ class FunctionSpace(Evidence):
         self._matrix = np.empty((self.n, self.n))
         self._diagonal: np.ndarray | None = None  # of K, where the last call left the rest of it
         self._both = np.asfortranarray(np.column_stack([self.y, self.H]))
+        self._unit = log_unit(self.H, self.precision) if self.H.shape[1] else 0.0
         return gram.on(kernel, X).varying()
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
@@ -85,7 +87,7 @@ class FunctionSpace(Evidence):
             trend = self._trend(solved[:, 1:])
             if trend is None:
                 return None
-            a, log_det = trend.contrasted(a, y), log_det + trend.log_det()
+            a, log_det = trend.contrasted(a, y), log_det + trend.log_det(self._unit)
         answer = self._answer(log_det, a, float(y @ a), profiled)
         if answer is None or not gradient:
             return answer and Evaluation(answer[0], None, answer[2])
