@@ -289,10 +289,10 @@ def children_of(tree: Parametrized) -> Iterator[tuple[Path, Parametrized]]:
     """Subtrees of a node, each with its path of one step."""
     for name in field_names(type(tree)):
         value = getattr(tree, name)
-        if _is_node(type(value)):
+        if _is_node(value.__class__):
             yield ((name, None),), value
         elif isinstance(value, tuple):
-            yield from ((((name, i),), v) for i, v in enumerate(value) if _is_node(type(v)))
+            yield from ((((name, i),), v) for i, v in enumerate(value) if _is_node(v.__class__))
 
 
 def nodes_of(tree: Parametrized) -> Iterator[Parametrized]:
