@@ -69,6 +69,10 @@ class Kronecker:
         """C^-1 b, inward: (N, k)."""
         return b / self.spectrum[:, None]
 
+    def quadratic(self, b: np.ndarray) -> np.ndarray:
+        """b^T C^-1 b, of inward columns: (k,)."""
+        return (1 / self.spectrum) @ b**2
+
     def times(self, b: np.ndarray) -> np.ndarray:
         """C b, of cells: (N, k)."""
         return products(self.factors, b) + self.noise * b
@@ -104,6 +108,15 @@ def products(factors: Sequence[np.ndarray], b: np.ndarray) -> np.ndarray:
     for g, A in enumerate(factors):
         out = np.moveaxis(np.tensordot(A, out, axes=(1, g)), 0, g)
     return np.ascontiguousarray(out).reshape(-1, k)
+
+
+def row_dots(factors: Sequence[np.ndarray], M: np.ndarray) -> np.ndarray:
+    """`row_products` times M (N, k), without forming them: (s, k). s N k flops, s k N / n_1 of memory."""
+    s, k = len(factors[0]), M.shape[1]
+    out = factors[0] @ M.reshape(factors[0].shape[1], -1)
+    for A in factors[1:]:
+        out = np.einsum("sn,snr->sr", A, out.reshape(s, A.shape[1], -1))
+    return out.reshape(s, k)
 
 
 def row_products(factors: Sequence[np.ndarray]) -> np.ndarray:

@@ -3,14 +3,16 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numba import njit
 from scipy import fft
 
+from mercer.core import machine
+
 BLOCK_COLUMNS = 64  # right-hand sides solved at a time
 POWER_STEPS = 12  # of the power iteration that estimates a condition number
-REFINEMENTS = 2  # of a solution, by its residual
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,26 +74,35 @@ class Toeplitz:
 
     def times(self, b: np.ndarray) -> np.ndarray:
         """C b: (n, k)."""
-        size = self._padded
-        return fft.irfft(self._spectra[0][:, None] * fft.rfft(b, size, axis=0), size, axis=0)[: self.size]
+        return np.concatenate([self._product(rows) for _, rows in _blocks(b)]).T
 
     def divide(self, b: np.ndarray) -> np.ndarray:
-        """C^-1 b: (n, k)."""
+        """C^-1 b, with one step of refinement: (n, k)."""
         out = np.empty(b.shape)
-        for i in range(0, b.shape[1], BLOCK_COLUMNS):
-            part = slice(i, i + BLOCK_COLUMNS)
-            out[:, part] = self._solved(b[:, part])
-            for _ in range(REFINEMENTS):
-                out[:, part] += self._solved(b[:, part] - self.times(out[:, part]))
+        for part, rows in _blocks(b):
+            found = self._solved(rows)
+            out[:, part] = (found + self._solved(rows - self._product(found))).T
         return out
 
-    def _solved(self, b: np.ndarray) -> np.ndarray:
-        n, size, (_, x, z) = self.size, self._padded, self._spectra
-        transformed, out = fft.rfft(b, size, axis=0), np.zeros(b.shape)
-        for v, sign in ((x, 1.0), (z, -1.0)):
-            half = fft.irfft(np.conj(v)[:, None] * transformed, size, axis=0)[:n]  # L(v)^T b
-            out += sign * fft.irfft(v[:, None] * fft.rfft(half, size, axis=0), size, axis=0)[:n]
+    def quadratic(self, b: np.ndarray) -> np.ndarray:
+        """b^T C^-1 b: (k,)."""
+        out = np.empty(b.shape[1])
+        for part, rows in _blocks(b):
+            out[part] = sum(sign * np.einsum("ij,ij->i", half, half) for sign, _, half in self._halves(rows))
         return out / self.first[0]
+
+    def _product(self, rows: np.ndarray) -> np.ndarray:
+        return _filtered(rows, self._spectra[0], self._padded)
+
+    def _solved(self, rows: np.ndarray) -> np.ndarray:
+        return sum(sign * _filtered(half, v, self._padded) for sign, v, half in self._halves(rows)) / self.first[0]
+
+    def _halves(self, rows: np.ndarray) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+        """L(v)^T b for v = x and z, with the sign and the transform of v."""
+        _, x, z = self._spectra
+        transformed = fft.rfft(rows, self._padded, workers=machine.cores())
+        for v, sign in ((x, 1.0), (z, -1.0)):
+            yield sign, v, fft.irfft(np.conj(v) * transformed, self._padded, workers=machine.cores())[:, : self.size]
 
     def inverse_diagonal(self) -> np.ndarray:
         """Diagonal of C^-1, as sums of the squares in the formula: (n,)."""
@@ -122,6 +133,19 @@ class Toeplitz:
         total -= ((n - lags) * plain - 2 * weighted) / x[0]
         total[0] *= 0.5  # other diagonals count twice
         return [total]
+
+
+def _blocks(b: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Columns of b (n, k), some at a time, as contiguous rows."""
+    for i in range(0, b.shape[1], BLOCK_COLUMNS):
+        part = slice(i, i + BLOCK_COLUMNS)
+        yield part, np.ascontiguousarray(b[:, part].T)
+
+
+def _filtered(rows: np.ndarray, spectrum: np.ndarray, size: int) -> np.ndarray:
+    """Each row convolved with the filter of this transform, cut to its length."""
+    workers = machine.cores()
+    return fft.irfft(spectrum * fft.rfft(rows, size, workers=workers), size, workers=workers)[:, : rows.shape[1]]
 
 
 def correlations(A: np.ndarray, B: np.ndarray) -> np.ndarray:

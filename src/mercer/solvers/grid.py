@@ -124,23 +124,17 @@ class GridPosterior(Posterior):
         for part in gram.pieces(len(rows), base.size):
             yield part, K.cross(rows[part], base)
 
-    def _explained(self, B: np.ndarray, C: np.ndarray | None = None) -> np.ndarray:
-        """b^T P c for each row of B and C (s, N), C = B if it is left out, without the trend: (s,)."""
-        cells = self._solved.measured.cells
-        return np.einsum("ij,ji->i", B if C is None else C, cells.divide(B.T))
-
-    def _uncertainty(self, H: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """`Trend.uncertainty_root`, from covariances inward: (q, s)."""
+    def _uncertainty(self, H: np.ndarray, with_half: np.ndarray) -> np.ndarray:
+        """`Trend.uncertainty_root`, from the covariances of rows times the halves of the trend, (s, q): (q, s)."""
         trend = self._solved.trend
-        if trend is None:
-            return np.zeros((0, len(B)))
-        return np.linalg.solve(trend.root, H.T) - self._solved.half_inward.T @ B.T
+        return with_half.T if trend is None else np.linalg.solve(trend.root, H.T) - with_half.T
 
     def mean(self, Z: Inputs) -> np.ndarray:
         Z = self._aligned(Z)
-        out = self.trend(Z)[0]
-        for part, B in self._pieces(Z):
-            out[part] += B @ self._solved.a_inward
+        found, out = self._solved, self.trend(Z)[0]
+        rows, base = found.K.lattice.matrix(Z), found.measured.cells.base
+        for part in gram.pieces(len(rows), base.size):
+            out[part] += found.K.dots(rows[part], base, found.a_inward[:, None])[0][:, 0]
         return out
 
     def variance(self, Z: Inputs) -> np.ndarray:
@@ -154,11 +148,14 @@ class GridPosterior(Posterior):
 
     def _moments(self, Z: Inputs, kernel: Kernel, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of the process without the trend, whose columns at Z add to the variance."""
-        mean, variance = np.zeros(count_rows(Z)), gram.diagonal(kernel, Z)
-        for part, B in self._pieces(Z):
-            S = self._uncertainty(H[part], B)
-            mean[part] = B @ self._solved.a_inward
-            variance[part] += np.einsum("ij,ij->j", S, S) - self._explained(B)
+        found, mean, variance = self._solved, np.zeros(count_rows(Z)), gram.diagonal(kernel, Z)
+        cells, q, rows = found.measured.cells, found.half_inward.shape[1], found.K.lattice.matrix(Z)
+        M = np.column_stack([found.a_inward, found.half_inward, cells.U])
+        for part in gram.pieces(len(rows), cells.base.size):
+            dots, explained = found.K.dots(rows[part], cells.base, M)
+            mean[part] = dots[:, 0]
+            S = self._uncertainty(H[part], dots[:, 1 : 1 + q])
+            variance[part] += np.einsum("ij,ij->j", S, S) - explained + dots[:, 1 + q :] ** 2 @ cells.signs
         return mean, np.maximum(variance, 0.0)  # rounding, relative to the prior variance
 
     def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Normal:
@@ -171,7 +168,7 @@ class GridPosterior(Posterior):
         Z = self._aligned(Z)
         K, H, cells = gram.within(self.kernel, Z), self.prior_mean.columns(Z), self._solved.measured.cells
         B = np.concatenate([B for _, B in self._pieces(Z)]) if len(H) else np.zeros((0, cells.base.size))
-        S = self._uncertainty(H, B)
+        S = self._uncertainty(H, B @ self._solved.half_inward)
         K -= B @ cells.divide(B.T)
         K += S.T @ S
         return (K + K.T) / 2
@@ -216,7 +213,7 @@ class GridPosterior(Posterior):
         dmean = self.prior_mean.slope(Z, names) + np.einsum("sqd,q->sd", dH, self.coefficients()[0])
         dvariance = gram.diagonal_slope(kernel, Z)
         for part, B in self._pieces(named):
-            S = self._uncertainty(H[part], B)
+            S = self._uncertainty(H[part], B @ found.half_inward)
             weights = cells.base.outward(cells.divide(B.T) + found.half_inward @ S).T
             dmean[part] += gram.slope(kernel, Z[part], X, np.broadcast_to(a, weights.shape))
             dvariance[part] -= 2 * gram.slope(kernel, Z[part], X, weights)

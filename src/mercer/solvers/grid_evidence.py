@@ -9,7 +9,7 @@ from mercer import gram
 from mercer.core.inputs import Inputs
 from mercer.kernels.base import Kernel
 from mercer.linalg.cells import Cells, Structured
-from mercer.linalg.kronecker import Kronecker, row_products
+from mercer.linalg.kronecker import Kronecker, row_dots, row_products
 from mercer.linalg.toeplitz import Toeplitz
 from mercer.solvers.base import Evaluation, Evidence, left_out
 from mercer.solvers.grid_rows import Lattice, find
@@ -54,6 +54,12 @@ class Lattices:
     def cross(self, Z: np.ndarray, base: Any) -> np.ndarray:
         """Covariances of new rows with the cells, inward: (s, N)."""
         raise NotImplementedError
+
+    def dots(self, Z: np.ndarray, base: Any, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For the covariances b of each new row with the cells, b^T M for M inward (N, k), and b^T C^-1 b: (s, k),
+        (s,)."""
+        B = self.cross(Z, base)
+        return B @ M, base.quadratic(B.T)
 
     def _in_pair(self, theta: np.ndarray, in_k: float, in_white: float) -> np.ndarray:
         """Gradient in theta from those in k and w of `pair`."""
@@ -104,11 +110,21 @@ class Slices(Lattices):
         return total + self._in_pair(theta, in_k, in_white)
 
     def cross(self, Z: np.ndarray, base: Kronecker) -> np.ndarray:
-        rotated = []
+        return row_products(self._across(Z, base))
+
+    def dots(self, Z: np.ndarray, base: Kronecker, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if M.shape[1] > base.shape[0]:  # then the covariances themselves are the smaller matrix
+            return super().dots(Z, base, M)
+        across = self._across(Z, base)
+        return row_dots(across, M), row_dots([A**2 for A in across], 1 / base.spectrum[:, None])[:, 0]
+
+    def _across(self, Z: np.ndarray, base: Kronecker) -> list[np.ndarray]:
+        """Factors of the covariances of new rows with the cells, inward: (s, n_g)."""
+        out: list[np.ndarray] = []
         for g, (own, V) in enumerate(zip(self.grams, base.vectors, strict=True)):
             across = gram.between(own.kernel, self.lattice.along(g, Z[:, list(self.lattice.columns[g])]), own) @ V
-            rotated.append(across / self.unit if g else across)
-        return row_products(rotated)
+            out.append(across / self.unit if g else across)
+        return out
 
 
 class Steps(Lattices):
