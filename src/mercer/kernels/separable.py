@@ -56,9 +56,10 @@ def coupling_term(kernel: Kernel) -> Kernel:
 def reads_index(kernel: Kernel) -> Kernel | None:
     """A part, such as white noise in a product, that tells rows by their index; None if there is none."""
     for node in nodes_of(kernel):
-        if isinstance(node, Kernel) and not node.reads_values and not isinstance(node, Constant):
-            if not list(node._kernels()):
-                return node
+        if not isinstance(node, Kernel) or isinstance(node, Constant) or list(node._kernels()):
+            continue
+        if not node.reads_values:
+            return node
     return None
 
 

@@ -65,12 +65,14 @@ class Cells:
         if not np.isfinite(T).all():
             return None
         log_det = base.log_det() + float(np.log(np.abs(excess[finite])).sum())
-        L = T.copy(order="F")
-        if backend.factor(L, clean=True):
-            U = backend.half_solve(L, np.asfortranarray(C_inv_E.T)).T
-            return cls(base, U, np.ones(len(cells)), log_det + 2 * float(np.log(np.diag(L)).sum()))
-        values, R = backend.eigenpairs(T)  # indefinite, where some cells have less noise than the others
-        if not np.abs(values).min() > 0 or np.sum(values < 0) != np.sum(excess[finite] < 0):
+        if (excess > 0).all():
+            if not backend.factor(T, clean=True):
+                return None
+            U = backend.half_solve(T, np.asfortranarray(C_inv_E.T)).T
+            return cls(base, U, np.ones(len(cells)), log_det + 2 * float(np.log(np.diag(T)).sum()))
+        # Where some cells have less noise than the others, T has as many negative eigenvalues as there are such cells.
+        values, R = backend.eigenpairs(T)
+        if not np.abs(values).min() > 0 or np.sum(values < 0) != np.sum(excess < 0):
             return None
         U = C_inv_E @ (R / np.sqrt(np.abs(values)))
         return cls(base, U, np.sign(values), log_det + float(np.log(np.abs(values)).sum()))

@@ -12,7 +12,7 @@ from mercer.linalg import backend
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kronecker:
-    """C = K_1 x ... x K_G + noise I over N = n_1 ... n_G cells, the last factor varying fastest (RW06 5.4; Saatci 2011).
+    """C = K_1 x ... x K_G + noise I over N = n_1 ... n_G cells, the last factor varying fastest (Saatci 2011, 5).
 
     With K_g = V_g diag(l_g) V_g^T and V = V_1 x ... x V_G, C = V diag(D) V^T. Vectors in the basis V ("inward") have a
     diagonal C. Eigenpairs take sum_g n_g^3 flops, a product with V N sum_g n_g.

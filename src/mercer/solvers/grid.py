@@ -134,7 +134,7 @@ class GridPosterior(Posterior):
         found, out = self._solved, self.trend(Z)[0]
         rows, base = found.K.lattice.matrix(Z), found.measured.cells.base
         for part in gram.pieces(len(rows), base.size):
-            out[part] += found.K.dots(rows[part], base, found.a_inward[:, None])[0][:, 0]
+            out[part] += found.K.dots(rows[part], base, found.a_inward[:, None], squares=False)[0][:, 0]
         return out
 
     def variance(self, Z: Inputs) -> np.ndarray:

@@ -55,11 +55,11 @@ class Lattices:
         """Covariances of new rows with the cells, inward: (s, N)."""
         raise NotImplementedError
 
-    def dots(self, Z: np.ndarray, base: Any, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For the covariances b of each new row with the cells, b^T M for M inward (N, k), and b^T C^-1 b: (s, k),
-        (s,)."""
+    def dots(self, Z: np.ndarray, base: Any, M: np.ndarray, squares: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """For the covariances b of each new row with the cells, b^T M for M inward (N, k), and b^T C^-1 b if
+        ``squares``: (s, k), (s,)."""
         B = self.cross(Z, base)
-        return B @ M, base.quadratic(B.T)
+        return B @ M, base.quadratic(B.T) if squares else np.zeros(0)
 
     def _in_pair(self, theta: np.ndarray, in_k: float, in_white: float) -> np.ndarray:
         """Gradient in theta from those in k and w of `pair`."""
@@ -100,7 +100,7 @@ class Slices(Lattices):
         return Kronecker.of(self.factors, noise)
 
     def contract(self, theta: np.ndarray, slopes: list[np.ndarray], in_white: float) -> np.ndarray:
-        k, total, in_k = self.unit, 0.0, 0.0
+        k, in_k, total = self.unit, 0.0, np.zeros(len(theta))
         for g, (part, W, K) in enumerate(zip(self.parts, slopes, self.factors, strict=True)):
             if g:
                 in_k -= float(np.sum(W * K)) / k
@@ -112,11 +112,13 @@ class Slices(Lattices):
     def cross(self, Z: np.ndarray, base: Kronecker) -> np.ndarray:
         return row_products(self._across(Z, base))
 
-    def dots(self, Z: np.ndarray, base: Kronecker, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def dots(
+        self, Z: np.ndarray, base: Kronecker, M: np.ndarray, squares: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         if M.shape[1] > base.shape[0]:  # then the covariances themselves are the smaller matrix
-            return super().dots(Z, base, M)
-        across = self._across(Z, base)
-        return row_dots(across, M), row_dots([A**2 for A in across], 1 / base.spectrum[:, None])[:, 0]
+            return super().dots(Z, base, M, squares)
+        across, inverse = self._across(Z, base), 1 / base.spectrum[:, None]
+        return row_dots(across, M), row_dots([A**2 for A in across], inverse)[:, 0] if squares else np.zeros(0)
 
     def _across(self, Z: np.ndarray, base: Kronecker) -> list[np.ndarray]:
         """Factors of the covariances of new rows with the cells, inward: (s, n_g)."""

@@ -191,9 +191,9 @@ def _product(kernel: Kernel, groups: list[frozenset[int]], X: np.ndarray) -> Lat
         del own[i], codes[i]
     columns = tuple(tuple(sorted(group)) for group in own)
     values, cell = [], np.zeros(n, dtype=int)
-    for group, code in zip(columns, codes, strict=True):
+    for chosen, code in zip(columns, codes, strict=True):
         first = np.unique(code, return_index=True)[1]
-        values.append(X[np.ix_(first, group)])
+        values.append(X[first][:, list(chosen)])
         cell = cell * len(first) + code
     return Lattice(kernel, columns, tuple(values), cell, _reference(kernel, X))
 
