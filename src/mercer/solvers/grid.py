@@ -41,7 +41,7 @@ from mercer.linalg.trend import Trend
 from mercer.solvers.base import Cost, Evidence, GivenNoise, Solver, register
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid_evidence import SAME_VARIANCE, GridEvidence, Lattices, Measured, lattices, most_common
-from mercer.solvers.grid_rows import Lattice, find, limit
+from mercer.solvers.grid_rows import Lattice, find, flops, limit
 
 
 class Solved(NamedTuple):
@@ -358,14 +358,12 @@ class Grid(Solver):
         found = find(kernel, X)
         assert isinstance(found, Lattice)
         N, q, n = found.size, found.missing, count_rows(X)
-        corrections = 4.0 * N * q**2 + q**3
         if found.step is not None:
-            columns = max(BLOCK_COLUMNS, q)
-            return Cost(8 * 6 * N * columns, 4.0 * N**2 + corrections, (n, columns), f"rows are {found.words()}")
-        squares, cubes = sum(size**2 for size in found.shape), sum(float(size) ** 3 for size in found.shape)
-        flops = 30 * cubes + 12.0 * N * (1 + q) * sum(found.shape) + corrections
+            columns, work = max(BLOCK_COLUMNS, q), 4.0 * N**2 + 4.0 * N * q**2 + q**3
+            return Cost(8 * 6 * N * columns, work, (n, columns), f"rows are {found.words()}")
+        memory = 8 * (4 * sum(size**2 for size in found.shape) + 8 * N + 4 * N * q)
         columns = max(1, q, math.ceil(max(found.shape) ** 2 / n))
-        return Cost(8 * (4 * squares + 8 * N + 4 * N * q), flops, (n, columns), f"rows are {found.words()}")
+        return Cost(memory, flops(found.shape, q), (n, columns), f"rows are {found.words()}")
 
     def evidence(
         self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None

@@ -113,6 +113,12 @@ def find(kernel: Kernel, X: Inputs) -> Lattice | str:
     return found if isinstance(found, str) or names is None else dataclasses.replace(found, names=tuple(names))
 
 
+def flops(shape: Sequence[int], missing: int) -> float:
+    """Of an evaluation of the evidence with its gradient on a product of groups."""
+    N, q = float(math.prod(shape)), float(missing)
+    return 30 * sum(float(n) ** 3 for n in shape) + 12 * N * (1 + q) * sum(shape) + 4 * N * q**2 + q**3
+
+
 def limit(cells: int, most: int) -> int:
     """Number of cells that may be missing, or have a noise of their own."""
     return max(MIN_CORRECTED, min(most, cells // CORRECTED_SHARE))
@@ -171,24 +177,31 @@ def _steps(kernel: Kernel, latent: Kernel, group: frozenset[int], X: np.ndarray)
 
 def _product(kernel: Kernel, groups: list[frozenset[int]], X: np.ndarray) -> Lattice | str:
     """Groups of columns whose values occur in nearly all combinations. Groups that do not, such as the longitudes and
-    latitudes of places, are joined, those first that are the farthest from it."""
-    n, own, codes = len(X), list(groups), []
+    latitudes of places, are joined, those first that are the farthest from it; of all that was tried, the cheapest."""
+    n, own = len(X), list(groups)
     most = n + max(MIN_CORRECTED, n // (CORRECTED_SHARE - 1))  # cells that n rows may have
-    for group in own:
-        codes.append(_codes(X, group))
-        if 2 * _count(codes[-1]) > most:  # with two values of another group, there would be too many
-            return _scattered(own, [*codes, *(_codes(X, other) for other in own[len(codes) :])], n)
-    while math.prod(map(_count, codes)) > most:
-        counts, pairs = list(map(_count, codes)), []
+    codes = [_codes(X, group) for group in own]
+    finest, tried = (own, codes), []
+    while True:
+        counts = list(map(_count, codes))
+        if 2 * max(counts) > most:  # with two values of another group, there would be too many
+            break
+        if math.prod(counts) <= most:
+            tried.append((flops(counts, max(0, math.prod(counts) - n)), list(own), list(codes)))
+        if len(own) == 2 or math.prod(counts) <= n:
+            break
+        pairs = []
         for i in range(len(own)):
             for j in range(i):
                 both = np.unique(codes[i] * counts[j] + codes[j], return_inverse=True)[1].ravel()
                 pairs.append((_count(both) / (counts[i] * counts[j]), j, i, both))
         _, j, i, both = min(pairs, key=lambda pair: pair[:3])
-        if len(own) == 2 or 2 * _count(both) > most:
-            return _scattered(own, codes, n)
+        own, codes = list(own), list(codes)
         own[j], codes[j] = own[j] | own[i], both
         del own[i], codes[i]
+    if not tried:
+        return _scattered(*finest, n)
+    _, own, codes = min(tried, key=lambda each: each[0])
     columns = tuple(tuple(sorted(group)) for group in own)
     values, cell = [], np.zeros(n, dtype=int)
     for chosen, code in zip(columns, codes, strict=True):
