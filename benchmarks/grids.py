@@ -6,11 +6,11 @@ Data are simulated; kernels have a variance and one lengthscale for each group o
 Complete grids of pixels (RBF) and of places x times (Matern 5/2), one with cells missing, and a series at equal steps
 (RBF). Each case runs in its own process, in turn. `evaluation` is one of the evidence with its gradient, `fit` a
 whole fit, and memory the peak of the fit above that before it. The dense solver and scikit-learn are measured on the
-first rows, as many as PEER_ROWS says, and extrapolated, marked by a star: an evaluation with n^3, a fit as FIT_EVALUATIONS
-of these (fewer than fits take), memory with n^2. The tests compare the solvers' answers.
+first rows, as many as PEER_ROWS says, and extrapolated, marked by a star: an evaluation with n^3, a fit as
+FIT_EVALUATIONS of these (fewer than fits take), memory with n^2. The tests compare the solvers' answers.
 
-Claims: 100,000 rows of places x times are fitted in less than a minute, within 1 GB; an evaluation on 100 x 100 cells is
-a thousand times faster than dense.
+Claims: 100,000 rows of places x times are fitted in less than a minute, within 1 GB; an evaluation on 100 x 100 cells
+is a thousand times faster than dense.
 """
 
 import argparse

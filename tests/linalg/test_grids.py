@@ -6,6 +6,7 @@ import pytest
 from mercer.linalg.cells import Cells
 from mercer.linalg.kronecker import Kronecker, products, row_dots, row_products
 from mercer.linalg.toeplitz import Toeplitz, durbin
+from mercer.linalg.toeplitz_blocks import ToeplitzBlocks
 
 NOISE = 0.3
 
@@ -27,7 +28,17 @@ def toeplitz(rng):
     return Toeplitz.of(row, NOISE), row[np.abs(np.subtract.outer(np.arange(n), np.arange(n)))]
 
 
-@pytest.mark.parametrize("make", [kronecker, toeplitz])
+def blocks(rng):
+    m, n = rng.integers(1, 5), rng.integers(1, 9)
+    A, row = rng.normal(size=(m, m + 1)), np.exp(-np.arange(n) / rng.uniform(0.5, 5))
+    T = row[np.abs(np.subtract.outer(np.arange(n), np.arange(n)))]
+    return ToeplitzBlocks.of(A @ A.T / m, row, NOISE), np.kron(A @ A.T / m, T)
+
+
+makers = pytest.mark.parametrize("make", [kronecker, toeplitz, blocks])
+
+
+@makers
 @pytest.mark.parametrize("seed", range(12))
 def test_structured_covariances_are_the_dense_ones(make, seed):
     rng = np.random.default_rng(seed)
@@ -42,7 +53,7 @@ def test_structured_covariances_are_the_dense_ones(make, seed):
     assert base.condition() == pytest.approx(np.linalg.cond(C), rel=0.3)
 
 
-@pytest.mark.parametrize("make", [kronecker, toeplitz])
+@makers
 @pytest.mark.parametrize("seed", range(12))
 def test_cells_are_missing_or_have_a_noise_of_their_own(make, seed):
     rng = np.random.default_rng(seed)
@@ -64,6 +75,13 @@ def test_cells_are_missing_or_have_a_noise_of_their_own(make, seed):
     if make is toeplitz:
         sums = [np.trace(G, k) * (2 if k else 1) for k in range(n)]
         assert cells.slopes(b, signs)[0] == pytest.approx(np.array(sums), rel=1e-8, abs=1e-8)
+        return
+    if make is blocks:
+        slope, in_row = cells.slopes(b, signs)
+        p, lags = len(in_row), np.abs(np.subtract.outer(np.arange(len(in_row)), np.arange(len(in_row))))
+        change, row = rng.normal(size=slope.shape), rng.normal(size=p)
+        dK = np.kron(change + change.T, base.row[lags]) + np.kron(base.factor, row[lags])
+        assert np.sum(slope * (change + change.T)) + in_row @ row == pytest.approx(np.sum(G * dK), rel=1e-8, abs=1e-8)
         return
     for g, slope in enumerate(cells.slopes(b, signs)):
         change = rng.normal(size=slope.shape)

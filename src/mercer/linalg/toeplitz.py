@@ -61,12 +61,8 @@ class Toeplitz:
     @functools.cached_property
     def _spectra(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Transforms of the circulant that contains C, and of x and z, padded."""
-        n, size = self.size, self._padded
-        circulant = np.zeros(size)
-        circulant[:n] = self.row
-        circulant[size - n + 1 :] = self.row[:0:-1]
-        z = np.concatenate([[0.0], self.first[:0:-1]])
-        return fft.rfft(circulant), fft.rfft(self.first, size), fft.rfft(z, size)
+        size, z = self._padded, np.concatenate([[0.0], self.first[:0:-1]])
+        return _circulant(self.row, size), fft.rfft(self.first, size), fft.rfft(z, size)
 
     @property
     def _padded(self) -> int:
@@ -110,13 +106,17 @@ class Toeplitz:
         return np.cumsum(x**2 - np.concatenate([[0.0], x[:0:-1] ** 2])) / x[0]
 
     def condition(self) -> float:
-        """Estimated by power iteration."""
+        largest, smallest = self.extremes()
+        return largest / smallest
+
+    def extremes(self) -> tuple[float, float]:
+        """Largest and smallest eigenvalue, estimated by power iteration."""
         v = (np.ones(self.size) + 0.5 * np.cos(np.arange(self.size)))[:, None]
         u, largest, smallest = v, 1.0, 1.0
         for _ in range(POWER_STEPS):
             v, u = self.times(v / np.linalg.norm(v)), self.divide(u / np.linalg.norm(u))
             largest, smallest = float(np.linalg.norm(v)), 1 / float(np.linalg.norm(u))
-        return largest / smallest
+        return largest, smallest
 
     def slopes(self, B: np.ndarray, signs: np.ndarray) -> list[np.ndarray]:
         """dF/drow for dF/dC = 1/2 (B diag(signs) B^T - C^-1): [(n,)].
@@ -133,6 +133,21 @@ class Toeplitz:
         total -= ((n - lags) * plain - 2 * weighted) / x[0]
         total[0] *= 0.5  # other diagonals count twice
         return [total]
+
+
+def toeplitz_times(row: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """T b for the symmetric Toeplitz matrix of ``row``: (n, k)."""
+    size = fft.next_fast_len(2 * len(row), real=True)
+    spectrum = _circulant(row, size)
+    return np.concatenate([_filtered(rows, spectrum, size) for _, rows in _blocks(b)]).T
+
+
+def _circulant(row: np.ndarray, size: int) -> np.ndarray:
+    """Transform of a circulant matrix that contains the Toeplitz matrix of ``row``."""
+    n, first = len(row), np.zeros(size)
+    first[:n] = row
+    first[size - n + 1 :] = row[:0:-1]
+    return fft.rfft(first)
 
 
 def _blocks(b: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:

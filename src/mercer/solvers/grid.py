@@ -359,7 +359,8 @@ class Grid(Solver):
         assert isinstance(found, Lattice)
         N, q, n = found.size, found.missing, count_rows(X)
         if found.step is not None:
-            columns, work = max(BLOCK_COLUMNS, q), 4.0 * N**2 + 4.0 * N * q**2 + q**3
+            n_t = found.shape[-1]
+            columns, work = max(BLOCK_COLUMNS, q), 30.0 * (N / n_t) ** 3 + 4.0 * N * n_t + 4.0 * N * q**2 + q**3
             return Cost(8 * 6 * N * columns, work, (n, columns), f"rows are {found.words()}")
         memory = 8 * (4 * sum(size**2 for size in found.shape) + 8 * N + 4 * N * q)
         columns = max(1, q, math.ceil(max(found.shape) ** 2 / n))

@@ -11,6 +11,7 @@ from mercer.kernels.base import Kernel
 from mercer.linalg.cells import Cells, Structured
 from mercer.linalg.kronecker import Kronecker, row_dots, row_products
 from mercer.linalg.toeplitz import Toeplitz
+from mercer.linalg.toeplitz_blocks import ToeplitzBlocks
 from mercer.solvers.base import Evaluation, Evidence, left_out
 from mercer.solvers.grid_rows import Lattice, find
 
@@ -147,8 +148,65 @@ class Steps(Lattices):
         return gram.between(self.lattice.kernel, Z, self.inputs)
 
 
+class SliceAndSteps(Lattices):
+    """K x T of a product kernel on places x equal steps: a slice through the reference, and the first row of the other,
+    divided by the variance k at the reference."""
+
+    def __init__(self, lattice: Lattice) -> None:
+        super().__init__(lattice)
+        self.grams = [gram.Gram(lattice.kernel, lattice.slice(g)) for g in range(2)]
+        self.part, self.row = self.grams[0].varying(), gram.FirstRow(lattice.kernel, lattice.slice(1))
+        self.unit, self.own = 1.0, np.zeros(0)  # as of the last call of `at`: k, and the first row over k
+
+    def __enter__(self) -> Self:
+        self.part.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.part.__exit__(*error)
+
+    def at(self, theta: np.ndarray, noise: float) -> ToeplitzBlocks | None:
+        (k, white), m = self.variances(theta), self.lattice.shape[0]
+        if not (k > 0 and np.isfinite(k)):
+            return None
+        S = np.empty((m, m))
+        self.part.fill(theta, S, accurate=True, mirrored=True)
+        S[np.diag_indices(m)] -= white
+        self.unit, self.own = k, self.row.fill(theta) / k
+        return ToeplitzBlocks.of(S, self.own, noise)
+
+    def contract(self, theta: np.ndarray, slopes: list[np.ndarray], in_white: float) -> np.ndarray:
+        W, in_row = slopes
+        total = self.part.contract(theta, np.ascontiguousarray(-W), np.zeros(len(W)))
+        total = total + self.row.contract(theta, in_row / self.unit)
+        return total + self._in_pair(theta, -float(in_row @ self.own) / self.unit, in_white - float(np.trace(W)))
+
+    def _across(self, Z: np.ndarray, base: ToeplitzBlocks) -> list[np.ndarray]:
+        """Factors of the covariances of new rows with the cells, inward: (s, m), (s, n)."""
+        columns = self.lattice.columns
+        own = [
+            gram.between(each.kernel, self.lattice.along(g, Z[:, list(columns[g])]), each)
+            for g, each in enumerate(self.grams)
+        ]
+        return [own[0] @ base.vectors, own[1] / self.unit]
+
+    def cross(self, Z: np.ndarray, base: ToeplitzBlocks) -> np.ndarray:
+        return row_products(self._across(Z, base))
+
+    def dots(
+        self, Z: np.ndarray, base: ToeplitzBlocks, M: np.ndarray, squares: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        A, B = self._across(Z, base)
+        found = row_products([A, B]) @ M if M.shape[1] > len(base.values) else row_dots([A, B], M)
+        if not squares:
+            return found, np.zeros(0)
+        return found, sum(A[:, i] ** 2 * block.quadratic(B.T) for i, block in enumerate(base.blocks))
+
+
 def lattices(lattice: Lattice) -> Lattices:
-    return Slices(lattice) if lattice.step is None else Steps(lattice)
+    if lattice.step is None:
+        return Slices(lattice)
+    return Steps(lattice) if len(lattice.values) == 1 else SliceAndSteps(lattice)
 
 
 # -- the covariance of the rows ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from mercer.kernels.separable import column_groups, coupling_term, reads_index
 from mercer.kernels.substitution import by_position
 
 STEP_TOLERANCE = 1e-9  # of a step: how far equal steps may be from equal
+MIN_STEPS, STEPS_PER_PLACE = 1000, 4  # equal steps from which their structure pays, in all and for each place
 MIN_CORRECTED = 100  # cells that are missing, or have a noise of their own, in a grid of any size
 CORRECTED_SHARE = 4  # otherwise at most one in four cells
 
@@ -26,8 +27,8 @@ class Lattice:
 
     ``kernel`` is the kernel with columns by position, of the matrix ``reference`` (1, d) and its likes; ``names`` are
     those of a frame's columns. ``values`` are the distinct values (n_g, d_g) of each group of ``columns``; cells are
-    their combinations, the last group varying fastest. ``step``: of a single column with equal steps; None for a
-    product of groups.
+    their combinations, the last group varying fastest. ``step``: where a stationary kernel makes use of the equal steps
+    of the last group, of one column.
     """
 
     kernel: Kernel
@@ -83,7 +84,7 @@ class Lattice:
 
     def words(self) -> str:
         """Its shape, for people."""
-        if self.step is not None:
+        if self.step is not None and len(self.values) == 1:
             return f"{self.size:,} equal steps"
         return "a grid of " + " x ".join(f"{n:,}" for n in self.shape) + " cells"
 
@@ -202,13 +203,37 @@ def _product(kernel: Kernel, groups: list[frozenset[int]], X: np.ndarray) -> Lat
     if not tried:
         return _scattered(*finest, n)
     _, own, codes = min(tried, key=lambda each: each[0])
+    own, codes, step = _with_steps_last(kernel, own, codes, X)
     columns = tuple(tuple(sorted(group)) for group in own)
     values, cell = [], np.zeros(n, dtype=int)
     for chosen, code in zip(columns, codes, strict=True):
         first = np.unique(code, return_index=True)[1]
         values.append(X[first][:, list(chosen)])
         cell = cell * len(first) + code
-    return Lattice(kernel, columns, tuple(values), cell, _reference(kernel, X))
+    return Lattice(kernel, columns, tuple(values), cell, _reference(kernel, X), step)
+
+
+def _with_steps_last(
+    kernel: Kernel, own: list[frozenset[int]], codes: list[np.ndarray], X: np.ndarray
+) -> tuple[list[frozenset[int]], list[np.ndarray], float | None]:
+    """Groups with the longest last and the others joined, and its step, where it has many equal steps in one column, of
+    a stationary kernel: m Toeplitz matrices of n rows are then cheaper than the eigenpairs of one."""
+    counts = list(map(_count, codes))
+    last = int(np.argmax(counts))
+    n, m = counts[last], math.prod(counts) // counts[last]
+    columns, latent = _changing(own[last], X), split_white(kernel)[0]
+    if n < max(MIN_STEPS, STEPS_PER_PLACE * m) or len(columns) > 1 or latent is None or not latent.stationary:
+        return own, codes, None
+    distinct = np.unique(X[:, columns[0]])
+    step = float(np.ptp(distinct)) / (n - 1)
+    if np.abs(distinct - distinct[0] - step * np.arange(n)).max() > STEP_TOLERANCE * step:
+        return own, codes, None
+    others, code = frozenset[int](), np.zeros(len(X), dtype=int)
+    for i, group in enumerate(own):
+        if i != last:
+            others, code = others | group, code * counts[i] + codes[i]
+    joined = np.unique(code, return_inverse=True)[1].ravel()
+    return [others, own[last]], [joined, codes[last]], step
 
 
 def _codes(X: np.ndarray, group: frozenset[int]) -> np.ndarray:
