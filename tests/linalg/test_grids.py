@@ -115,5 +115,8 @@ def test_what_is_not_positive_definite_or_not_finite_is_refused():
     assert Toeplitz.of(np.array([-1.0, 0.0]), 0.1) is None
     assert np.isnan(durbin(np.array([1.0, -1.5]))[1])
     assert Kronecker.of([np.ones((2, 2)), np.eye(2)], 0.0) is None
+    assert Kronecker.of([np.array([[1.0, 2.0], [2.0, 1.0]])], 5.0) is None  # a factor is no covariance
+    assert ToeplitzBlocks.of(np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([1.0, 0.5]), 5.0) is None
+    assert ToeplitzBlocks.of(np.eye(2), np.array([1.0, np.nan]), 0.1) is None
     assert Kronecker.of([np.full((2, 2), np.nan)], 0.1) is None
     assert Cells.of(Toeplitz.of(np.array([1.0, 0.5]), 0.1), np.array([0]), np.array([-2.0])) is None

@@ -9,6 +9,8 @@ import numpy as np
 
 from mercer.linalg import backend
 
+ROUNDING = 1e-7  # of the largest eigenvalue, where a large white noise may have been subtracted
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kronecker:
@@ -29,6 +31,8 @@ class Kronecker:
         if not (noise >= 0 and all(np.isfinite(K).all() for K in factors)):
             return None
         pairs = [backend.eigenpairs(K) for K in factors]
+        if not all(semidefinite(each) for each, _ in pairs):
+            return None
         values = tuple(np.maximum(each, 0.0) for each, _ in pairs)  # below zero is rounding
         made = cls(tuple(factors), values, tuple(vectors for _, vectors in pairs), float(noise))
         return made if np.isfinite(made.spectrum).all() and made.spectrum.min() > 0 else None
@@ -99,6 +103,11 @@ class Kronecker:
             inner[np.diag_indices_from(inner)] -= traces
             out.append(0.5 * V @ inner @ V.T)
         return out
+
+
+def semidefinite(values: np.ndarray) -> bool:
+    """Whether no eigenvalue is negative, to rounding."""
+    return bool(values.min() >= -ROUNDING * np.abs(values).max())
 
 
 def products(factors: Sequence[np.ndarray], b: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from mercer.linalg import backend
+from mercer.linalg.kronecker import semidefinite
 from mercer.linalg.toeplitz import Toeplitz, toeplitz_times
 
 
@@ -27,6 +28,8 @@ class ToeplitzBlocks:
         if not (noise > 0 and np.isfinite(factor).all() and np.isfinite(row).all()):
             return None
         values, vectors = backend.eigenpairs(factor)
+        if not semidefinite(values):
+            return None
         values = np.maximum(values, 0.0)  # below zero is rounding
         blocks = [Toeplitz.of(value * row, noise) for value in values]
         made = [block for block in blocks if block is not None]

@@ -187,7 +187,7 @@ class GridPosterior(Posterior):
         first, second, third = jax.random.split(as_key(seed), 3)
         latent, white = split_white(self.kernel)
         both = stack_rows(Z, self.X, self.kernel.reads, self._needs_all_columns)
-        f = GP(latent).sample(both, size, first)
+        f = GP(latent, allow_invalid=True).sample(both, size, first)
         found, H = self._solved, self.prior_mean.columns(Z)
         noise = np.sqrt(found.measured.variances) * normal(second, (size, len(self.y)))
         residual = (self.y - self.prior_mean(self.X) - f[:, s:] - noise).T
