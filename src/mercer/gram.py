@@ -522,6 +522,49 @@ def _padded(a: np.ndarray, size: int) -> np.ndarray:
     return a if len(a) == size else np.concatenate([a, np.zeros(size - len(a))])
 
 
+class FirstRow:
+    """k(x_1, x_j) for the rows of X, for many values of theta: of a stationary kernel at equal steps, all there is.
+
+    Rows are distinct observations even if equal, so white noise adds nothing, as in `between`.
+    """
+
+    def __init__(self, kernel: Kernel, X: Inputs) -> None:
+        self.n, self.layout = count_rows(X), Layout.of(kernel)
+        size = self._size = evaluate.tile_size(self.n)
+        rows, first = kernel.prepare(X, np.arange(self.n)), kernel.prepare(take_rows(X, slice(0, 1)), np.arange(-1, 0))
+        self._host = evaluate.on_host(rows)
+        with concretely():
+            self._leaves, self._first = jax.tree.leaves(bare(kernel)), first
+            self._strips = [evaluate.take(rows, i, min(i + size, self.n), size) for i in range(0, self.n, size)]
+
+    def fill(self, theta: np.ndarray) -> np.ndarray:
+        """(n,)."""
+        program = _row_programs(self.layout, not self._host)[0]
+        with concretely():
+            found = [np.asarray(program(theta, self._leaves, self._first, strip)) for strip in self._strips]
+        return np.concatenate(found)[: self.n]
+
+    def contract(self, theta: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """sum_j weights_j dk(x_1, x_j)/dtheta: (p,)."""
+        program, total = _row_programs(self.layout, not self._host)[1], np.zeros(self.layout.size)
+        with concretely():
+            for i, strip in enumerate(self._strips):
+                part = _padded(weights[i * self._size : (i + 1) * self._size], self._size)
+                total += np.asarray(program(theta, self._leaves, self._first, strip, part))
+        return total
+
+
+@functools.lru_cache(maxsize=256)
+def _row_programs(layout: Layout, compiled: bool) -> tuple[Callable, Callable]:
+    def values(theta: Array, leaves: list[Any], first: Rows, rows: Rows) -> jax.Array:
+        return layout.tree(theta, leaves).block(first, rows)[0]
+
+    def pull(theta: Array, leaves: list[Any], first: Rows, rows: Rows, weights: Array) -> jax.Array:
+        return jax.grad(lambda theta: jnp.vdot(weights, values(theta, leaves, first, rows)))(theta)
+
+    return (jax.jit(values), jax.jit(pull)) if compiled else (values, pull)
+
+
 # -- explicit features -----------------------------------------------------------------------------------------------
 
 

@@ -210,7 +210,7 @@ def by_position(kernel: Any, names: Sequence[str]) -> Any:
     """
     if isinstance(kernel, On):
         if kernel.needs_all_columns:
-            chosen = [names[i] for i in _indices(kernel.selection, len(names))]
+            chosen = [names[i] for i in positions_of(kernel.selection, len(names))]
         else:
             chosen = list(kernel.columns)
             kernel = evolve(kernel, columns=tuple(list(names).index(name) for name in chosen))
@@ -220,7 +220,8 @@ def by_position(kernel: Any, names: Sequence[str]) -> Any:
     return map_children(lambda child: by_position(child, names) if isinstance(child, Kernel) else child, kernel)
 
 
-def _indices(selection: Any, d: int) -> Sequence[int]:
+def positions_of(selection: Any, d: int) -> Sequence[int]:
+    """Positions of the selected columns among d."""
     return range(d)[selection] if isinstance(selection, slice) else [c % d for c in selection]
 
 

@@ -12,11 +12,13 @@ from mercer.core.machine import available_memory, in_words
 from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import attempt
 from mercer.solvers.base import SOLVERS, Solver
+from mercer.solvers.dense import OVERHEAD
 
 EVALUATIONS, FIRST_EVALUATIONS = 25, 250  # of the evidence, in later stages and in the first, measured on benchmarks
 EVALUATION_OVERHEAD_SECONDS = 1e-3
 COMPILE_SECONDS, COMPILE_SECONDS_TO_PREDICT = 1.0, 0.3  # of the kernel, with its gradient and without
 MAX_ROWS_AT_ONCE, FIRST_ROWS = 500, 300  # rows up to which all are learned from at once, and of the first stage else
+MAX_DENSE_PART = 1200  # rows of a part that lacks the structure of all rows
 SPEED_ROWS, SPEED_REPEATS = 600, 3  # of the matrix that measures the speed of this machine
 LARGE_MATRIX_SPEEDUP = 1.8  # over that matrix
 
@@ -67,8 +69,9 @@ def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool) ->
     cost, n = solver.cost(kernel, X), count_rows(X)
     evaluation = cost.flops / _flops_per_second()
     total = 0.0
-    for i, rows in enumerate(search_stages(n)):
-        each = evaluation * (rows / n) ** 3 + EVALUATION_OVERHEAD_SECONDS
+    for i, rows in enumerate(search_stages(n, solver.of_parts)):
+        part = evaluation * (rows / n) ** 3 if solver.of_parts else OVERHEAD * rows**3 / _flops_per_second()
+        each = (evaluation if rows == n else part) + EVALUATION_OVERHEAD_SECONDS
         total += (EVALUATIONS if i else FIRST_EVALUATIONS) * each
     total = climbs * total + (COMPILE_SECONDS if climbs else COMPILE_SECONDS_TO_PREDICT)
     columns = None if cost.matrix[1] == n else cost.matrix[1]
@@ -76,14 +79,19 @@ def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool) ->
     return Plan(solver.name, n, columns, int(cost.memory), available_memory(), total + evaluation, why)
 
 
-def search_stages(n: int) -> list[int]:
+def search_stages(n: int, of_parts: bool = True) -> list[int]:
     """Numbers of rows that a regression is learned from, one after the other, each about twice the one before. The
-    first tells the kernel and the best starts.
+    first tells the kernel and the best starts. Where parts of the rows lack the structure that makes all of them fast,
+    few rows are followed by all.
 
     >>> search_stages(500), search_stages(600), search_stages(2000)
     ([500], [300, 600], [300, 600, 1200, 2000])
+    >>> search_stages(50_000, of_parts=False)
+    [300, 600, 1200, 50000]
     """
     few = [FIRST_ROWS * 2**i for i in range(n.bit_length()) if FIRST_ROWS * 2**i < n / 1.5]
+    if not of_parts:
+        few = [rows for rows in few if rows <= MAX_DENSE_PART]
     return [n] if n <= MAX_ROWS_AT_ONCE else [*few, n]
 
 

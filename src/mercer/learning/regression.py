@@ -181,7 +181,7 @@ class RegressionObjective(ModelObjective):
     # -- the search ----------------------------------------------------------------------------------------------------
 
     def stages(self) -> list[int]:
-        return search_stages(self.n)
+        return search_stages(self.n, self.solver.of_parts)
 
     def start_with_noise(self, variance: float) -> np.ndarray:
         """Kernel and mean as they are, and this noise variance where it is learned."""

@@ -60,7 +60,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         kernel has a `White` term, that is the noise, and none is added. A prior, such as
         ``mercer.priors.LogNormal(-4.0, 1.0)``, learns the noise under that prior with learning="map".
     solver : "auto" takes the cheaper exact solver: "weights" (M x M) if the kernel has fewer features than there are
-        rows, "dense" (n x n) otherwise.
+        rows, "grid" if 1,000 rows or more form a grid over which the kernel is a product, or equal steps of one input
+        with a stationary kernel (`mercer.solvers.Grid`), "dense" (n x n) otherwise.
     learning : "mle" maximises the evidence; "map" the evidence times the priors of kernel and noise, with weak priors
         on the scale of the data where none is given (``priors_``). "laplace" and "nuts" average predictions over the
         parameters' posterior under these priors (``theta_posterior_``), by designed points around its mode or by

@@ -226,6 +226,7 @@ class Solver(abc.ABC):
     exact: ClassVar[bool] = True  # whether its answers are those of the dense solver, to rounding
     auto_rows: ClassVar[int] = 0  # number of rows from which "auto" considers it
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
+    of_parts: ClassVar[bool] = True  # whether it solves random parts of the rows as it does all; else they are dense
 
     @abc.abstractmethod
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
@@ -270,8 +271,9 @@ def register(cls: type[Solver]) -> type[Solver]:
     return cls
 
 
-def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise) -> Solver:
-    """The solver asked for, by name or as an object. Raises `ParameterError` if it is not applicable.
+def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, latent: bool = False) -> Solver:
+    """The solver asked for, by name or as an object. Raises `ParameterError` if it is not applicable. ``latent``: for
+    likelihoods that are not Gaussian, where a solver without a representation of its own (`Solver.latent`) is dense.
 
     "auto" takes, of the applicable solvers that are exact for this kernel, the one with the smallest matrix, and of
     these with the fewest flops. Only where that would need more memory than there is, or more than `MAX_EXACT_FLOPS` an
@@ -280,6 +282,8 @@ def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise) -> So
     if isinstance(solver, str) and solver == "auto":
         n = count_rows(X)
         there = [cls() for cls in SOLVERS.values() if n >= cls.auto_rows]
+        if latent:
+            there = [each for each in there if each.name == "dense" or type(each).latent is not Solver.latent]
         usable = [each for each in there if each.refusal(kernel, X, noise) is None]
         costs = {each: each.cost(kernel, X) for each in usable}
         exact = [each for each in usable if each.approximation(kernel) is None]
@@ -303,7 +307,7 @@ def resolve_latent(solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, c
     n (C M)^2 flops instead of C n^3, so weights are for M < n / sqrt(C) features.
     """
     noise = CommonNoise(1.0)  # sites are noise
-    found = [resolve(solver, kernel, X, noise) for kernel in kernels]
+    found = [resolve(solver, kernel, X, noise, latent=True) for kernel in kernels]
     one = len(set(found)) == 1
     if solver == "auto" and classes > 2 and one:
         widths = [found[0].cost(kernel, X).matrix[1] for kernel in kernels]
