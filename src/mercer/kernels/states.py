@@ -57,9 +57,8 @@ class States:
 
     def scaled(self, factor: Any) -> "States":
         """Of ``factor`` times the kernel."""
-        return dataclasses.replace(
-            self, right=lambda t: tuple(factor * part for part in self.right(t)), white=factor * self.white
-        )
+        white = self.white if _never_white(self) else factor * self.white
+        return dataclasses.replace(self, right=lambda t: tuple(factor * part for part in self.right(t)), white=white)
 
 
 def shared_step(parts: Sequence[States]) -> float | None:
@@ -135,13 +134,13 @@ def power(states: States, exponent: int) -> States | None:
 # -- single kernels ------------------------------------------------------------------------------------------------
 
 
-def of_features(left: Callable[[Array], jax.Array], right: Callable[[Array], jax.Array], count: int) -> States:
+def of_features(left: Callable[[Array], Array], right: Callable[[Array], Array], count: int) -> States:
     """States that do not change: k(t, t') = sum_i left_i(t) right_i(t'), each (c, count)."""
     return States(
         ((count, 1),) if count else (),
         lambda dt: (jnp.ones((len(dt), count, 1, 1)),) if count else (),
-        lambda t: (left(t)[:, :, None],) if count else (),
-        lambda t: (right(t)[:, :, None],) if count else (),
+        lambda t: (jnp.asarray(left(t))[:, :, None],) if count else (),
+        lambda t: (jnp.asarray(right(t))[:, :, None],) if count else (),
         columns=frozenset(),
     )
 

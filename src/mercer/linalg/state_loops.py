@@ -1,8 +1,8 @@
 """Compiled loops over the rows of a covariance with states. Imported when first needed: Numba takes a second to load.
 
-Rows are in order of time, and C_ij = left_i^T A_i ... A_(j+1) right_j for j < i, with diagonal left_i^T right_i + noise_i.
-A is block diagonal: its blocks, of ``sizes``, follow one another in a row of ``A`` (n, sum sizes^2). C = L D L^T with
-unit lower triangular L is found row by row, in O(m^2) each (Foreman-Mackey et al. 2017, for m states):
+Rows are in order of time, and C_ij = left_i^T A_i ... A_(j+1) right_j for j < i, with diagonal left_i^T right_i
++ noise_i. A is block diagonal: its blocks, of ``sizes``, follow one another in a row of ``A`` (n, sum sizes^2).
+C = L D L^T with unit lower triangular L is found row by row, in O(m^2) each (Foreman-Mackey et al. 2017, m states):
 
     S_i = A_i T_(i-1) A_i^T                      c_i = A_i b_(i-1)
     g_i = right_i - S_i left_i                   z_i = y_i - left_i^T c_i

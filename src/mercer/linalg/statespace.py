@@ -243,8 +243,8 @@ def led_back(sizes: np.ndarray, A: np.ndarray, N: np.ndarray, f: np.ndarray) -> 
 
 
 class Between(NamedTuple):
-    """Some rows with new times among them: where these are, what `forward` computed at all of them, and the smoother's N
-    (n, m, m) and f (n, m, q), as of after each."""
+    """Some rows with new times among them: where these are, what `forward` computed at all of them, and the smoother's
+    N (n, m, m) and f (n, m, q), as of after each."""
 
     new: np.ndarray  # mask
     which: np.ndarray  # numbers of the new times
@@ -257,9 +257,9 @@ def among(factor: Factor, back: Backward | None, z: np.ndarray, through: bool = 
     """New times z, in order, among the rows, piece by piece. Without ``back``, all are after the last row. ``through``:
     also the pieces between the first and the last that have none."""
     chain, q = factor.chain, factor.Y.shape[1]
-    firsts = np.array([factor.t[part.start] for part in factor.rows])
-    where = np.maximum(np.searchsorted(firsts, z, side="right") - 1, 0)
     last = len(factor.rows) - 1
+    # Between two pieces, times belong to the later one, so that each ends with a row, from which the next goes on.
+    where = np.minimum(np.searchsorted([factor.t[part.stop - 1] for part in factor.rows], z), last)
     for i in range(where[0], where[-1] + 1) if through and len(z) else np.unique(where):
         own, rows = np.flatnonzero(where == i), factor.rows[i]
         start, before, ahead = factor.starts[i], factor.t[rows.start - 1] if i else None, None

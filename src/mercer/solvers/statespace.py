@@ -13,7 +13,7 @@ from mercer.linalg.statespace import Factor, Matrices, NotPositive
 from mercer.linalg.trend import log_unit
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
 from mercer.solvers.state_posterior import StatePosterior
-from mercer.solvers.timeline import Timeline, form_of, refusal, times_of
+from mercer.solvers.timeline import At, Timeline, form_of, refusal, times_of
 
 MIN_RELATIVE_INNOVATION = 1e-14  # of the variance of a row given those before: less is rounding
 ROW_FLOPS, STATE_FLOPS = 4000.0, 400.0  # of a row, and of a pair of states: loops are slower than matrix products
@@ -118,7 +118,7 @@ class TimeEvidence(Evidence):
         slope = self._slope(theta, slope, a, a**2 - 2 * weights, unit)
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
-    def _factorised(self, at: "object", noise: np.ndarray, Y: np.ndarray, keep: bool) -> Factor | None:
+    def _factorised(self, at: At, noise: np.ndarray, Y: np.ndarray, keep: bool) -> Factor | None:
         try:
             factor = Factor(
                 at.chain,
@@ -126,7 +126,7 @@ class TimeEvidence(Evidence):
                 noise[self._order] + at.white,
                 Y[self._order],
                 keep,
-                MIN_RELATIVE_INNOVATION,  # type: ignore[attr-defined]
+                MIN_RELATIVE_INNOVATION,
             )
         except NotPositive:
             return None

@@ -159,7 +159,7 @@ def _programs(layout: Layout, order: Any) -> dict[str, Callable]:
     def white(theta: Array, leaves: list[Any]) -> jax.Array:
         return jnp.reshape(jnp.asarray(layout.tree(theta, leaves).state_space(order).white, dtype=float), ())
 
-    programs = {"matrices": matrices, "pull": pull, "white": white, "pull_white": jax.grad(white)}
+    programs: dict[str, Callable] = {"matrices": matrices, "pull": pull, "white": white, "pull_white": jax.grad(white)}
     return {name: jax.jit(program) for name, program in programs.items()}
 
 
