@@ -1,6 +1,7 @@
 """Kernels of periodic functions."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 
 from mercer.core.inputs import Rows, check_width
 from mercer.core.parameters import Positive, PositivePerInput
+from mercer.kernels import states
 from mercer.kernels.distance import Arrays, safe_sqrt, squared_distance, tangent_by_products, uses_fast_distances
 from mercer.kernels.stationary import Isotropic, Stationary
 from mercer.kernels.validity import Proof, Validity, derive, gaussian_proof
@@ -42,6 +44,11 @@ class Periodic(Stationary):
         period, lengthscale = (jnp.broadcast_to(v, X.shape[1:]) for v in (self.period, self.lengthscale))
         return jnp.exp(-2 * _sines(X, Z, period, lengthscale))
 
+    def state_space(self, order: Any = None) -> "states.States | None":
+        if max(np.size(self.period), np.size(self.lengthscale)) > 1:
+            return None
+        return states.periodic(self.period, self.lengthscale, order)
+
     @property
     def validity(self) -> Validity:
         gaussian = gaussian_proof("exp(-|u-u'|^2 / 2 l^2)")
@@ -66,6 +73,9 @@ class RadialPeriodic(Isotropic):
         near = _within_half(r, self.period)
         y = jnp.where(near == r, r2 / self.period**2, (near / self.period) ** 2)
         return jnp.exp(-2 * _sine_squared(y) / self.lengthscale / self.lengthscale)
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        return states.periodic(self.period, self.lengthscale, order)
 
     @property
     def validity(self) -> Validity:

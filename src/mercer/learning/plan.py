@@ -70,7 +70,7 @@ def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool) ->
     evaluation = cost.flops / _flops_per_second()
     total = 0.0
     for i, rows in enumerate(search_stages(n, solver.of_parts)):
-        part = evaluation * (rows / n) ** 3 if solver.of_parts else OVERHEAD * rows**3 / _flops_per_second()
+        part = evaluation * (rows / n) ** solver.growth if solver.of_parts else OVERHEAD * rows**3 / _flops_per_second()
         each = (evaluation if rows == n else part) + EVALUATION_OVERHEAD_SECONDS
         total += (EVALUATIONS if i else FIRST_EVALUATIONS) * each
     total = climbs * total + (COMPILE_SECONDS if climbs else COMPILE_SECONDS_TO_PREDICT)

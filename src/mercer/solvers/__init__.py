@@ -6,6 +6,18 @@
 from mercer.solvers.base import Cost, Evaluation, Evidence, Posterior, Solver, register
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid import Grid
+from mercer.solvers.statespace import StateSpace
 from mercer.solvers.weights import Weights
 
-__all__ = ["Cost", "Dense", "Evaluation", "Evidence", "Grid", "Posterior", "Solver", "Weights", "register"]
+__all__ = [
+    "Cost",
+    "Dense",
+    "Evaluation",
+    "Evidence",
+    "Grid",
+    "Posterior",
+    "Solver",
+    "StateSpace",
+    "Weights",
+    "register",
+]

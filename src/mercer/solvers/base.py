@@ -15,7 +15,7 @@ from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
-from mercer.core.machine import available_memory
+from mercer.core.machine import keepable
 from mercer.core.registry import check_free
 from mercer.distributions import Normal
 from mercer.gp.mean import LearnedMean, MeanFunction
@@ -225,6 +225,7 @@ class Solver(abc.ABC):
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
     exact: ClassVar[bool] = True  # whether its answers are those of the dense solver, to rounding
     auto_rows: ClassVar[int] = 0  # number of rows from which "auto" considers it
+    growth: ClassVar[int] = 3  # power of the number of rows that its flops grow by
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
     of_parts: ClassVar[bool] = True  # whether it solves random parts of the rows as it does all; else they are dense
 
@@ -289,7 +290,7 @@ def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, laten
         exact = [each for each in usable if each.approximation(kernel) is None]
         best = min(exact, key=lambda each: (math.prod(costs[each].matrix), costs[each].flops))
         others = [each for each in usable if each.approximation(kernel) is not None]
-        if others and (costs[best].flops > MAX_EXACT_FLOPS or costs[best].memory > available_memory()):
+        if others and (costs[best].flops > MAX_EXACT_FLOPS or costs[best].memory > keepable(1.0)):
             return min(others, key=lambda each: costs[each].flops)
         return best
     found = checked(solver)
