@@ -122,6 +122,7 @@ __all__ = [
     "basis",
     "check_kernel",
     "datasets",
+    "forecast",
     "kernels",
     "likelihoods",
     "load",

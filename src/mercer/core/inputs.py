@@ -169,7 +169,7 @@ def _is_read(dtype: Any) -> bool:
     return is_numeric(dtype) or dtype in (nw.Date, nw.Datetime)
 
 
-def _column_values(column: nw.Series) -> np.ndarray:
+def _column_values(column: Any) -> np.ndarray:
     if is_numeric(column.dtype):
         return column.cast(nw.Float64).to_numpy()
     times = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column

@@ -12,14 +12,16 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_matrix
 from mercer.core.parameters import Positive, plain
 from mercer.core.precision import Array
+from mercer.kernels.base import Kernel
+from mercer.kernels.geometry import Geometry, unit_norms
 from mercer.kernels.periodic import Periodic
-from mercer.kernels.stationary import Matern, Stationary
+from mercer.kernels.stationary import Matern
 from mercer.kernels.validity import Validity, derive
 
 SMOOTHNESS = 1.5  # of the change of the shape
 
 
-class Seasonal(Stationary):
+class Seasonal(Kernel):
     """A season whose shape changes slowly: exp(-2 sin^2(pi (u - u')) / l^2) (1 + s) e^-s, s = 3^1/2 |u - u'| / d.
 
     u counts periods, and ``decay`` d is in periods as well: seasons that far apart have little in common. The first
@@ -55,6 +57,12 @@ class Seasonal(Stationary):
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.asarray(Periodic(1.0, self.lengthscale).block(X, Z) * self._change().block(X, Z))
+
+    def block_diag(self, X: Rows) -> jax.Array:
+        return jnp.ones_like(X[:, 0])
+
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
+        return unit_norms(self.block(X, Z))
 
     def _change(self) -> Matern:
         return Matern(self.decay, nu=SMOOTHNESS)

@@ -1,6 +1,7 @@
 """Forecasts of a time series: candidates of trend and season compared by the evidence, and averaged by it."""
 
 import dataclasses
+import importlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ import numpy as np
 from mercer import priors
 from mercer.core import calendar
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_matrix, count_rows
+from mercer.core.inputs import as_matrix
 from mercer.core.text import table
 from mercer.kernels import Exponential, Kernel, Linear, Seasonal
 from mercer.models.regression import GaussianProcessRegressor
@@ -104,8 +105,7 @@ class Forecast:
 
     def plot(self, ax: Any = None) -> Any:
         """`mercer.plot.forecast` of this."""
-        import importlib  # plots are above models in the import order
-
+        # Plots are above models in the import order.
         return importlib.import_module("mercer.plot").forecast(self, ax)
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class Forecast:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Backtest:
     """Errors of forecasts from earlier origins, by the number of steps ahead: (h,) each. ``mase``: absolute error over
-    that of repeating the last season (the last value, without one) within the history; ``crps``, in units of y;
+    that of repeating the last value within the history; ``crps``, in units of y;
     ``coverage`` of 95% intervals."""
 
     mase: np.ndarray
@@ -337,9 +337,7 @@ def _lag_of_season(t: np.ndarray, y: np.ndarray, step: float) -> int | None:
 # -- candidates ----------------------------------------------------------------------------------------------------
 
 
-def _kernel(
-    terms: Sequence[str], t: np.ndarray, step: float, periods: list[Any], dated: bool, others: int
-) -> Kernel:
+def _kernel(terms: Sequence[str], t: np.ndarray, step: float, periods: list[Any], dated: bool, others: int) -> Kernel:
     """The sum of these terms, with priors on the scale of a target of unit variance."""
     span = t[-1] - t[0]
     only = not dated and not others

@@ -7,6 +7,6 @@ from mercer.plot.process import field, posterior, samples
 from mercer.plot.regression import calibration, predictions, relevance
 
 __all__ = [
-    "calibration", "decision", "field", "forecast", "gram", "posterior", "predictions", "profile", "relevance", "reliability",
-    "samples",
+    "calibration", "decision", "field", "forecast", "gram", "posterior", "predictions", "profile", "relevance",
+    "reliability", "samples",
 ]  # fmt: skip

@@ -16,10 +16,10 @@ def forecast(result, ax=None, level: float = 0.95):
     if ax is None:
         heights = [2.2, *[1.0] * len(parts)]
         size = (8, 3.2 + 1.5 * len(parts))
-        figure, axes = plt.subplots(
+        _, panels = plt.subplots(
             len(heights), 1, sharex=True, figsize=size, height_ratios=heights, layout="constrained", squeeze=False
         )
-        axes = list(axes[:, 0])
+        axes = list(panels[:, 0])
     else:
         axes = [ax]
     (t, y), (low, high) = result.history, result.interval(level)
