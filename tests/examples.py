@@ -83,7 +83,7 @@ def examples(d: int) -> list[Kernel]:
         k.Matern(1.0, nu=2.2),
         k.RationalQuadratic(1.2, alpha=0.8), k.RationalQuadratic(ard, alpha=3.0),
         k.Periodic(1.7, 1.2), k.Periodic(ard, ard[::-1]), k.RadialPeriodic(1.4, period=2.3),
-        k.Constant(1.4), k.White(0.3), linear, k.Linear(A),
+        *([k.Seasonal(1.7, 1.2, 2.5)] if d == 1 else []), k.Constant(1.4), k.White(0.3), linear, k.Linear(A),
         k.Polynomial(2), k.Polynomial(3, offset=1.5), k.Sigmoid(0.3, -0.2),
         k.ArcSine(), k.ArcSine(0.5, ard), k.GaussianNetwork(1.2, 2.0),
         k.ThinPlate(), k.ThinPlate(power=1), k.ThinPlate(power=3), k.ThinPlate(power=4),

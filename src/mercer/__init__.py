@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mercer.models.classification import GaussianProcessClassifier
     from mercer.models.density import ParzenDensity
     from mercer.models.discriminant import KernelFisherDiscriminant
+    from mercer.models.forecast import forecast
     from mercer.models.heteroscedastic import HeteroscedasticGaussianProcessRegressor
     from mercer.models.interpolator import RBFInterpolator
     from mercer.models.kernel_regression import NadarayaWatson
@@ -60,6 +61,7 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "DataError": "mercer.core.errors",
     "FileError": "mercer.core.errors",
     "ForkedProcessError": "mercer.core.errors",
+    "forecast": "mercer.models.forecast",
     "GaussianMixtureRegressor": "mercer.models.mixture",
     "GaussianProcessClassifier": "mercer.models.classification",
     "GaussianProcessRegressor": "mercer.models.regression",
@@ -120,6 +122,7 @@ __all__ = [
     "basis",
     "check_kernel",
     "datasets",
+    "forecast",
     "kernels",
     "likelihoods",
     "load",

@@ -41,6 +41,12 @@ def periodic(q, x, z):
     return mp.exp(-2 * mp.fsum(terms))
 
 
+def seasonal(q, x, z):
+    apart = abs(x[0] - z[0]) / exact(q.period)
+    s = mp.sqrt(3) * apart / exact(q.decay)
+    return mp.exp(-2 * (mp.sin(mp.pi * apart) / exact(q.lengthscale)) ** 2) * (1 + s) * mp.exp(-s)
+
+
 def arcsine(q, x, z):
     weight, bias = vector(q.weight, len(x)), exact(q.bias)
 
@@ -93,6 +99,7 @@ LEAVES = {
     k.RadialPeriodic: lambda q, x, z: mp.exp(
         -2 * (mp.sin(mp.pi * mp.sqrt(squared(x, z)) / exact(q.period)) / exact(q.lengthscale)) ** 2
     ),
+    k.Seasonal: seasonal,
     k.Constant: lambda q, x, z: exact(q.variance),
     k.Linear: linear,
     k.Polynomial: lambda q, x, z: (dot(x, z) + exact(q.offset)) ** q.degree,

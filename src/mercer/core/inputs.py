@@ -16,6 +16,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy import sparse
 
+from mercer.core import calendar
 from mercer.core.errors import DataError, DataTypeError, ObjectError
 
 Inputs = Any  # rows in any container that a kernel reads: arrays, frames, lists of words or graphs
@@ -27,7 +28,6 @@ Rows = Any  # prepared rows: what one kernel makes of inputs, a pytree of arrays
 Kind = Literal["vectors", "objects", "counts", "columns", "anything"]
 
 CONSTANT_SPREAD = 1e-14  # of the size of a column: below it the column is constant to rounding
-_TIMES = ("dates", "durations")
 _HINT = "Give numbers: a list, a NumPy or JAX array, or a pandas or polars frame."
 
 
@@ -49,7 +49,8 @@ def column_names(X: Inputs) -> list[str] | None:
 
 
 def as_matrix(X: Any, what: str = "X") -> Any:
-    """Convert X to a float64 matrix (n, d); shape (n,) means n scalar inputs. JAX tracers keep their precision.
+    """Convert X to a float64 matrix (n, d); shape (n,) means n scalar inputs, and dates become decimal years. JAX
+    tracers keep their precision.
 
     >>> as_matrix([1, 2, 3]).shape
     (3, 1)
@@ -124,10 +125,14 @@ def _numbers(X: Any, what: str) -> np.ndarray:
         raise DataError(f"{what} is not a rectangular array of numbers ({error}). {_HINT}") from None
     if array.dtype.kind == "c":
         raise DataError(f"Complex data not supported: {what} contains complex numbers. {_HINT}")
-    if array.dtype.kind in "USMmVO":
-        kind = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(array.dtype.kind)
+    if array.dtype.kind == "M":
+        return calendar.decimal_years(array)
+    if array.dtype.kind == "O" and calendar.are_dates(array.flat):
+        return calendar.decimal_years(calendar.from_objects(array.flat)).reshape(array.shape)
+    if array.dtype.kind in "USmVO":
+        kind = {"U": "text", "S": "bytes", "m": "durations"}.get(array.dtype.kind)
         if kind:
-            hint = "Turn them into numbers, as in (t - t[0]) / np.timedelta64(1, 'D')." if kind in _TIMES else _HINT
+            hint = "Turn them into numbers, as in X / np.timedelta64(1, 'D')." if kind == "durations" else _HINT
             raise DataError(f"{what} contains {kind}; numbers were expected. {hint}")
         try:
             if any(isinstance(v, str | bytes) for v in array.flat):
@@ -150,14 +155,25 @@ def _refuse_containers(X: Any, what: str) -> None:
 
 
 def _frame_values(frame: nw.DataFrame, what: str) -> np.ndarray:
-    bad = [f"{name!r} ({dtype})" for name, dtype in frame.schema.items() if not is_numeric(dtype)]
+    bad = [f"{name!r} ({dtype})" for name, dtype in frame.schema.items() if not _is_read(dtype)]
     if bad:
         raise DataError(
             f"{what} has columns that are not numbers: {', '.join(bad)}. "
             "Encode or drop them, or select other columns with kernel.on([...])."
         )
-    columns = [column.cast(nw.Float64).to_numpy() for column in frame.iter_columns()]
+    columns = [_column_values(column) for column in frame.iter_columns()]
     return np.column_stack(columns) if columns else np.empty((len(frame), 0))
+
+
+def _is_read(dtype: Any) -> bool:
+    return is_numeric(dtype) or dtype in (nw.Date, nw.Datetime)
+
+
+def _column_values(column: Any) -> np.ndarray:
+    if is_numeric(column.dtype):
+        return column.cast(nw.Float64).to_numpy()
+    times = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
+    return (times.dt.timestamp("us").cast(nw.Float64) / calendar.MICROSECONDS_PER_YEAR + 1970.0).to_numpy()
 
 
 def is_numeric(dtype: Any) -> bool:

@@ -19,6 +19,7 @@ from mercer.kernels.generative.hidden_markov import HiddenMarkov
 from mercer.kernels.generative.latent import Latent
 from mercer.kernels.neural import ArcSine, GaussianNetwork
 from mercer.kernels.periodic import Periodic, RadialPeriodic
+from mercer.kernels.seasonal import Seasonal
 from mercer.kernels.splines import ThinPlate
 from mercer.kernels.stationary import (
     RBF,
@@ -70,6 +71,7 @@ __all__ = [
     "RadialPeriodic",
     "RandomWalk",
     "RationalQuadratic",
+    "Seasonal",
     "ShortestPath",
     "Sigmoid",
     "Spectrum",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from mercer.core.calendar import MICROSECONDS_PER_YEAR
 from mercer.core.errors import DataError
 from mercer.core.inputs import Inputs, as_frame, is_numeric, select_columns
 from mercer.core.text import listed, table
@@ -25,7 +26,6 @@ MAX_CATEGORIES = 20  # distinct text: more are categories only where a value has
 MIN_ROWS_PER_CATEGORY = 2  # on average
 MIN_WORDS = 3  # of the median row of a column read as words, rather than as characters
 MAX_CODE_SHARE = 0.1  # of the rows: how many patterns text may have, apart from its digits, to be a numbering of rows
-MICROSECONDS_PER_YEAR = 365.25 * 86400e6
 MISSING = "(missing)"  # a category of its own
 MAX_LETTERS = 3  # of the words by which short text is compared
 START_SHARE = 0.3  # of the function's variance, where a column's own terms start

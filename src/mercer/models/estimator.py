@@ -23,6 +23,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import validate_data
 
 from mercer import gram
+from mercer.core import calendar
 from mercer.core.errors import DataError, MercerError, ParameterError
 from mercer.core.inputs import (
     Kind,
@@ -190,6 +191,8 @@ class Estimator(BaseEstimator):
         if container_types(X) is not None:
             return as_matrix(X)  # which refuses them by name
         shape = np.shape(_as_array(X))
+        if len(shape) == 1 and _holds_dates(X):
+            return as_matrix(X)
         if len(shape) == 1 and _holds_text(X):
             raise DataError(
                 "X holds text, and numbers were expected. Give a kernel that reads text: BagOfWords() its words, "
@@ -240,6 +243,11 @@ class Estimator(BaseEstimator):
         if (w < 0).any() or not w.any():
             raise DataError("sample_weight must be non-negative and not all zero.")
         return w
+
+
+def _holds_dates(X) -> bool:
+    array = _as_array(X)
+    return array.dtype.kind == "M" or (array.dtype.kind == "O" and calendar.are_dates(array.flat))
 
 
 class Regressor(RegressorMixin, Estimator):

@@ -1,11 +1,12 @@
 """Plots. Every function draws on ``ax`` (or new axes) and returns it; matplotlib comes with ``mercer[plot]``."""
 
 from mercer.plot.classification import decision, reliability
+from mercer.plot.forecast import forecast
 from mercer.plot.kernel import gram, profile
 from mercer.plot.process import field, posterior, samples
 from mercer.plot.regression import calibration, predictions, relevance
 
 __all__ = [
-    "calibration", "decision", "field", "gram", "posterior", "predictions", "profile", "relevance", "reliability",
-    "samples",
+    "calibration", "decision", "field", "forecast", "gram", "posterior", "predictions", "profile", "relevance",
+    "reliability", "samples",
 ]  # fmt: skip

@@ -1,0 +1,443 @@
+"""Forecasts of a time series: candidates of trend and season compared by the evidence, and averaged by it."""
+
+import dataclasses
+import importlib
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mercer import priors
+from mercer.core import calendar
+from mercer.core.errors import DataError, ParameterError
+from mercer.core.inputs import as_matrix
+from mercer.core.text import table
+from mercer.kernels import Exponential, Kernel, Linear, Seasonal
+from mercer.models.regression import GaussianProcessRegressor
+
+MIN_POINTS = 4
+MAX_POINTS = 1500  # the latest, from which a forecast is made
+MIN_WEIGHT = 0.02  # of a candidate whose forecast counts
+MAX_AVERAGED = 4
+MIN_SEASONS = 2.0  # of data, for a season to be tried
+WANDER_SPANS = 10.0  # lengthscale of a random walk, in spans of the data: it hardly reverts to a mean
+LEVELS = np.linspace(0.0, 1.0, 41)[:-1] + 0.0125  # at which the distribution is integrated
+MONTH, DAY = 1 / 12, 1 / calendar.DAYS_PER_YEAR  # in years
+COMMON_PERIODS = (12, 4, 7, 24, 52)  # in steps; preferred to others that fit about as well
+PREFERENCE = 0.8
+
+# Medians and standard deviations of the logarithms of parameters, for a target of unit variance and time in steps:
+# learned from nothing, weak enough for a year of monthly values to overrule them.
+PRIORS = {
+    "wander": (0.02, 2.0), "line": (0.02**2, 1.5), "revert": (0.5, 1.5), "reversion": (12.0, 1.0),
+    "season": (0.5, 1.5), "shape": (1.0, 0.7), "change": (10.0, 1.0), "inputs": (0.1, 2.0), "noise": (0.1, 1.5),
+}  # fmt: skip
+TRENDS = (("wander",), ("wander", "line"), ("revert", "line"))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Candidate:
+    """A kernel that was tried: its terms, whether on the logarithm of y, the score (log evidence at the mode, minus
+    k ln(n) / 2 for k parameters), and its share of the average; the fitted model."""
+
+    terms: tuple[str, ...]
+    log: bool
+    score: float
+    weight: float
+    model: GaussianProcessRegressor
+
+    @property
+    def label(self) -> str:
+        return " + ".join(self.terms) + (", of log y" if self.log else "")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Forecast:
+    """Result of `forecast`; prints as a table.
+
+    ``times`` (h,), ``mean``, ``median`` and ``deviation`` of new measurements there; ``quantile(q)`` and
+    ``interval(level)``. ``candidates``, best first; ``chosen`` is the first, and ``kernel`` and ``components`` are its
+    own, while the forecast averages over all with weight. ``history`` has the times and values that were used.
+    """
+
+    times: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    candidates: list[Candidate]
+    history: tuple[np.ndarray, np.ndarray]
+    components: dict[str, tuple[np.ndarray, np.ndarray]]
+    remarks: list[str]
+    _inputs: np.ndarray
+    _again: Callable[..., "Forecast"]
+
+    @property
+    def chosen(self) -> Candidate:
+        return self.candidates[0]
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.chosen.model.kernel_
+
+    @property
+    def log(self) -> bool:
+        """Whether the chosen candidate is a model of log y."""
+        return self.chosen.log
+
+    @property
+    def median(self) -> np.ndarray:
+        return self.quantile(0.5)
+
+    def quantile(self, q: float) -> np.ndarray:
+        """Quantile of new measurements at every time: (h,)."""
+        if not 0 < q < 1:
+            raise ParameterError(f"a quantile is between 0 and 1; got {q!r}.")
+        return _quantiles(self.candidates, self._inputs, np.array([q]))[0]
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of central intervals that hold new measurements with this probability."""
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def backtest(self, origins: int = 3, horizon: int | None = None) -> "Backtest":
+        """Forecasts from earlier origins, ``horizon`` apart, compared with what was then measured."""
+        return _backtest(self, origins, len(self.times) if horizon is None else horizon)
+
+    def plot(self, ax: Any = None) -> Any:
+        """`mercer.plot.forecast` of this."""
+        # Plots are above models in the import order.
+        return importlib.import_module("mercer.plot").forecast(self, ax)
+
+    def __repr__(self) -> str:
+        low, high = self.interval()
+        lines = [
+            [_shown(t), f"{m:.5g}", f"{s:.3g}", f"{a:.5g}", f"{b:.5g}"]
+            for t, m, s, a, b in zip(self.times, self.mean, self.deviation, low, high, strict=True)
+        ]
+        more = [] if len(lines) <= 12 else [["...", "", "", "", ""], *lines[-2:]]
+        tried = [[c.label, f"{c.score - self.chosen.score:.1f}", f"{c.weight:.0%}"] for c in self.candidates]
+        return "\n".join([
+            f"Forecast of {len(self.times)} values from {len(self.history[1]):,}",
+            f"chosen: {self.chosen.label}",
+            *self.remarks,
+            "",
+            table(["time", "mean", "deviation", "2.5%", "97.5%"], (lines[:10] + more) if more else lines),
+            "",
+            table(["tried", "log evidence", "weight"], tried),
+        ])  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Backtest:
+    """Errors of forecasts from earlier origins, by the number of steps ahead: (h,) each. ``mase``: absolute error over
+    that of repeating the last value within the history; ``crps``, in units of y;
+    ``coverage`` of 95% intervals."""
+
+    mase: np.ndarray
+    crps: np.ndarray
+    coverage: np.ndarray
+    origins: int
+
+    def __repr__(self) -> str:
+        rows = [
+            [str(i + 1), f"{a:.3f}", f"{c:.4g}", f"{s:.0%}"]
+            for i, (a, c, s) in enumerate(zip(self.mase, self.crps, self.coverage, strict=True))
+        ]
+        total = ["all", f"{self.mase.mean():.3f}", f"{self.crps.mean():.4g}", f"{self.coverage.mean():.0%}"]
+        return f"{self.origins} origins\n" + table(["steps ahead", "MASE", "CRPS", "coverage"], [*rows, total])
+
+
+def forecast(
+    times: Any, y: Any, horizon: int, *, period: Any = "auto", log: bool | None = None, inputs: Any = None,
+    average: bool = True,
+) -> Forecast:  # fmt: skip
+    """Forecast a time series.
+
+    Candidates combine a trend (a random walk, one with a drift, or a line with deviations that revert to it), a season
+    or none, and y or its logarithm. Parameters have weak priors; candidates are compared by the evidence with a penalty
+    for parameters, and forecasts average over parameters and over candidates.
+
+    Parameters
+    ----------
+    times : dates, or numbers, one per value, in any order; repeated times are repeated measurements. On dates,
+        lengthscales are in years.
+    y : values; NaN is a gap.
+    horizon : number of steps ahead. Steps continue the spacing: calendar months, or the median difference.
+    period : of the season: "auto" finds it; None is no season; a number in units of time, or on dates "year",
+        "quarter", "month", "week" or "day"; or a list of several.
+    log : whether to model log y, which makes seasons and noise proportional to the level. None decides by the evidence
+        where all y are positive.
+    inputs : pair of other known columns, such as holidays: for the past (n rows) and for the future (``horizon`` rows).
+    average : whether to average over candidates; False takes the best one alone.
+
+    >>> t = np.arange(40.0)
+    >>> found = forecast(t, np.sin(t / 2) + 0.1 * t, 4, period=None, log=False)
+    >>> found.times.tolist(), found.mean.shape
+    ([40.0, 41.0, 42.0, 43.0], (4,))
+    """
+    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
+        raise ParameterError(f"horizon must be a number of steps, at least 1; got {horizon!r}.")
+    matrix = as_matrix(times, "times")
+    if matrix.shape[1] != 1:
+        raise DataError(f"times must be one column; got {matrix.shape[1]}.")
+    t, dated, n = matrix[:, 0], _are_dates(times), len(matrix)
+    values = _values(y, n)
+    known, ahead = _inputs(inputs, n, int(horizon))
+    order = np.argsort(t, kind="stable")
+    order = order[np.isfinite(values[order])]
+    t, values, known = t[order], values[order], known[order]
+    if len(t) < MIN_POINTS or len(np.unique(t)) < MIN_POINTS:
+        raise DataError(f"a forecast needs at least {MIN_POINTS} values at different times; got {len(np.unique(t))}.")
+    remarks = [] if len(t) == n else [f"{n - len(t)} missing values are gaps"]
+    if len(t) > MAX_POINTS:
+        remarks.append(f"from the latest {MAX_POINTS:,} of {len(t):,} values")
+        t, values, known = t[-MAX_POINTS:], values[-MAX_POINTS:], known[-MAX_POINTS:]
+    if log and not (values > 0).all():
+        raise DataError(f"log=True needs positive values; the smallest is {values.min():.4g}.")
+    step = float(np.median(np.diff(np.unique(t))))
+    future = _future(t, step, dated, int(horizon))
+    periods = _periods(period, t, values, step, dated)
+    X, Z = (_rows(when, t[-1], dated, more) for when, more in ((t, known), (future, ahead)))
+    logs = ((False, True) if (values > 0).all() else (False,)) if log is None else (bool(log),)
+    seasons = [()] + ([("season",)] if periods else [])
+    if len(set(values)) == 1:
+        logs, seasons = logs[:1], [()]
+    candidates = []
+    for (trend, season), logarithm in itertools.product(itertools.product(TRENDS, seasons), logs):
+        terms = (*trend, *season, *(("inputs",) if known.shape[1] else ()))
+        kernel = _kernel(terms, t, step, periods, dated, known.shape[1])
+        candidates.append(_fitted(kernel, X, values, terms, logarithm, "map"))
+    candidates.sort(key=lambda each: -each.score)
+    weights = np.exp([each.score - candidates[0].score for each in candidates])
+    counted = (weights / weights.sum() >= MIN_WEIGHT) & (np.arange(len(weights)) < (MAX_AVERAGED if average else 1))
+    weights = np.where(counted, weights, 0.0) / weights[counted].sum()
+    kept = []
+    for each, weight in zip(candidates, weights, strict=True):
+        if weight:  # intervals of short series need the doubt about parameters
+            kernel = _kernel(each.terms, t, step, periods, dated, known.shape[1])
+            each = dataclasses.replace(_fitted(kernel, X, values, each.terms, each.log, "laplace"), score=each.score)
+        kept.append(dataclasses.replace(each, weight=float(weight)))
+    spread = _quantiles(kept, Z, LEVELS)
+    if periods:
+        remarks.append(f"season tried: {', '.join(map(_period_shown, periods))}")
+    if len(logs) > 1:
+        remarks.append(f"model of {'log y' if kept[0].log else 'y itself'}, by the evidence")
+    when = calendar.as_dates if dated else (lambda values: values)
+
+    def again(rows: int, steps: int) -> Forecast:
+        pair = (known[:rows], known[rows : rows + steps]) if known.shape[1] else None
+        return forecast(when(t[:rows]), values[:rows], steps, period=period, log=log, inputs=pair, average=average)
+
+    parts = kept[0].model.decompose(np.vstack([X, Z]))
+    return Forecast(
+        when(future), spread.mean(axis=0), spread.std(axis=0), kept, (when(t), values),
+        dict(zip(kept[0].terms, parts.values(), strict=False)), remarks, Z, again,
+    )  # fmt: skip
+
+
+# -- data ----------------------------------------------------------------------------------------------------------
+
+
+def _are_dates(times: Any) -> bool:
+    array = np.asarray(times)
+    return array.dtype.kind == "M" or (array.dtype.kind == "O" and calendar.are_dates(array.flat))
+
+
+def _values(y: Any, n: int) -> np.ndarray:
+    try:
+        values = np.ravel(np.asarray(y, dtype=float))
+    except (TypeError, ValueError):
+        raise DataError("y must hold numbers, NaN where one is missing.") from None
+    if len(values) != n:
+        raise DataError(f"y must have one value for each of the {n} times; got {len(values)}.")
+    if np.isinf(values).any():
+        raise DataError("y has infinite values; NaN marks a missing one.")
+    return values
+
+
+def _inputs(inputs: Any, n: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """Known columns of the past and of the future, standardised by the past."""
+    if inputs is None:
+        return np.zeros((n, 0)), np.zeros((horizon, 0))
+    if not isinstance(inputs, tuple | list) or len(inputs) != 2:
+        raise ParameterError("inputs must be a pair: columns for the past, and the same for the future.")
+    past, ahead = (as_matrix(each, "inputs") for each in inputs)
+    if past.shape[0] != n or ahead.shape != (horizon, past.shape[1]):
+        raise DataError(
+            f"inputs need {n} rows for the past and {horizon} for the future, of equal width; got shapes {past.shape} "
+            f"and {ahead.shape}."
+        )
+    middle, size = past.mean(axis=0), past.std(axis=0)
+    size = np.where(size > 0, size, 1.0)
+    return (past - middle) / size, (ahead - middle) / size
+
+
+def _rows(t: np.ndarray, last: float, dated: bool, more: np.ndarray) -> np.ndarray:
+    """Time from the last measurement; on dates the date too, which has a calendar; other known columns."""
+    return np.column_stack([t - last, *([t] if dated else []), more])
+
+
+def _future(t: np.ndarray, step: float, dated: bool, horizon: int) -> np.ndarray:
+    """Times that continue the series, in calendar months if that is their spacing."""
+    ahead = np.arange(1, horizon + 1)
+    months = round(step / MONTH)
+    if not dated or months < 1 or abs(step - months * MONTH) > 2 * DAY:
+        return t[-1] + step * ahead
+    dates = calendar.as_dates(t)
+    start, day = dates[-1].astype("datetime64[M]"), dates.astype("datetime64[D]")
+    ends = bool(((day + 1).astype("datetime64[M]") > day.astype("datetime64[M]")).all())  # all at the end of a month
+    begun = start + months * ahead
+    length = ((begun + 1).astype("datetime64[D]") - begun.astype("datetime64[D]")).astype(int)
+    within = (dates[-1] - start.astype("datetime64[s]")).astype(int)  # seconds
+    rest = within % 86400
+    days = length - 1 if ends else np.minimum(within // 86400, length - 1)
+    return calendar.decimal_years(begun.astype("datetime64[s]") + days * 86400 + rest)
+
+
+def _periods(period: Any, t: np.ndarray, y: np.ndarray, step: float, dated: bool) -> list[Any]:
+    """Periods of which there is enough data."""
+    if period is None:
+        return []
+    if not (isinstance(period, str) and period == "auto"):
+        found = list(period) if isinstance(period, list | tuple) else [period]
+        if not dated and any(isinstance(each, str) for each in found):
+            raise ParameterError(f"period={period!r} is of the calendar, and times are no dates; give a number.")
+        return found
+    span, found = t[-1] - t[0] + step, []
+    if dated:
+        lengths = {"day": DAY, "week": 7 * DAY, "year": 1.0}
+        return [w for w, size in lengths.items() if step <= size / 3.5 and span >= MIN_SEASONS * size and size > DAY / 2
+                and not (w == "day" and step > DAY / 3.5)]  # fmt: skip
+    steps = _lag_of_season(t, y, step)
+    return [steps * step] if steps else found
+
+
+def _lag_of_season(t: np.ndarray, y: np.ndarray, step: float) -> int | None:
+    """The lag, in steps, at which differences of y correlate most; None if none does."""
+    regular = np.arange(round((t[-1] - t[0]) / step) + 1)
+    if len(regular) > 4 * len(t) or len(t) < 3 * MIN_SEASONS:
+        return None
+    change = np.diff(np.interp(t[0] + regular * step, t, y))
+    change = change - change.mean()
+    most = int(len(regular) / MIN_SEASONS)
+    if not change.any() or most < 3:
+        return None
+    power = np.array([change[lag:] @ change[:-lag] for lag in range(1, most + 1)]) / (change @ change)
+    lags = np.arange(2, most + 1)
+    best = int(lags[np.argmax(power[1:])])
+    if power[best - 1] < 2 / math.sqrt(len(change)):
+        best = 0
+    for common in COMMON_PERIODS:
+        enough = PREFERENCE * power[best - 1] if best else 1 / math.sqrt(len(change))
+        if common <= most and power[common - 1] >= enough:
+            return common
+    return best or None
+
+
+# -- candidates ----------------------------------------------------------------------------------------------------
+
+
+def _kernel(terms: Sequence[str], t: np.ndarray, step: float, periods: list[Any], dated: bool, others: int) -> Kernel:
+    """The sum of these terms, with priors on the scale of a target of unit variance."""
+    span = t[-1] - t[0]
+    only = not dated and not others
+    parts: list[Kernel] = []
+    for term in terms:
+        if term == "season":
+            parts += [_season(period, dated, only, len(periods)) for period in periods]
+            continue
+        if term == "wander":
+            long = WANDER_SPANS * span
+            part: Kernel = _scaled(Exponential(long).fix("lengthscale"), term, long / (2 * step))
+        elif term == "line":
+            part = _scaled(Linear(), term, step**-2)
+        elif term == "revert":
+            part = _scaled(_with(Exponential(PRIORS["reversion"][0] * step), "lengthscale", "reversion", step), term)
+        else:
+            part = _scaled(Linear(), term).on(list(range(1 + dated, 1 + dated + others)))
+        parts.append(part if only or term == "inputs" else part.on(0))
+    return sum(parts[1:], start=parts[0])
+
+
+def _season(period: Any, dated: bool, only: bool, count: int) -> Kernel:
+    inner = Seasonal(period, PRIORS["shape"][0], PRIORS["change"][0])
+    inner = _with(_with(inner, "lengthscale", "shape"), "decay", "change")
+    part = _scaled(inner, "season", 1 / count)
+    return part if only else part.on(1 if isinstance(period, str) else 0)
+
+
+def _with(kernel: Kernel, field: str, prior: str, unit: float = 1.0) -> Any:
+    """With a log-normal prior whose mode, as a density of the logarithm, is its median."""
+    median, deviation = PRIORS[prior]
+    return kernel.with_priors(**{field: priors.LogNormal(math.log(median * unit), deviation)})
+
+
+def _scaled(kernel: Kernel, term: str, unit: float = 1.0) -> Any:
+    median, deviation = PRIORS[term]
+    product = (median * unit) * kernel
+    (name,) = [each for each in product.parameters if each.endswith("variance")]
+    return product.with_priors(**{name: priors.LogNormal(math.log(median * unit), deviation)})
+
+
+def _fitted(
+    kernel: Kernel, X: np.ndarray, y: np.ndarray, terms: tuple[str, ...], log: bool, learning: str
+) -> Candidate:
+    target = np.log(y) if log else y
+    size = float(np.std(target)) or 1.0
+    median, deviation = PRIORS["noise"]
+    noise = priors.LogNormal(math.log(median * size**2), deviation)
+    model = GaussianProcessRegressor(kernel, noise=noise, learning=learning, progress=False).fit(X, target)
+    # The evidence is that of the scaled target, with its unknown mean integrated out: n - 1 scales, and dy = y dlog y.
+    n, evidence = len(y), model.log_marginal_likelihood_ - (len(y) - 1) * math.log(model.scale_)
+    jacobian = -float(target.sum()) if log else 0.0
+    score = evidence + jacobian - 0.5 * len(model.theta_) * math.log(n)
+    return Candidate(terms, log, score, 0.0, model)
+
+
+def _quantiles(candidates: list[Candidate], Z: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Quantiles of the average of all candidates with weight: (levels, rows), by bisection of its distribution."""
+    counted = [each for each in candidates if each.weight > 0]
+    found = [each.model.predict_distribution(Z) for each in counted]
+    own = np.stack([
+        [np.exp(d.quantile(q)) if each.log else d.quantile(q) for q in levels]
+        for each, d in zip(counted, found, strict=True)
+    ])  # fmt: skip
+    low, high = own.min(axis=0), own.max(axis=0)
+    if len(counted) == 1:
+        return low
+    for _ in range(40):
+        middle = (low + high) / 2
+        below = np.zeros_like(middle)
+        for each, d in zip(counted, found, strict=True):
+            at = np.log(np.maximum(middle, np.finfo(float).tiny)) if each.log else middle
+            below += each.weight * np.stack([d.cdf(row) for row in at])
+        low, high = np.where(below < levels[:, None], middle, low), np.where(below < levels[:, None], high, middle)
+    return (low + high) / 2
+
+
+def _backtest(result: Forecast, origins: int, horizon: int) -> Backtest:
+    _, y = result.history
+    n = len(y)
+    starts = [n - horizon * (i + 1) for i in range(origins)]
+    starts = [start for start in starts if start >= MIN_POINTS]
+    if not starts:
+        raise DataError(f"{n} values are too few for an origin {horizon} steps before their end.")
+    errors, scores, covered = [], [], []
+    for start in starts:
+        found, truth = result._again(start, horizon), y[start : start + horizon]
+        scale = float(np.mean(np.abs(np.diff(y[:start])))) or 1.0
+        low, high = found.interval()
+        spread = _quantiles(found.candidates, found._inputs, LEVELS)
+        slack = truth - spread
+        scores.append(2 * np.mean(np.where(slack >= 0, LEVELS[:, None] * slack, (LEVELS[:, None] - 1) * slack), axis=0))
+        errors.append(np.abs(truth - found.median) / scale)
+        covered.append((truth >= low) & (truth <= high))
+    return Backtest(np.mean(errors, axis=0), np.mean(scores, axis=0), np.mean(covered, axis=0), len(starts))
+
+
+def _shown(t: Any) -> str:
+    return str(t.astype("datetime64[D]")) if isinstance(t, np.datetime64) else f"{t:.6g}"
+
+
+def _period_shown(period: Any) -> str:
+    return period if isinstance(period, str) else f"{period:.4g}"
