@@ -60,6 +60,9 @@ class AR(Stationary):
                 says = "the positive time from one observation to the next" if name == "step" else "a finite time"
                 raise ParameterError(f"{type(self).__name__}.{name} must be {says}; got {value!r}.")
 
+    def __repr__(self) -> str:
+        return super().__repr__().replace(", step=1.0", "").replace(", origin=0.0", "")
+
     # -- times -----------------------------------------------------------------------------------------------------
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
