@@ -95,11 +95,11 @@ non_negative = Constraint("non-negative", lambda v: v >= 0, logarithmic=True)
 positive_per_input = dataclasses.replace(positive, max_dimensions=1)
 non_negative_list = dataclasses.replace(non_negative, max_dimensions=1)
 real = Constraint("real", lambda v: v == v, logarithmic=False)
-stationary = Polynomial(
+stationary: Polynomial = Polynomial(
     "stationary (all roots of 1 - c_1 z - c_2 z^2 - ... outside the unit circle)",
     lambda v: stationary.has_roots_outside(v), logarithmic=False, max_dimensions=1,
 )  # fmt: skip
-invertible = Polynomial(
+invertible: Polynomial = Polynomial(
     "invertible (all roots of 1 + c_1 z + c_2 z^2 + ... outside the unit circle; of the models with one autocovariance "
     "one is)", lambda v: invertible.has_roots_outside(v), logarithmic=False, max_dimensions=1, sign=-1.0,
 )  # fmt: skip

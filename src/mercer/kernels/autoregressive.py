@@ -1,6 +1,7 @@
 """Autocovariances of autoregressive and moving-average processes: kernels on times that are whole numbers of steps."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -166,11 +167,10 @@ class ARMA(AR):
 # -- the autocovariance at whole lags ---------------------------------------------------------------------------------
 
 
-def autocovariances(phi: Array, theta: Array | None, xp: object = jnp) -> Array:
+def autocovariances(phi: Array, theta: Array | None, xp: Any = jnp) -> Array:
     """g_0, ..., g_max(p, q) for innovations of unit variance. O(p^3 + q^2)."""
-    np_ = xp
     p, q = len(phi), 0 if theta is None else len(theta)
-    b = np_.ones(1) if theta is None else np_.concatenate([np_.ones(1), theta])
+    b = xp.ones(1) if theta is None else xp.concatenate([xp.ones(1), theta])
     psi = [b[0]]
     for j in range(1, q + 1):
         psi.append(b[j] + sum((phi[i] * psi[j - 1 - i] for i in range(min(p, j))), start=0.0))
@@ -178,11 +178,11 @@ def autocovariances(phi: Array, theta: Array | None, xp: object = jnp) -> Array:
     # Row k of the equations: one for g_k, and -phi_i for g_|k-i|, where two terms may meet. Constant masks pick them.
     lags = np.abs(np.arange(p + 1)[:, None] - np.arange(1, p + 1)[None, :])
     picks = (lags[:, :, None] == np.arange(p + 1)).astype(float)
-    A = np.eye(p + 1) - np_.einsum("kil,i->kl", picks, phi)
-    g = list(np_.linalg.solve(A, np_.stack(forced[: p + 1])))
+    A = np.eye(p + 1) - xp.einsum("kil,i->kl", picks, phi)
+    g = list(xp.linalg.solve(A, xp.stack(forced[: p + 1])))
     for h in range(p + 1, q + 1):
         g.append(sum((phi[i] * g[h - 1 - i] for i in range(p)), start=forced[h]))
-    return np_.stack(g)
+    return xp.stack(g)
 
 
 def at_steps(phi: jax.Array, theta: Array | None, lag: jax.Array) -> jax.Array:
