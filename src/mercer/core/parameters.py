@@ -82,7 +82,7 @@ class Polynomial(Constraint):
             c = (c[:k] + r * c[:k][::-1]) / (1 - r * r)
         return xp.stack(partial[::-1])
 
-    def has_roots_outside(self, value: np.ndarray) -> bool:
+    def has_roots_outside(self, value: Array) -> bool:
         """Whether no root is in the unit disc, or as near to it as a coordinate cannot tell."""
         with np.errstate(all="ignore"):
             return bool(np.all(np.abs(self._partial(np.ravel(value), np)) < MAX_PARTIAL))
