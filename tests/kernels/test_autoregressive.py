@@ -72,7 +72,7 @@ def test_parameters_are_learned_within_their_range():
     for t in range(2, 300):
         y[t] = 1.2 * y[t - 1] - 0.6 * y[t - 2] + e[t]
     model = mc.GaussianProcessRegressor(1.0 * k.AR([0.1, 0.0]), noise=1e-8, normalize=False, progress=False)
-    model.fit(np.arange(300.0), y)
+    model.fit(np.arange(300.0)[:, None], y)
     np.testing.assert_allclose(model.kernel_.parameters["phi"], [1.2, -0.6], atol=0.12)
     assert np.isclose(
         model.kernel_.parameters["variance"] * k.AR(model.kernel_.parameters["phi"]).innovation_variance, 1, atol=0.2
@@ -99,3 +99,33 @@ def test_times_between_steps_are_refused_by_row():
         k.AR(0.5, step=0.0)
     with pytest.raises(ParameterError, match="takes no prior"):
         k.AR(0.5).with_priors(phi=mc.priors.Normal(0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        k.Cosine(5.3), k.AR(-0.6), k.AR([0.5, 0.3]), k.ARMA([0.5, 0.2], [0.4, -0.3, 0.2]), k.ARMA(0.0, 0.4),
+        k.Matern(9.0, nu=1.5) * k.Cosine(4.0) + 0.5 * k.AR([1.0, -0.25]) + k.White(0.1),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_state_space_solver_equals_dense_with_gaps_and_repeated_times(kernel):
+    rng = np.random.default_rng(2)
+    t = np.r_[rng.permutation(60)[:40], 7, 7, 5000].astype(float)
+    y, new = rng.normal(size=len(t)), np.array([-4.0, 3.0, 7.0, 30.0, 70.0, 5003.0])
+    values = []
+    for solver in ("dense", "statespace"):
+        model = mc.GaussianProcessRegressor(kernel, noise=0.3, learning=None, solver=solver, progress=False).fit(
+            t[:, None], y
+        )
+        values.append(
+            (
+                model.log_marginal_likelihood(model.theta_, eval_gradient=True),
+                model.predict(new[:, None], return_std=True),
+            )
+        )
+    ((value, slope), (mean, std)), ((value_s, slope_s), (mean_s, std_s)) = values
+    assert value_s == pytest.approx(value, rel=1e-9)
+    np.testing.assert_allclose(slope_s, slope, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(mean_s, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(std_s, std, rtol=1e-8, atol=1e-8)

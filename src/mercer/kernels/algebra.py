@@ -4,6 +4,7 @@ Each class is one rule: Gram blocks, diagonals, features, and proof of validity.
 `multiply` and `divide`, which refuse what the rules do not allow.
 """
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from mercer.core.errors import InvalidKernelError
 from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import NonNegativeList, Positive, evolve, nodes_of, plain, positive, show
 from mercer.core.precision import Array, is_traced, is_zero
-from mercer.kernels import convert
+from mercer.kernels import convert, states
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary, named, prepared, sharing
 from mercer.kernels.features import products, symmetric_power
@@ -53,6 +54,13 @@ class Nary(Kernel):
 
     def _each(self, method: str, *rows: Rows) -> list[Any]:
         return [getattr(part, method)(*row) for part, *row in zip(self.parts, *rows, strict=True)]
+
+    def _states(self, order: Any) -> "list[states.States] | None":
+        """State-space forms of the parts; None if one has none."""
+        orders = [None] * len(self.parts) if order is None else order
+        found = [part.state_space(own) for part, own in zip(self.parts, orders, strict=True)]
+        forms = [form for form in found if form is not None]
+        return forms if len(forms) == len(found) else None
 
     @property
     def stationary(self) -> bool | None:
@@ -94,6 +102,10 @@ class Sum(Nary):
 
     def feature_block(self, X: Rows) -> jax.Array:
         return jnp.concatenate(self._each("feature_block", X), axis=1)
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        parts = self._states(order)
+        return None if parts is None else states.total(parts)
 
     @property
     def homogeneity(self) -> int | None:
@@ -155,6 +167,15 @@ class Product(Nary):
     def feature_block(self, X: Rows) -> jax.Array:
         return functools.reduce(products, self._each("feature_block", X))
 
+    def state_space(self, order: Any = None) -> "states.States | None":
+        parts = self._states(order)
+        if parts is None:
+            return None
+        found: states.States | None = parts[0]
+        for part in parts[1:]:
+            found = None if found is None else states.product(found, part)
+        return None if found is None else dataclasses.replace(found, order=tuple(part.order for part in parts))
+
     @property
     def validity(self) -> Validity:
         subsets, premises = self._premises()
@@ -182,6 +203,10 @@ class Scale(Unary):
 
     def feature_block(self, X: Rows) -> jax.Array:
         return jnp.sqrt(jnp.asarray(self.variance)) * self.inner.feature_block(X)
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        inner = self.inner.state_space(order)
+        return None if inner is None else inner.scaled(self.variance)
 
     def normalize(self) -> Kernel:
         normalized = self.inner.normalize()  # c cancels
@@ -239,6 +264,10 @@ class Power(Unary):
 
     def feature_block(self, X: Rows) -> jax.Array:
         return symmetric_power(self.inner.feature_block(X), int(self.exponent))
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        inner = self.inner.state_space(order)
+        return None if inner is None else states.power(inner, int(self.exponent))
 
     @property
     def homogeneity(self) -> int | None:

@@ -13,6 +13,7 @@ from mercer.core.inputs import Inputs, Rows, as_matrix
 from mercer.core.parameters import InvertibleCoefficients, StationaryCoefficients, plain
 from mercer.core.precision import Array, is_traced
 from mercer.kernels.distance import safe_sqrt, squared_distance
+from mercer.kernels.states import States
 from mercer.kernels.stationary import Stationary
 from mercer.kernels.validity import Validity, proved
 
@@ -123,6 +124,30 @@ class AR(Stationary):
         exists, value = at_times(phi, apart)
         return jnp.where(exists, value, discrete)
 
+    def state_space(self, order: Any = None) -> States:
+        """Forecasts of y_t, ..., y_(t+m-1), m = max(p, q + 1), from all values up to t: their covariances with y_t are
+        right = (g_0, ..., g_(m-1)), and their transition shifts them by one, y_(t+m) = sum_i phi_i y_(t+m-i)."""
+        phi, theta = jnp.atleast_1d(self.phi), self._moving_average
+        p, m = len(phi), max(len(phi), 1 + (0 if theta is None else len(theta)))
+        g = autocovariances(phi, theta)
+        A = jnp.eye(m, k=1).at[m - 1, m - p :].set(phi[::-1])
+        left, right = jnp.eye(1, m), (g[:m] / g[0])[None, :]
+
+        def transition(dt: Array) -> tuple[jax.Array]:
+            size = 2**LOG_TABLE
+            steps = jnp.clip(jnp.round(dt / self.step), 0, size * size - 1).astype(int)
+            near, C = _powers(A)
+            far, _ = _powers(C)
+            return ((far[steps // size] @ near[steps % size])[:, None],)
+
+        return States(
+            ((1, m),),
+            transition,
+            lambda t: (jnp.broadcast_to(left, (len(t), 1, m)),),
+            lambda t: (jnp.broadcast_to(right, (len(t), 1, m)),),
+            step=self.step,
+        )
+
     def autocovariance(self, count: int) -> np.ndarray:
         """k at lags of 0, 1, ..., count - 1 steps: (count,)."""
         return np.asarray(self(np.zeros(1) + self.origin, self.origin + self.step * np.arange(count)))[0]
@@ -208,6 +233,14 @@ def at_steps(phi: jax.Array, theta: Array | None, lag: jax.Array) -> jax.Array:
     if q:
         value = jnp.where(lag < q, g[jnp.clip(lag, 0, q).astype(int)], value)
     return jnp.where((lag < size * size + q) | (jnp.abs(value) < DECAYED), value, jnp.nan)
+
+
+def _powers(A: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """I, A, A^2, ..., A^4095, and A^4096."""
+    powers = jnp.eye(len(A))[None]
+    for _ in range(LOG_TABLE):
+        powers, A = jnp.concatenate([powers, powers @ A]), A @ A
+    return powers, A
 
 
 # -- the autocovariance at all lags -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from mercer.kernels.validity import Proof, Validity
 
 if TYPE_CHECKING:
     from mercer.kernels.splines import NullSpace
+    from mercer.kernels.states import States
 
 register = storable("kernels")  # class decorator: saved models may contain the kernel
 
@@ -104,6 +105,11 @@ class Kernel(Parametrized):
         part of it can tell. Not called in learning, which rejects the step."""
         for child in self._kernels():
             child.explain(rows)
+
+    def state_space(self, order: Any = None) -> "States | None":
+        """Form of a kernel of one input on which inference is linear in the number of rows; None if it has none. Where
+        parameters are traced, ``order`` is that of the form at concrete ones (`States`)."""
+        return None
 
     @property
     def validity(self) -> Validity:

@@ -1,5 +1,7 @@
 """Kernels of the scalar product of inputs."""
 
+import dataclasses
+import math
 import reprlib
 from typing import Any, ClassVar
 
@@ -12,6 +14,7 @@ from mercer.core.errors import InvalidKernelError, ParameterError
 from mercer.core.inputs import Rows, check_width
 from mercer.core.parameters import NonNegative, Real, plain
 from mercer.core.precision import as_float, is_traced, is_zero
+from mercer.kernels import states
 from mercer.kernels.base import Kernel
 from mercer.kernels.distance import difference_of_squares, squared_distance
 from mercer.kernels.features import symmetric_power
@@ -61,6 +64,12 @@ class Linear(Kernel):
         return X @ self._root()
 
     homogeneity = 1
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        if self.A is not None and self.A.shape[0] > 1:
+            return None
+        A = 1.0 if self.A is None else self.A[0, 0]
+        return states.reads_time(states.of_features(lambda t: t[:, None], lambda t: A * t[:, None], 1))
 
     @property
     def stationary(self) -> bool | None:
@@ -130,6 +139,16 @@ class Polynomial(Kernel):
         if is_zero(self.offset):
             return symmetric_power(X, int(self.degree))
         return symmetric_power(jnp.column_stack([X, jnp.broadcast_to(constant, X.shape[:1])]), int(self.degree))
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        # (t t' + c)^d = sum_j binomial(d, j) c^(d-j) t^j t'^j
+        d, alone = int(self.degree), is_zero(self.offset) if order is None else order
+        powers = np.array([d] if alone else range(d + 1))
+        weights = jnp.stack([math.comb(d, int(j)) * jnp.asarray(self.offset) ** int(d - j) for j in powers])
+        found = states.of_features(
+            lambda t: t[:, None] ** powers, lambda t: weights * t[:, None] ** powers, len(powers)
+        )
+        return dataclasses.replace(states.reads_time(found), order=bool(alone))
 
     @property
     def homogeneity(self) -> int | None:

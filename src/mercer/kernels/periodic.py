@@ -1,6 +1,7 @@
 """Kernels of periodic functions."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from mercer.core.errors import DataError
 from mercer.core.inputs import Inputs, Rows, as_matrix, check_width
 from mercer.core.parameters import Positive, PositivePerInput
 from mercer.core.precision import Array
+from mercer.kernels import states
 from mercer.kernels.distance import Arrays, safe_sqrt, squared_distance, tangent_by_products, uses_fast_distances
 from mercer.kernels.geometry import Geometry
 from mercer.kernels.stationary import Isotropic, Stationary
@@ -44,6 +46,11 @@ class Periodic(Stationary):
         self._check(X)
         period, lengthscale = (jnp.broadcast_to(v, X.shape[1:]) for v in (self.period, self.lengthscale))
         return jnp.exp(-2 * _sines(X, Z, period, lengthscale))
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        if max(np.size(self.period), np.size(self.lengthscale)) > 1:
+            return None
+        return states.periodic(self.period, self.lengthscale, order)
 
     @property
     def validity(self) -> Validity:
@@ -86,6 +93,10 @@ class Cosine(Stationary):
         product = P @ Q.T
         return Geometry(product, squared_distance(P, Q), jnp.zeros_like(product))
 
+    def state_space(self, order: Any = None) -> "states.States | None":
+        wave = np.array([[1.0, 0.0]])
+        return states.damped(jnp.zeros(1), 2 * np.pi / jnp.reshape(jnp.asarray(self.period), (1,)), wave, wave)
+
     @property
     def validity(self) -> Validity:
         return proved("6.1", "a scalar product of cos 2 pi x/p and sin 2 pi x/p", repr(self))
@@ -109,6 +120,9 @@ class RadialPeriodic(Isotropic):
         near = _within_half(r, self.period)
         y = jnp.where(near == r, r2 / self.period**2, (near / self.period) ** 2)
         return jnp.exp(-2 * _sine_squared(y) / self.lengthscale / self.lengthscale)
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        return states.periodic(self.period, self.lengthscale, order)
 
     @property
     def validity(self) -> Validity:

@@ -1,5 +1,6 @@
 """Kernels of the distance between inputs."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ from mercer.core.inputs import Inputs, Rows, check_width
 from mercer.core.parameters import NonNegative, Positive, PositivePerInput, plain
 from mercer.core.precision import Array, as_float, is_traced, is_zero
 from mercer.core.text import number
+from mercer.kernels import states
 from mercer.kernels.base import Kernel
 from mercer.kernels.bessel import matern
 from mercer.kernels.distance import safe_sqrt, squared_distance
@@ -21,6 +23,7 @@ from mercer.kernels.geometry import Geometry, gaussian_of, unit_norms
 from mercer.kernels.validity import Validity, derive, gaussian_proof, proved
 
 SMOOTHNESSES = (0.5, 1.5, 2.5, math.inf)  # common orders of Matern functions
+MAX_STATE_ORDER = 12  # of Matern functions with a state-space form, whose powers of the gap stay in range
 
 
 class Stationary(Kernel):
@@ -87,6 +90,9 @@ class Exponential(Isotropic):
     def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         return jnp.exp(-safe_sqrt(r2))
 
+    def state_space(self, order: Any = None) -> "states.States | None":
+        return states.matern(0, self.lengthscale) if np.size(self.lengthscale) == 1 else None
+
     @property
     def validity(self) -> Validity:
         return proved("6.56", "exponential: its spectral density is positive (Bochner)", repr(self))
@@ -110,6 +116,12 @@ class Matern(Isotropic):
         if math.isinf(nu):
             return jnp.exp(-0.5 * r2)
         return matern(nu, 2 * nu * r2)
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        p = float(self.nu) - 0.5
+        if np.size(self.lengthscale) > 1 or p != int(min(p, 41)) or p > MAX_STATE_ORDER:
+            return None
+        return states.matern(int(p), self.lengthscale)
 
     @property
     def validity(self) -> Validity:
@@ -203,6 +215,27 @@ class Standard(Kernel):
         radial = gaussian_of(r2) if self.nu is None else unit_norms(self._radial(r2))
         return radial.scaled(self.theta0).plus(Linear().geometry(X, Z).scaled(self.theta3)).shifted(self.theta2)
 
+    def state_space(self, order: Any = None) -> "states.States | None":
+        sizes = (np.size(v) for v in (self.theta1, self.shift, self.scale))
+        nu = math.inf if self.nu is None else self.nu
+        order = (float(nu), not is_zero(self.theta2), not is_zero(self.theta3)) if order is None else order
+        if max(sizes) > 1 or order[0] not in SMOOTHNESSES[:3]:
+            return None
+        shift, scale = (
+            jnp.reshape(jnp.asarray(default if v is None else v), ())
+            for v, default in ((self.shift, 0.0), (self.scale, 1.0))
+        )
+        lengthscale = scale / jnp.sqrt(jnp.reshape(jnp.asarray(self.theta1), ()))
+        parts = [states.matern(int(order[0]), lengthscale).scaled(self.theta0)]
+        parts += [states.constant(self.theta2)] if order[1] else []
+        if order[2]:
+            parts.append(
+                states.of_features(
+                    lambda t: ((t - shift) / scale)[:, None], lambda t: (self.theta3 * (t - shift) / scale)[:, None], 1
+                )
+            )
+        return dataclasses.replace(states.total(parts), order=order)
+
     @property
     def validity(self) -> Validity:
         says, radial = "exp(-theta1/2 |x-x'|^2)", gaussian_proof("exp(-theta1/2 |x-x'|^2)")
@@ -264,6 +297,9 @@ class Constant(_Pointwise):
     def feature_block(self, X: Rows) -> jax.Array:
         return jnp.sqrt(self.block_diag(X))[:, None]
 
+    def state_space(self, order: Any = None) -> "states.States | None":
+        return states.constant(self.variance)
+
     @property
     def validity(self) -> Validity:
         return proved("6.1", "one constant feature", repr(self))
@@ -278,6 +314,9 @@ class White(_Pointwise):
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.where(X[:, None] == Z[None, :], self.variance, 0.0)
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        return states.white(self.variance)
 
     @property
     def validity(self) -> Validity:

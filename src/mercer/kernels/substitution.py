@@ -3,6 +3,7 @@
 Each class is one rule: Gram blocks, diagonals, features, and proof of validity.
 """
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from mercer.kernels.evaluate import HostRows, on_host
 from mercer.kernels.functions import RowFunction
 from mercer.kernels.geometry import Geometry, gaussian_of, not_negative
 from mercer.kernels.splines import NullSpace
+from mercer.kernels.states import States
 from mercer.kernels.validity import Validity, derive
 
 
@@ -169,6 +171,14 @@ class On(Unary):
 
     def feature_block(self, X: Rows) -> jax.Array:
         return self.inner.feature_block(X)
+
+    def state_space(self, order: Any = None) -> "States | None":
+        inner = self.inner.state_space(order)
+        if inner is None:
+            return None
+        selection = self.columns if isinstance(self.columns, Span) else tuple(self.columns)
+        columns = frozenset((selection, *below) for below in inner.columns)
+        return dataclasses.replace(inner, columns=columns)
 
     @property
     def homogeneity(self) -> int | None:

@@ -68,7 +68,7 @@ def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool) ->
     evaluation = cost.flops / _flops_per_second()
     total = 0.0
     for i, rows in enumerate(search_stages(n)):
-        each = evaluation * (rows / n) ** 3 + EVALUATION_OVERHEAD_SECONDS
+        each = evaluation * (rows / n) ** solver.growth + EVALUATION_OVERHEAD_SECONDS
         total += (EVALUATIONS if i else FIRST_EVALUATIONS) * each
     total = climbs * total + (COMPILE_SECONDS if climbs else COMPILE_SECONDS_TO_PREDICT)
     columns = None if cost.matrix[1] == n else cost.matrix[1]

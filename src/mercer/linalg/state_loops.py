@@ -1,0 +1,389 @@
+"""Compiled loops over the rows of a covariance with states. Imported when first needed: Numba takes a second to load.
+
+Rows are in order of time, and C_ij = left_i^T A_i ... A_(j+1) right_j for j < i, with diagonal left_i^T right_i
++ noise_i. A is block diagonal: its blocks, of ``sizes``, follow one another in a row of ``A`` (n, sum sizes^2).
+C = L D L^T with unit lower triangular L is found row by row, in O(m^2) each (Foreman-Mackey et al. 2017, m states):
+
+    S_i = A_i T_(i-1) A_i^T                      c_i = A_i b_(i-1)
+    g_i = right_i - S_i left_i                   z_i = y_i - left_i^T c_i
+    e_i = left_i^T g_i + noise_i                 the entries of D
+    T_i = S_i + g_i g_i^T / e_i                  b_i = c_i + g_i z_i / e_i
+
+In the words of filtering, b is the mean of the state, g its covariance with the next measurement, e the variance and z
+the error of that measurement's prediction. Infinite noise is a time without measurement. The functions fail, and say at
+which row, where e is not positive.
+"""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _congruence(A, sizes, T, B, S):  # type: ignore[no-untyped-def]
+    """S = A T A^T for symmetric T, with B = A T as workspace."""
+    m = len(T)
+    o, p = 0, 0
+    for b in sizes:
+        if b == 1:
+            for j in range(m):
+                B[o, j] = A[p] * T[o, j]
+        elif b == 2:
+            for j in range(m):
+                B[o, j] = A[p] * T[o, j] + A[p + 1] * T[o + 1, j]
+                B[o + 1, j] = A[p + 2] * T[o, j] + A[p + 3] * T[o + 1, j]
+        else:
+            for r in range(b):
+                for j in range(m):
+                    B[o + r, j] = A[p + r * b] * T[o, j]
+                for k in range(1, b):
+                    for j in range(m):
+                        B[o + r, j] += A[p + r * b + k] * T[o + k, j]
+        o += b
+        p += b * b
+    o, p = 0, 0
+    for b in sizes:
+        if b == 1:
+            for i in range(o + 1):
+                S[i, o] = B[i, o] * A[p]
+        elif b == 2:
+            for i in range(o + 2):
+                S[i, o] = B[i, o] * A[p] + B[i, o + 1] * A[p + 1]
+                S[i, o + 1] = B[i, o] * A[p + 2] + B[i, o + 1] * A[p + 3]
+        else:
+            for r in range(b):
+                for i in range(o + r + 1):
+                    total = 0.0
+                    for k in range(b):
+                        total += B[i, o + k] * A[p + r * b + k]
+                    S[i, o + r] = total
+        o += b
+        p += b * b
+    for i in range(m):
+        for j in range(i):
+            S[i, j] = S[j, i]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _product(A, sizes, b, c):  # type: ignore[no-untyped-def]
+    """c = A b for columns b."""
+    q = b.shape[1]
+    o, p = 0, 0
+    for s in sizes:
+        for r in range(s):
+            for j in range(q):
+                total = 0.0
+                for k in range(s):
+                    total += A[p + r * s + k] * b[o + k, j]
+                c[o + r, j] = total
+        o += s
+        p += s * s
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _transposed_product(A, sizes, b, c):  # type: ignore[no-untyped-def]
+    """c = A^T b for columns b."""
+    q = b.shape[1]
+    o, p = 0, 0
+    for s in sizes:
+        for r in range(s):
+            for j in range(q):
+                total = 0.0
+                for k in range(s):
+                    total += A[p + k * s + r] * b[o + k, j]
+                c[o + r, j] = total
+        o += s
+        p += s * s
+
+
+@njit(cache=True, nogil=True)
+def forward(sizes, A, left, right, noise, Y, T, b, least, e, Z, G, Ss, cs):  # type: ignore[no-untyped-def]
+    """Factorise rows, from T (m, m) and b (m, q), which become those of the last row. Writes e (n,) and Z (n, q), and
+    where they have rows G (n, m), Ss (n, m, m) and cs (n, m, q). Returns the log determinant and the row at which it
+    failed, or -1. ``least`` is the smallest e allowed, relative to left_i^T right_i + noise_i; negative: rows with
+    less than minus that are taken to be determined by those before."""
+    n, m = left.shape
+    q = Y.shape[1]
+    keeps = len(Ss) > 0
+    B, S, c, g = np.empty((m, m)), np.empty((m, m)), np.empty((m, q)), np.empty(m)
+    log_det = 0.0
+    for i in range(n):
+        h = left[i]
+        _congruence(A[i], sizes, T, B, S)
+        _product(A[i], sizes, b, c)
+        d, full = noise[i], noise[i]
+        for j in range(m):
+            total = right[i, j]
+            for k in range(m):
+                total -= S[j, k] * h[k]
+            g[j] = total
+            d += h[j] * total
+            full += h[j] * right[i, j]
+        if keeps:
+            for j in range(m):
+                G[i, j] = g[j]
+                for k in range(m):
+                    Ss[i, j, k] = S[j, k]
+                for k in range(q):
+                    cs[i, j, k] = c[j, k]
+        for k in range(q):
+            total = Y[i, k]
+            for j in range(m):
+                total -= h[j] * c[j, k]
+            Z[i, k] = total
+        e[i] = d
+        if np.isinf(noise[i]) or (least < 0 and not d > max(-least * full, 0.0)):
+            if not np.isinf(noise[i]):
+                e[i] = 0.0
+            for j in range(m):
+                for k in range(m):
+                    T[j, k] = S[j, k]
+                for k in range(q):
+                    b[j, k] = c[j, k]
+            continue
+        if not d > least * full:
+            return log_det, i
+        log_det += np.log(d)
+        over = 1 / d
+        for j in range(m):
+            w = g[j] * over
+            for k in range(m):
+                T[j, k] = S[j, k] + w * g[k]
+            for k in range(q):
+                b[j, k] = c[j, k] + w * Z[i, k]
+    return log_det, -1
+
+
+@njit(cache=True, nogil=True)
+def reverse(sizes, A, left, right, G, Ss, cs, e, Z, T0, b0, T_bar, b_bar, A_bar, left_bar, right_bar, noise_bar, Y_bar):  # type: ignore[no-untyped-def]
+    """Derivatives of -1/2 sum_i (ln e_i + sum_k Z_ik^2 / e_i) in all that `forward` reads, from what it wrote. T_bar
+    and b_bar hold those in T and b after the last row, and become those in T0 and b0, before the first."""
+    n, m = left.shape
+    q = Z.shape[1]
+    T, X, S_bar, c_bar = np.empty((m, m)), np.empty((m, m)), np.empty((m, m)), np.empty((m, q))
+    b, g_bar, v = np.empty((m, q)), np.empty(m), np.empty(m)
+    for i in range(n - 1, -1, -1):
+        h, g, S, c, over = left[i], G[i], Ss[i], cs[i], 1 / e[i]
+        # T = S + g g^T / e and b = c + g z / e
+        quadratic = 0.0
+        for j in range(m):
+            total = 0.0
+            for k in range(m):
+                total += T_bar[j, k] * g[k]
+            v[j] = total
+            quadratic += g[j] * total
+        e_bar = -0.5 * over - quadratic * over * over
+        for j in range(m):
+            g_bar[j] = 2 * v[j] * over
+        for k in range(q):
+            z, total = Z[i, k], 0.0
+            for j in range(m):
+                total += b_bar[j, k] * g[j]
+                g_bar[j] += b_bar[j, k] * z * over
+            e_bar += (0.5 * z - total) * z * over * over
+            z_bar = (total - z) * over
+            Y_bar[i, k] = z_bar
+            for j in range(m):
+                c_bar[j, k] = b_bar[j, k] - h[j] * z_bar
+        noise_bar[i] = e_bar
+        # e = h^T g + noise, z = y - h^T c and g = right - S h
+        for j in range(m):
+            g_bar[j] += e_bar * h[j]
+            right_bar[i, j] = g_bar[j]
+        for j in range(m):
+            total = e_bar * g[j]
+            for k in range(q):
+                total -= Y_bar[i, k] * c[j, k]
+            for k in range(m):
+                total -= S[j, k] * g_bar[k]
+                S_bar[j, k] = T_bar[j, k] - 0.5 * (g_bar[j] * h[k] + h[j] * g_bar[k])
+            left_bar[i, j] = total
+        # S = A T A^T and c = A b, of the row before
+        if i > 0:
+            before = 1 / e[i - 1]
+            for j in range(m):
+                w = G[i - 1, j] * before
+                for k in range(m):
+                    T[j, k] = Ss[i - 1, j, k] + w * G[i - 1, k]
+                for k in range(q):
+                    b[j, k] = cs[i - 1, j, k] + w * Z[i - 1, k]
+        else:
+            T[:] = T0
+            b[:] = b0
+        o, p = 0, 0
+        for s in sizes:  # X = A T
+            for r in range(s):
+                for j in range(m):
+                    total = 0.0
+                    for k in range(s):
+                        total += A[i, p + r * s + k] * T[o + k, j]
+                    X[o + r, j] = total
+            o += s
+            p += s * s
+        o, p = 0, 0
+        for s in sizes:
+            for r in range(s):
+                for k in range(s):
+                    total = 0.0
+                    for j in range(m):
+                        total += S_bar[o + r, j] * X[j, o + k]
+                    total *= 2
+                    for j in range(q):
+                        total += c_bar[o + r, j] * b[o + k, j]
+                    A_bar[i, p + r * s + k] = total
+            o += s
+            p += s * s
+        o, p = 0, 0
+        for s in sizes:  # T_bar = A^T S_bar A
+            for r in range(s):
+                for j in range(m):
+                    total = 0.0
+                    for k in range(s):
+                        total += A[i, p + k * s + r] * S_bar[o + k, j]
+                    X[o + r, j] = total
+            o += s
+            p += s * s
+        o, p = 0, 0
+        for s in sizes:
+            for r in range(s):
+                for j in range(o + r + 1):
+                    total = 0.0
+                    for k in range(s):
+                        total += X[j, o + k] * A[i, p + k * s + r]
+                    T_bar[j, o + r] = total
+                    T_bar[o + r, j] = total
+            o += s
+            p += s * s
+        _transposed_product(A[i], sizes, c_bar, b_bar)
+
+
+@njit(cache=True, nogil=True)
+def backward(sizes, A, left, G, e, Z, N, f, keeps, a, diagonal, Ns, fs):  # type: ignore[no-untyped-def]
+    """a = C^-1 y (n, q) and the diagonal of C^-1 (n,), from what `forward` wrote.
+
+    f_i = sum_(j>i) A_(i+1)^T ... A_j^T left_j a_j (m, q), and N_i (m, m) is its covariance for y ~ N(0, C). Both come
+    after the last row, and become those of before the first: to be multiplied by its A^T. Where ``keeps``, they are
+    written, as of after each row, to Ns (n, m, m) and fs (n, m, q).
+    """
+    n, m = left.shape
+    q = f.shape[1]
+    W, M, v, u = np.empty((m, m)), np.empty((m, m)), np.empty(m), np.empty((m, q))
+    At = np.empty(A.shape[1])
+    for i in range(n - 1, -1, -1):
+        h = left[i]
+        if keeps:
+            Ns[i] = N
+            fs[i] = f
+        over = 0.0 if np.isinf(e[i]) or e[i] <= 0 else 1 / e[i]
+        d = over
+        if over > 0:
+            for j in range(m):
+                total = 0.0
+                for k in range(m):
+                    total += N[j, k] * G[i, k]
+                v[j] = total * over
+            for j in range(m):
+                d += v[j] * G[i, j] * over
+            for k in range(q):
+                total = Z[i, k]
+                for j in range(m):
+                    total -= G[i, j] * f[j, k]
+                a[i, k] = total * over
+                for j in range(m):
+                    f[j, k] += h[j] * a[i, k]
+            for j in range(m):
+                for k in range(m):
+                    N[j, k] += d * h[j] * h[k] - h[j] * v[k] - v[j] * h[k]
+        else:
+            for k in range(q):
+                a[i, k] = 0.0
+        diagonal[i] = d
+        if i > 0:  # A of the first row leads out of these rows
+            p = 0
+            for s in sizes:
+                for r in range(s):
+                    for k in range(s):
+                        At[p + r * s + k] = A[i, p + k * s + r]
+                p += s * s
+            _congruence(At, sizes, N, W, M)
+            N[:] = M
+            _transposed_product(A[i], sizes, f, u)
+            f[:] = u
+
+
+@njit(cache=True, nogil=True)
+def transitions(sizes, A, left, G, e, chosen, Psi, running):  # type: ignore[no-untyped-def]
+    """Products A_j (I - w_(j-1) left_(j-1)^T) A_(j-1) ... from each chosen row to the next, w = g / e, into Psi
+    (number chosen, m, m); the first starts with ``running`` (m, m), which becomes the product after the last one."""
+    n, m = left.shape
+    X, v = np.empty((m, m)), np.empty(m)
+    count = 0
+    for i in range(n):
+        _product(A[i], sizes, running, X)
+        if chosen[i]:
+            Psi[count] = X
+            count += 1
+            X[:] = 0.0
+            for j in range(m):
+                X[j, j] = 1.0
+        if not np.isinf(e[i]) and e[i] > 0:
+            for k in range(m):
+                total = 0.0
+                for j in range(m):
+                    total += left[i, j] * X[j, k]
+                v[k] = total / e[i]
+            for j in range(m):
+                for k in range(m):
+                    X[j, k] -= G[i, j] * v[k]
+        running[:] = X
+
+
+@njit(cache=True, nogil=True)
+def simulate(sizes, A, left, G, e, normals, x, out):  # type: ignore[no-untyped-def]
+    """L D^1/2 times normals (n, q), from what `forward` wrote; x (m, q) is the state after the row before."""
+    n, m = left.shape
+    q = x.shape[1]
+    c = np.empty((m, q))
+    for i in range(n):
+        _product(A[i], sizes, x, c)
+        root = np.sqrt(e[i]) if e[i] > 0 else 0.0
+        over = 1 / e[i] if e[i] > 0 else 0.0
+        for k in range(q):
+            step, total = root * normals[i, k], 0.0
+            for j in range(m):
+                total += left[i, j] * c[j, k]
+                x[j, k] = c[j, k] + G[i, j] * over * step
+            out[i, k] = total + step
+
+
+@njit(cache=True, nogil=True)
+def multiply(sizes, A, left, right, V, x, out):  # type: ignore[no-untyped-def]
+    """Strictly lower triangle of the covariance times V (n, q), added to out; x (m, q) comes from the rows before."""
+    n, m = left.shape
+    q = V.shape[1]
+    c = np.empty((m, q))
+    for i in range(n):
+        _product(A[i], sizes, x, c)
+        for k in range(q):
+            total = 0.0
+            for j in range(m):
+                total += left[i, j] * c[j, k]
+                x[j, k] = c[j, k] + right[i, j] * V[i, k]
+            out[i, k] += total
+
+
+@njit(cache=True, nogil=True)
+def multiply_transposed(sizes, A, left, right, V, x, out):  # type: ignore[no-untyped-def]
+    """The strictly upper triangle, likewise, from the last row to the first; A of the first row is not applied."""
+    n, m = left.shape
+    q = V.shape[1]
+    c = np.empty((m, q))
+    for i in range(n - 1, -1, -1):
+        for k in range(q):
+            total = 0.0
+            for j in range(m):
+                total += right[i, j] * x[j, k]
+                x[j, k] += left[i, j] * V[i, k]
+            out[i, k] += total
+        if i > 0:
+            _transposed_product(A[i], sizes, x, c)
+            x[:] = c

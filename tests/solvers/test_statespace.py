@@ -1,0 +1,173 @@
+"""The recursion over states against the dense solver, on kernels and times that are hard for it."""
+
+import numpy as np
+import pytest
+
+import mercer as mc
+from mercer import kernels as k
+from mercer.core.coordinates import to_free
+from mercer.gp.mean import MeanFunction
+from mercer.linalg import statespace
+from mercer.solvers import Dense, StateSpace
+
+rng = np.random.default_rng(0)
+N = 40
+T = rng.uniform(0, 8, N)  # not in order
+T[6] = T[5]
+X = T[:, None]
+Z = np.concatenate([rng.uniform(-2, 10, 9), T[:3]])[:, None]
+y = np.sin(T) + 0.1 * rng.normal(size=N) + 3.0
+NOISE = rng.uniform(0.02, 0.1, size=N)
+KERNELS = {
+    "Matern": 1.3 * k.Matern(0.8, nu=1.5),
+    "sum": k.Exponential(0.7) + 0.5 * k.Matern(3.0, nu=2.5) + k.White(0.05),
+    "trends": 0.3 * k.Linear() + k.Matern(2.0, nu=1.5) * k.Linear() + k.Constant(2.0),
+    "smooth": k.Polynomial(2, offset=0.5) + k.Matern(1.0, nu=3.5),
+    "quasi-periodic": k.Matern(5.0, nu=1.5) * k.Periodic(1.3, 1.0) + 0.2 * k.Matern(1.0, nu=0.5),
+    "standard": k.Standard(1.0, 2.0, 0.5, 0.3, shift=1.0, scale=2.0, nu=2.5),
+    "power": (0.7 * k.Matern(2.0, nu=0.5)) ** 2,
+    "a column": 0.8 * k.Matern(1.0, nu=1.5).on(0) + k.Constant(0.3),
+}
+SOLVERS = StateSpace(), Dense()
+kernels = pytest.mark.parametrize("name", KERNELS)
+means = pytest.mark.parametrize("mean", [None, "unknown", "linear"])
+
+
+def made(mean):
+    return None if mean is None else MeanFunction.of(mean)
+
+
+def same(own, dense):
+    for one, other in zip(own, dense, strict=True):
+        assert one == pytest.approx(other, rel=1e-8, abs=1e-8)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Pieces of a few rows, of which nothing is kept."""
+    monkeypatch.setattr(statespace, "MIN_PIECE", 8)
+    monkeypatch.setattr(statespace, "MAX_PIECE", 8)
+    monkeypatch.setattr(statespace, "KEPT_BYTES", 0)
+
+
+@means
+@kernels
+def test_the_posterior_is_that_of_the_dense_solver(name, mean):
+    own, dense = (solver.posterior(KERNELS[name], X, y, NOISE, made(mean)) for solver in SOLVERS)
+    same([own.log_evidence()], [dense.log_evidence()])
+    same([*own.moments(Z), own.covariance(Z)], [*dense.moments(Z), dense.covariance(Z)])
+    same([*own.leave_one_out(), *own.trend(Z)], [*dense.leave_one_out(), *dense.trend(Z)])
+    for (part, *one), (other_part, *other) in zip(own.terms(Z), dense.terms(Z), strict=True):
+        assert part == other_part
+        same(one, other)
+    assert own.numerics()["residual"] < 1e-10
+
+
+@pytest.mark.parametrize("profiled", [False, True])
+@means
+@kernels
+def test_the_evidence_and_its_gradient_are_those_of_the_dense_solver(name, mean, profiled):
+    with (
+        StateSpace().evidence(KERNELS[name], X, y, None, made(mean)) as own,
+        Dense().evidence(KERNELS[name], X, y, None, made(mean)) as dense,
+    ):
+        theta = np.linspace(-0.5, 0.3, own.size)
+        one, other = own(theta, profiled=profiled), dense(theta, profiled=profiled)
+        assert one.value == pytest.approx(other.value, rel=1e-9)
+        assert one.gradient == pytest.approx(other.gradient, rel=1e-6, abs=1e-7)
+        same(own.left_out(theta), dense.left_out(theta))
+
+
+@pytest.mark.parametrize("name", ["sum", "quasi-periodic"])
+def test_pieces_that_are_computed_again_change_nothing(name, small_pieces):
+    own, dense = (solver.posterior(KERNELS[name], X, y, NOISE, made("linear")) for solver in SOLVERS)
+    assert len(own._factor.rows) == 5
+    same([*own.moments(Z), own.covariance(Z)], [*dense.moments(Z), dense.covariance(Z)])
+    same([*own.leave_one_out()], [*dense.leave_one_out()])
+    many = np.linspace(-1, 9, 70)[:, None]  # more new times than rows in a piece
+    same([*own.moments(many), own.covariance(many)], [*dense.moments(many), dense.covariance(many)])
+    with (
+        StateSpace().evidence(KERNELS[name], X, y, None, made("linear")) as own,
+        Dense().evidence(KERNELS[name], X, y, None, made("linear")) as dense,
+    ):
+        theta = np.linspace(-0.5, 0.3, own.size)
+        assert own(theta).gradient == pytest.approx(dense(theta).gradient, rel=1e-6, abs=1e-7)
+
+
+@means
+def test_later_rows_go_on_from_the_last_state(mean):
+    kernel, first = KERNELS["sum"], T < 6
+    whole = StateSpace().posterior(kernel, X, y, NOISE, made(mean))
+    some = StateSpace().posterior(kernel, X[first], y[first], NOISE[first], whole.prior_mean)
+    grown = some.condition(X[~first], y[~first], NOISE[~first])
+    assert len(grown._factor.rows) == len(some._factor.rows) + 1  # what was there is not computed again
+    same([grown.log_evidence(), *grown.moments(Z)], [whole.log_evidence(), *whole.moments(Z)])
+    earlier = StateSpace().posterior(kernel, X[~first], y[~first], NOISE[~first], whole.prior_mean)
+    back = earlier.condition(X[first], y[first], NOISE[first])
+    same([back.log_evidence(), *back.moments(Z)], [whole.log_evidence(), *whole.moments(Z)])
+
+
+@pytest.mark.parametrize("name", ["Matern", "trends"])
+def test_samples_have_the_moments(name):
+    own = StateSpace().posterior(KERNELS[name], X, y, NOISE, made("unknown"))
+    draws = own.sample(Z, size=20_000, seed=1)
+    assert draws.mean(axis=0) == pytest.approx(own.mean(Z), abs=0.05)
+    scale = np.sqrt(np.outer(*2 * [own.moments(Z)[1]]))
+    assert np.abs(np.cov(draws.T) - own.covariance(Z)).max() < 0.05 * scale.max()
+    assert np.array_equal(draws, own.sample(Z, size=20_000, seed=1))
+    assert draws[:, 0] == pytest.approx(own.sample(Z[:1], size=20_000, seed=1)[:, 0], abs=10)
+
+
+def test_one_row_and_gaps_longer_than_any_lengthscale():
+    for times in ([2.0], [0.0, 1e9, 2e9]):
+        rows, target = np.array(times)[:, None], np.arange(1.0, 1.0 + len(times))
+        own, dense = (solver.posterior(k.Matern(1.0, nu=2.5), rows, target, 0.1 * target) for solver in SOLVERS)
+        same([own.log_evidence(), *own.moments(rows + 0.3)], [dense.log_evidence(), *dense.moments(rows + 0.3)])
+
+
+def test_rows_that_others_determine_get_jitter_or_no_evidence():
+    rows, target = np.array([[0.0], [1.0], [1.0]]), np.array([0.0, 1.0, 1.0])
+    kernel = k.Matern(1.0, nu=1.5)
+    assert StateSpace().posterior(kernel, rows, target, np.zeros(3)).numerics()["jitter"] > 0
+    with StateSpace().evidence(kernel, rows, target, 0.0) as evidence:
+        assert evidence(np.asarray(to_free(kernel))) is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rows", "says"),
+    [
+        (k.Matern(1.0, nu=1.5) + 2.0 * k.RationalQuadratic(), X, r"RationalQuadratic\(.*\) has none"),
+        (k.Matern(1.0, nu=1.5) * (k.Linear() + k.White(0.1)), X, "has none"),
+        (k.Matern(1.0, nu=1.5), np.zeros((5, 2)), "one input column"),
+        (k.Matern(1.0, nu=1.5).on(0) + k.Linear().on(1), np.arange(10.0).reshape(5, 2), "different columns"),
+    ],
+)
+def test_it_says_which_term_it_cannot_take(kernel, rows, says):
+    with pytest.raises(mc.ParameterError, match=says):
+        mc.GaussianProcessRegressor(kernel, solver="statespace").fit(rows, y[: len(rows)])
+
+
+def test_it_is_chosen_for_many_rows_of_one_column():
+    many = np.linspace(0, 30, 1500)[:, None]
+    plan = mc.GaussianProcessRegressor(1.0 * k.Matern(1.0, nu=1.5)).plan(many)
+    assert (plan.method, plan.features) == ("statespace", 2)
+    assert mc.GaussianProcessRegressor(1.0 * k.Matern(1.0, nu=1.5)).plan(many[:500]).method == "dense"
+    assert mc.GaussianProcessRegressor(1.0 * k.Periodic(1.0)).plan(many).method == "dense"  # it would approximate
+
+
+def test_a_regressor_fits_forecasts_updates_and_comes_back_from_a_file(tmp_path):
+    rows = np.linspace(0, 12, 60)[:, None]
+    target = np.sin(rows[:, 0])
+    own, dense = (
+        mc.GaussianProcessRegressor(1.0 * k.Matern(1.0, nu=1.5), solver=name, noise=0.01, progress=False).fit(
+            rows, target
+        )
+        for name in ("statespace", "dense")
+    )
+    ahead = np.array([[12.5], [13.0], [3.3]])
+    same([own.theta_, *own.predict(ahead, return_std=True)], [dense.theta_, *dense.predict(ahead, return_std=True)])
+    mc.save(own, tmp_path / "model")
+    same(mc.load(tmp_path / "model").predict(ahead, return_std=True), own.predict(ahead, return_std=True))
+    for model in (own, dense):
+        model.update([[12.6]], [0.1])
+    same(own.predict(ahead, return_std=True), dense.predict(ahead, return_std=True))
