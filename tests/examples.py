@@ -90,6 +90,12 @@ def examples(d: int) -> list[Kernel]:
         k.Standard(1.3, 0.8, 0.5, 0.2), k.Standard(1.0, ard, 0.0, 0.0), k.Standard(2.0, ard, 1.0, 0.7),
         k.FeatureMap(features, alpha=2.0), k.FeatureMap(PolynomialBasis(2)), k.Custom(function), k.Precomputed(K),
     ]  # fmt: skip
+    timed = [
+        k.Cosine(1.7), k.AR(0.6), k.AR(-0.6), k.AR([1.1, -0.28]), k.AR([1.2, -0.6]), k.AR([0.5, 0.3]),
+        k.AR([0.3, -0.2, 0.4]), k.ARMA(0.5, 0.4), k.ARMA([0.5, 0.2], [0.4, -0.3, 0.2], step=0.5, origin=0.25),
+        k.Matern(9.0) * k.Cosine(4.0) + 0.5 * k.AR([1.0, -0.25]),
+    ]  # fmt: skip
+    leaves += timed if d == 1 else [q.on(0) for q in timed]  # of one input
     composites = [
         1.7 * rbf, rbf + linear, rbf * linear, (rbf + 0.5 * linear) * k.Exponential(1.1) + k.White(0.1),
         (k.Constant(0.4) + rbf) ** 3, (0.3 * rbf).exp(), rbf.polynomial([0.3, 0.0, 1.2]), rbf.modulate(factor),
@@ -102,8 +108,21 @@ def examples(d: int) -> list[Kernel]:
     )
 
 
+def at_steps(kernel) -> bool:
+    """Whether its inputs are whole numbers of steps: an autoregression without a form in continuous time."""
+
+    def continuous(q):
+        last = float(np.ravel(q.phi)[-1])
+        return not isinstance(q, k.ARMA) and (np.size(q.phi), last > 0) in ((1, True), (2, False))
+
+    return any(isinstance(q, k.AR) and not continuous(q) for q in nodes_of(kernel))
+
+
 def inputs(kernel, n: int, d: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if any(isinstance(node, k.Precomputed) for node in nodes_of(kernel)):
         return rng.integers(0, 3, size=(n, 1)).astype(float)
+    if at_steps(kernel):
+        step, origin = next((q.step, q.origin) for q in nodes_of(kernel) if isinstance(q, k.AR))
+        return origin + step * rng.integers(-12, 13, size=(n, d)).astype(float)
     return rng.normal(size=(n, d))

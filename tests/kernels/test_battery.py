@@ -12,7 +12,7 @@ import pytest
 
 import examples as examples_module
 import mercer as mc
-from examples import every_class, examples, inputs
+from examples import at_steps, every_class, examples, inputs
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
 from mercer.core.errors import InfiniteFeaturesError
@@ -33,6 +33,10 @@ def has(kernel, *classes):
     return any(isinstance(node, classes) for node in nodes_of(kernel))
 
 
+def only_some_inputs(kernel):
+    return has(kernel, k.Precomputed) or at_steps(kernel)
+
+
 def test_every_kernel_class_is_in_the_battery():
     missing = [
         cls.__name__ for cls in every_class() if not any(has(kernel, cls) for d in (1, 5) for kernel in examples(d))
@@ -50,8 +54,8 @@ def test_matches_the_formula_in_extended_precision(kernel, d):
 
 @battery
 def test_keeps_its_digits_far_from_zero_and_for_near_duplicates(kernel, d):
-    if has(kernel, k.Precomputed):
-        pytest.skip("its inputs are row numbers")
+    if only_some_inputs(kernel):
+        pytest.skip("its inputs are row numbers, or whole steps")
     X = inputs(kernel, 3, d)
     X = np.concatenate([X, X[:2] + 1e-6 / np.sqrt(d)])
     for shift in (0.0, 1e6):
@@ -67,7 +71,7 @@ def test_keeps_its_digits_far_from_zero_and_for_near_duplicates(kernel, d):
 def test_with_many_columns_near_points_are_as_exact_as_alone(kernel):
     """Tiles with many columns mark lost digits by NaN and are done again: no kernel may turn that NaN into a number."""
     X = inputs(kernel, 6, 20)
-    if not has(kernel, k.Precomputed):
+    if not only_some_inputs(kernel):
         X[1] = X[0] + 1e-6 / np.sqrt(20)
         X[2] = X[3]
     Z = X.copy()  # other rows, of the same values
@@ -104,7 +108,7 @@ def test_what_it_claims_of_itself_is_true(kernel, d):
         assert kernel.validity.valid is False
         assert report.passed, report
         assert np.linalg.eigvalsh(kernel(X)).min() < 0
-    if has(kernel, k.Precomputed):
+    if only_some_inputs(kernel):
         return
     shift = np.linspace(-2, 3, d)
     rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0]
@@ -151,8 +155,8 @@ def test_gradient_in_parameters_is_exact(kernel, d):
 
 @battery
 def test_gradient_in_inputs_is_exact(kernel, d):
-    if has(kernel, k.Precomputed):
-        pytest.skip("its inputs are row numbers")
+    if only_some_inputs(kernel):
+        pytest.skip("its inputs are row numbers, or whole steps")
     with double():
         theta, X, *rest = slopes_at(kernel, d)
         gradient = np.asarray(slopes(kernel, theta, X, *rest)[1][1])
@@ -164,8 +168,8 @@ def test_gradient_in_inputs_is_exact(kernel, d):
 
 @battery
 def test_gradients_are_finite_at_coincident_points(kernel, d):
-    if has(kernel, k.Precomputed):
-        pytest.skip("its inputs are row numbers")
+    if only_some_inputs(kernel):
+        pytest.skip("its inputs are row numbers, or whole steps")
     with double():
         theta, X, *_ = slopes_at(kernel, d)
         X = np.repeat(X[:2], 2, axis=0)

@@ -90,6 +90,32 @@ def user_function(function, x):
     return [exact(v) for v in np.ravel(function(np.array([[float(v) for v in x]])))]
 
 
+def autoregression(q, x, z):
+    """sum_j psi_j psi_(j+h) at whole lags, psi the impulse response, until it has decayed; else, of order one and two,
+    by the roots of the characteristic polynomial: sum_i c_i r_i^t, the c_i from the values at lags 0 and 1."""
+    phi = [exact(v) for v in np.ravel(q.phi)]
+    theta = [mp.mpf(1), *(exact(v) for v in np.ravel(getattr(q, "theta", [])))]
+    t = abs(x[0] - z[0]) / exact(q.step)
+    h = int(mp.nint(t))
+    psi = []
+    for j in range(600):
+        past = mp.fsum(phi[i] * psi[j - 1 - i] for i in range(min(j, len(phi))))
+        psi.append(past + (theta[j] if j < len(theta) else 0))
+
+    def g(lag):
+        return mp.fsum(a * b for a, b in zip(psi, psi[lag:], strict=False)) / mp.fsum(a * a for a in psi)
+
+    if t == h or len(phi) + len(theta) > 3:
+        return g(h)
+    if len(phi) == 1:
+        return phi[0] ** t
+    r, s = mp.polyroots([1, -phi[0], -phi[1]], maxsteps=500, extraprec=200)
+    if abs(r - s) < mp.mpf(10) ** -15:  # a double root
+        return r**t * (1 + (g(1) / r - 1) * t)
+    c = (g(1) - s) / (r - s)
+    return mp.re(c * r**t + (1 - c) * s**t)
+
+
 LEAVES = {
     k.RBF: lambda q, x, z: mp.exp(-squared(x, z, q.lengthscale) / 2),
     k.Exponential: lambda q, x, z: mp.exp(-mp.sqrt(squared(x, z, q.lengthscale))),
@@ -101,6 +127,9 @@ LEAVES = {
     ),
     k.Seasonal: seasonal,
     k.Constant: lambda q, x, z: exact(q.variance),
+    k.Cosine: lambda q, x, z: mp.cos(2 * mp.pi * (x[0] - z[0]) / exact(q.period)),
+    k.AR: autoregression,
+    k.ARMA: autoregression,
     k.Linear: linear,
     k.Polynomial: lambda q, x, z: (dot(x, z) + exact(q.offset)) ** q.degree,
     k.Sigmoid: lambda q, x, z: mp.tanh(exact(q.a) * dot(x, z) + exact(q.b)),

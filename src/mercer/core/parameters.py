@@ -52,11 +52,57 @@ class Constraint:
         return self.name
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
+class Polynomial(Constraint):
+    """Coefficients c of a polynomial 1 - sign (c_1 z + ... + c_p z^p) without roots in the unit disc, as a stationary
+    (sign 1) or an invertible (sign -1) process has.
+
+    Coordinates are atanh of the partial autocorrelations r_k, any of which between -1 and 1 are those of one such
+    polynomial. Levinson and Durbin's recursion, k = 1, ..., p: c_i <- c_i - r_k c_(k-i) for i < k, and c_k = r_k.
+    Coefficients mix, so priors of a coefficient alone have no density in these coordinates: none can be given.
+    """
+
+    sign: float = 1.0
+
+    def to_free(self, value: Any, xp: ModuleType = jnp) -> Any:
+        return xp.arctanh(self._partial(value, xp) / MAX_PARTIAL)
+
+    def from_free(self, free: Any, xp: ModuleType = jnp) -> Any:
+        partial = MAX_PARTIAL * xp.tanh(free)
+        c = partial[:0]
+        for k in range(len(partial)):
+            c = xp.concatenate([c - partial[k] * c[::-1], partial[k : k + 1]])
+        return self.sign * c
+
+    def _partial(self, value: Any, xp: ModuleType) -> Any:
+        c, partial = self.sign * xp.asarray(value), []
+        for k in reversed(range(len(c))):
+            r = c[k]
+            partial.append(r)
+            c = (c[:k] + r * c[:k][::-1]) / (1 - r * r)
+        return xp.stack(partial[::-1])
+
+    def has_roots_outside(self, value: Array) -> bool:
+        """Whether no root is in the unit disc, or as near to it as a coordinate cannot tell."""
+        with np.errstate(all="ignore"):
+            return bool(np.all(np.abs(self._partial(np.ravel(value), np)) < MAX_PARTIAL))
+
+
+MAX_PARTIAL = 1 - 1e-10  # partial autocorrelation that infinite coordinates mean: rounding keeps it below one
+
 positive = Constraint("positive", lambda v: v > 0, logarithmic=True)
 non_negative = Constraint("non-negative", lambda v: v >= 0, logarithmic=True)
 positive_per_input = dataclasses.replace(positive, max_dimensions=1)
 non_negative_list = dataclasses.replace(non_negative, max_dimensions=1)
 real = Constraint("real", lambda v: v == v, logarithmic=False)
+stationary: Polynomial = Polynomial(
+    "stationary (all roots of 1 - c_1 z - c_2 z^2 - ... outside the unit circle)",
+    lambda v: stationary.has_roots_outside(v), logarithmic=False, max_dimensions=1,
+)  # fmt: skip
+invertible: Polynomial = Polynomial(
+    "invertible (all roots of 1 + c_1 z + c_2 z^2 + ... outside the unit circle; of the models with one autocovariance "
+    "one is)", lambda v: invertible.has_roots_outside(v), logarithmic=False, max_dimensions=1, sign=-1.0,
+)  # fmt: skip
 
 # Any: what a user gives becomes a NumPy float64 number or vector; inside jit and grad it is a tracer.
 Positive = Annotated[Any, positive]
@@ -66,6 +112,8 @@ NonNegativeList = Annotated[Any, non_negative_list]
 Real = Annotated[Any, real]
 PositiveArray = Annotated[Any, dataclasses.replace(positive, max_dimensions=math.inf)]  # of any shape, as a matrix
 NonNegativeArray = Annotated[Any, dataclasses.replace(non_negative, max_dimensions=math.inf)]
+StationaryCoefficients = Annotated[Any, stationary]  # of an autoregression
+InvertibleCoefficients = Annotated[Any, invertible]  # of a moving average
 RealArray = Annotated[Any, dataclasses.replace(real, max_dimensions=math.inf)]
 
 
@@ -226,6 +274,11 @@ class Parametrized(eqx.Module):
                 raise ParameterError(f"the prior of {name!r} must come from mercer.priors; got {prior!r}.")
 
         def change(slot: Slot, node: Parametrized) -> dict[str, Any]:
+            if isinstance(slot.constraint, Polynomial) and priors[slot.name] is not None:
+                raise ParameterError(
+                    f"{slot.name} takes no prior: its coefficients are bound together by having to be "
+                    f"{slot.constraint.name}. Keep it with kernel.fix({slot.name!r}), or learn it from the data alone."
+                )
             kept = {**dict(node.priors), slot.field: priors[slot.name]}
             return {"priors": tuple((field, prior) for field, prior in sorted(kept.items()) if prior is not None)}
 

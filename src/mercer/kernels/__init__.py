@@ -10,6 +10,7 @@ import difflib
 from typing import NoReturn
 
 from mercer.kernels import densities as densities
+from mercer.kernels.autoregressive import AR, ARMA
 from mercer.kernels.base import Kernel
 from mercer.kernels.custom import Custom, FeatureMap, Precomputed
 from mercer.kernels.dot import Linear, Polynomial, Sigmoid
@@ -18,7 +19,7 @@ from mercer.kernels.generative.fisher import Fisher
 from mercer.kernels.generative.hidden_markov import HiddenMarkov
 from mercer.kernels.generative.latent import Latent
 from mercer.kernels.neural import ArcSine, GaussianNetwork
-from mercer.kernels.periodic import Periodic, RadialPeriodic
+from mercer.kernels.periodic import Cosine, Periodic, RadialPeriodic
 from mercer.kernels.seasonal import Seasonal
 from mercer.kernels.splines import ThinPlate
 from mercer.kernels.stationary import (
@@ -47,11 +48,14 @@ def __getattr__(name: str) -> NoReturn:
 
 
 __all__ = [
+    "AR",
+    "ARMA",
     "RBF",
     "ArcSine",
     "BagOfWords",
     "Categorical",
     "Constant",
+    "Cosine",
     "Custom",
     "Density",
     "Exponential",

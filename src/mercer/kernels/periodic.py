@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.inputs import Rows, check_width
+from mercer.core.errors import DataError
+from mercer.core.inputs import Inputs, Rows, as_matrix, check_width
 from mercer.core.parameters import Positive, PositivePerInput
+from mercer.core.precision import Array
 from mercer.kernels import states
 from mercer.kernels.distance import Arrays, safe_sqrt, squared_distance, tangent_by_products, uses_fast_distances
+from mercer.kernels.geometry import Geometry
 from mercer.kernels.stationary import Isotropic, Stationary
-from mercer.kernels.validity import Proof, Validity, derive, gaussian_proof
+from mercer.kernels.validity import Proof, Validity, derive, gaussian_proof, proved
 
 MIN_CIRCLE_LENGTHSCALE = 1e-2  # below it, distances of points on circles have too few digits
 SERIES_TERMS = 16
@@ -53,6 +56,50 @@ class Periodic(Stationary):
     def validity(self) -> Validity:
         gaussian = gaussian_proof("exp(-|u-u'|^2 / 2 l^2)")
         return derive("6.19", "a Gaussian kernel of (cos 2 pi x/p, sin 2 pi x/p)", repr(self), [gaussian])
+
+
+class Cosine(Stationary):
+    """cos(2 pi (x - x') / p), on one input: a sinusoid of fixed period whose amplitude and phase are unknown.
+
+    A scalar product of two features, cos(2 pi x/p) and sin(2 pi x/p). Multiplied by a Matern kernel, amplitude and
+    phase vary: a quasi-periodic oscillation.
+
+    >>> Cosine(12.0)([0.0, 3.0, 6.0]).round(3) + 0.0
+    array([[ 1.,  0., -1.],
+           [ 0.,  1.,  0.],
+           [-1.,  0.,  1.]])
+    """
+
+    period: Positive = 1.0
+
+    isotropic = True
+
+    def prepare(self, X: Inputs, index: Array) -> Rows:
+        rows = as_matrix(X)
+        if rows.shape[1] != 1:
+            raise DataError(f"Cosine reads one column; got {rows.shape[1]}. Choose it: Cosine(...).on(0).")
+        return rows
+
+    def feature_block(self, X: Rows) -> jax.Array:
+        period = jnp.asarray(self.period)
+        angle = 2 * jnp.pi * _within_half(X, period) / period  # an exact remainder: far inputs lose nothing
+        return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
+
+    def block(self, X: Rows, Z: Rows) -> jax.Array:
+        return self.feature_block(X) @ self.feature_block(Z).T
+
+    def geometry(self, X: Rows, Z: Rows) -> Geometry:
+        P, Q = self.feature_block(X), self.feature_block(Z)
+        product = P @ Q.T
+        return Geometry(product, squared_distance(P, Q), jnp.zeros_like(product))
+
+    def state_space(self, order: Any = None) -> "states.States | None":
+        wave = np.array([[1.0, 0.0]])
+        return states.damped(jnp.zeros(1), 2 * np.pi / jnp.reshape(jnp.asarray(self.period), (1,)), wave, wave)
+
+    @property
+    def validity(self) -> Validity:
+        return proved("6.1", "a scalar product of cos 2 pi x/p and sin 2 pi x/p", repr(self))
 
 
 class RadialPeriodic(Isotropic):

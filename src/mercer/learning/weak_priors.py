@@ -17,7 +17,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.inputs import Inputs
-from mercer.core.parameters import Slot, evolve, evolve_at, node_at, slots_of
+from mercer.core.parameters import Polynomial, Slot, evolve, evolve_at, node_at, slots_of
 from mercer.gp.model import Model
 from mercer.kernels import FeatureMap, Kernel, White
 from mercer.kernels.algebra import Sum
@@ -69,6 +69,8 @@ def _weak(slot: Slot, part: str, centre: np.ndarray, unit: float, at_mode: bool)
     """A weak prior for each entry that moves, or one for all if they are equal. ``unit``: of parameters that may be
     negative."""
     moving = np.atleast_1d(centre)[np.atleast_1d(slot.moving)]
+    if isinstance(slot.constraint, Polynomial):  # its coordinates: partial autocorrelations nearly uniform
+        return Normal(0.0, 1.0)
     if not slot.constraint.logarithmic:
         found: list[Prior] = [Normal(float(c), REAL_DEVIATIONS * max(unit, abs(float(c)))) for c in moving]
     else:
