@@ -174,3 +174,23 @@ def _set_programs(layout: Layout) -> tuple[Callable, Callable]:
         return jax.grad(lambda theta: jnp.vdot(weights, values(theta, leaves, rows)))(theta)
 
     return jax.jit(values), jax.jit(pull)
+
+
+def slope_on_sets(kernel: Kernel, Z: np.ndarray, near: Rows, weights: np.ndarray) -> np.ndarray:
+    """sum_j weights_ij dk(z_i, x_ij)/dz_i: (s, d), for a matrix Z and prepared rows x_ij (s, m)."""
+    program = _slope_program(Layout.of(kernel.fix()))
+    with double():
+        found = program(jax.tree.leaves(bare(kernel)), Z, np.arange(-len(Z), 0), near, weights)
+    return np.asarray(found)
+
+
+@functools.lru_cache(maxsize=256)
+def _slope_program(layout: Layout) -> Callable:
+    def one(leaves: list[Any], z: Array, index: Array, near: Rows, weights: Array) -> jax.Array:
+        def total(z: Array) -> jax.Array:
+            kernel = jax.tree.unflatten(layout.structure, leaves)
+            return jnp.vdot(weights, kernel.block(kernel.prepare(z[None], index[None]), near)[0])
+
+        return jax.grad(total)(z)
+
+    return jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0, 0)))

@@ -25,24 +25,31 @@ def maximin_order(X: np.ndarray) -> np.ndarray:
 
 def nearest_before(X: np.ndarray, m: int) -> np.ndarray:
     """The m nearest of the points before each point, nearest first: (n, m), -1 where there are fewer."""
+    return nearest_of_those_before(X, np.arange(len(X)), m)
+
+
+def nearest_of_those_before(X: np.ndarray, which: np.ndarray, m: int) -> np.ndarray:
+    """As `nearest_before`, of some points alone, which ascend: (s, m)."""
     from scipy.spatial import cKDTree
 
-    n = len(X)
-    found, start = np.full((n, min(m, max(n - 1, 0))), -1, dtype=np.int64), 0
+    found, start = np.full((len(which), min(m, max(len(X) - 1, 0))), -1, dtype=np.int64), 0
     if not found.shape[1]:
         return found
-    while start < n:
-        stop = min(n, max(FIRST_BATCH, int(start * BATCH_GROWTH)))
-        tree, left = cKDTree(X[:stop]), np.arange(max(start, 1), stop)
-        asked = min(stop, int(1.5 * m) + 8)
+    while start < len(which):
+        first = int(which[start])
+        stop = int(np.searchsorted(which, max(FIRST_BATCH, BATCH_GROWTH * first)))
+        near_last = int(which[stop - 1])
+        tree, left = cKDTree(X[: near_last + 1]), np.arange(start, stop)
+        asked = min(near_last + 1, int(1.5 * m) + 8)
         while len(left):
-            near = np.asarray(tree.query(X[left], k=asked, workers=cores())[1], dtype=np.int64).reshape(len(left), -1)
-            earlier = near < left[:, None]
+            near = np.asarray(tree.query(X[which[left]], k=asked, workers=cores())[1], dtype=np.int64)
+            near = near.reshape(len(left), -1)
+            earlier = near < which[left][:, None]
             rank = np.cumsum(earlier, axis=1) - 1
-            enough = (rank[:, -1] + 1 >= np.minimum(m, left)) | (asked == stop)
+            enough = (rank[:, -1] + 1 >= np.minimum(m, which[left])) | (asked == near_last + 1)
             row, column = np.nonzero(earlier & (rank < found.shape[1]) & enough[:, None])
             found[left[row], rank[row, column]] = near[row, column]
-            left, asked = left[~enough], min(stop, 2 * asked)
+            left, asked = left[~enough], min(near_last + 1, 2 * asked)
         start = stop
     return found
 
@@ -75,10 +82,10 @@ class Sets:
         return Sets(self.members[which], self.sizes[which], self.target[which])
 
     @classmethod
-    def each(cls, before: np.ndarray) -> "Sets":
-        """A set for each point: those it is conditioned on (n, m), -1 for none, and itself."""
-        n = len(before)
-        own = np.arange(n)
+    def each(cls, before: np.ndarray, own: np.ndarray | None = None) -> "Sets":
+        """A set for each point, all or ``own``: those it is conditioned on (n, m), -1 for none, and itself."""
+        own = np.arange(len(before)) if own is None else own
+        n = int(own.max(initial=0)) + 1
         members = np.sort(np.column_stack([np.where(before < 0, n, before), own]), axis=1)
         sizes = 1 + (before >= 0).sum(axis=1)
         members = np.where(members == n, own[:, None], members)

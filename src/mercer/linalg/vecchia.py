@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from mercer.core import machine
+from mercer.core.errors import NotPositiveDefiniteError
+from mercer.linalg.jitter import FACTOR
 from mercer.linalg.ordering import Sets
 
 CHUNK_BYTES = 1 << 21  # of covariances that are factorised in one call
@@ -46,10 +48,6 @@ class SparseFactor:
         rows = np.repeat(np.arange(n), np.diff(self.ends)) if count else np.zeros(0)
         return count and bool((self.columns < rows).all() and (self.columns >= 0).all())
 
-    def whitened(self, Z: np.ndarray) -> np.ndarray:
-        """D^-1/2 (I - B) Z: (n, c)."""
-        return self.residuals(Z) / np.sqrt(self.variance)[:, None]
-
     def residuals(self, Z: np.ndarray) -> np.ndarray:
         """(I - B) Z: (n, c)."""
         out = np.empty(Z.shape)
@@ -71,9 +69,9 @@ class SparseFactor:
         _loops().solve(self.ends, self.columns, self.values, out)
         return out
 
-    def correlated(self, Z: np.ndarray) -> np.ndarray:
-        """(I - B)^-1 D^1/2 Z, which has covariance C for white Z: (n, c)."""
-        out = np.sqrt(self.variance)[:, None] * Z
+    def solved(self, Z: np.ndarray) -> np.ndarray:
+        """(I - B)^-1 Z: (n, c)."""
+        out = np.array(Z, dtype=float, order="C")
         _loops().solve(self.ends, self.columns, self.values, out)
         return out
 
@@ -112,11 +110,12 @@ class SetFactors:
     Sets are sorted by size, and factorised in chunks of about equal size.
     """
 
-    def __init__(self, sets: Sets) -> None:
+    def __init__(self, sets: Sets, n: int | None = None) -> None:
+        """``n``: number of points, where some are no targets: these have no regression, and variance one."""
         order = np.argsort(sets.sizes, kind="stable")
         self.sets = Sets(sets.members[order], sets.sizes[order], sets.target[order])
         self.chunks = list(self._chunks())
-        n = int(self.sets.target.sum())
+        n = int(self.sets.target.sum()) if n is None else n
         counts = np.zeros(n, dtype=np.int64)
         g, p = np.nonzero(self.sets.target)
         counts[self.sets.members[g, p]] = p
@@ -161,7 +160,7 @@ class SetFactors:
     def factor(self, covariances: Covariances, noise: np.ndarray) -> SparseFactor | None:
         """Of C + diag(noise); None if the covariance of a set is not positive definite."""
         total = int(self.ends[-1])
-        found = SparseFactor(self.ends, np.empty(total, np.int64), np.empty(total), np.empty(self.n))
+        found = SparseFactor(self.ends, np.empty(total, np.int64), np.empty(total), np.ones(self.n))
 
         def work(i: int) -> bool:
             return self._factorise(i, covariances, noise, found)[0]
@@ -198,6 +197,18 @@ class SetFactors:
 
         slopes: Any = sum(self._each(work))
         return slopes, np.sum(list(of_noise.values()), axis=0)
+
+
+def solved_sets(C: np.ndarray, noise: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(C + diag(noise))^-1 b of each set, from the lower triangles of C (G, m, m): (G, m, c). Where C is singular to
+    rounding, with jitter."""
+    scale = float(np.mean(np.einsum("gii->gi", C))) if C.size else 1.0
+    for relative in (0.0, *FACTOR(C.shape[1])):
+        L, out = np.ascontiguousarray(C), b.copy()
+        L = L.copy() if L is C else L
+        if _loops().solve_sets(L, noise + relative * scale, out) < 0:
+            return out
+    raise NotPositiveDefiniteError("the covariance of the nearest rows of a new one could not be factorised.")
 
 
 @functools.cache

@@ -5,6 +5,7 @@
 
 from mercer.solvers.base import Cost, Evaluation, Evidence, Posterior, Solver, register
 from mercer.solvers.dense import Dense
+from mercer.solvers.neighbors import Neighbors
 from mercer.solvers.weights import Weights
 
-__all__ = ["Cost", "Dense", "Evaluation", "Evidence", "Posterior", "Solver", "Weights", "register"]
+__all__ = ["Cost", "Dense", "Evaluation", "Evidence", "Neighbors", "Posterior", "Solver", "Weights", "register"]

@@ -231,6 +231,10 @@ class Solver(abc.ABC):
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
         """Why it cannot be used on these rows, as the end of a sentence; None if it can."""
 
+    def suits(self, kernel: Kernel, X: Inputs) -> bool:
+        """Whether "auto" may choose it for these rows; by name it can be asked for in any case."""
+        return True
+
     @abc.abstractmethod
     def cost(self, kernel: Kernel, X: Inputs) -> Cost: ...
 
@@ -280,7 +284,7 @@ def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise) -> So
     if isinstance(solver, str) and solver == "auto":
         n = count_rows(X)
         there = [cls() for cls in SOLVERS.values() if n >= cls.auto_rows]
-        usable = [each for each in there if each.refusal(kernel, X, noise) is None]
+        usable = [each for each in there if each.refusal(kernel, X, noise) is None and each.suits(kernel, X)]
         costs = {each: each.cost(kernel, X) for each in usable}
         exact = [each for each in usable if each.approximation(kernel) is None]
         best = min(exact, key=lambda each: (math.prod(costs[each].matrix), costs[each].flops))
