@@ -8,6 +8,7 @@ from mercer.core.machine import cores
 
 LEAF = 16  # points of a tree that are not halved
 FIRST_BATCH, BATCH_GROWTH = 256, 1.4  # points whose neighbours are looked for in one tree, all earlier ones and these
+COARSER, COARSE_SHARE = 8, 4  # points of a coarser cover, and the share of a prediction's neighbours from each
 MAX_GROUP_SHARE = 3  # of the number of neighbours: the size of a group, its neighbours included
 
 
@@ -54,14 +55,29 @@ def nearest_of_those_before(X: np.ndarray, which: np.ndarray, m: int) -> np.ndar
     return found
 
 
-def nearest(X: np.ndarray, Z: np.ndarray, m: int) -> np.ndarray:
-    """The m points of X nearest to each of Z, nearest first: (s, m)."""
+def near_and_far(X: np.ndarray, Z: np.ndarray, m: int) -> np.ndarray:
+    """Points of X, in maximin order, to predict each of Z from: (s, m).
+
+    Half are the nearest; the others are the nearest of the first eighth of the points and of the first 64th, which
+    cover the region more and more coarsely. In a hole, the nearest are all on one side of it.
+    """
     from scipy.spatial import cKDTree
 
-    m = min(m, len(X))
-    if not m or not len(Z):
-        return np.zeros((len(Z), m), dtype=np.int64)
-    return np.asarray(cKDTree(X).query(Z, k=m, workers=cores())[1], dtype=np.int64).reshape(len(Z), m)
+    from mercer.linalg import ordering_loops
+
+    n = len(X)
+    m = min(m, n)
+    if not m or not len(Z) or m == n:
+        return np.broadcast_to(np.arange(m), (len(Z), m)).copy()
+    found, quotas = [], [m - 2 * (m // COARSE_SHARE), m // COARSE_SHARE, m // COARSE_SHARE]
+    for points in (n, n // COARSER, n // COARSER**2):
+        if points:
+            near = cKDTree(X[:points]).query(Z, k=min(m, points), workers=cores())[1]
+            found.append(np.asarray(near, dtype=np.int64).reshape(len(Z), -1))
+    starts = np.cumsum([0, *(near.shape[1] for near in found)])
+    out = np.empty((len(Z), m), dtype=np.int64)
+    ordering_loops.distinct(np.concatenate(found, axis=1), starts, np.array(quotas[: len(found)]), out)
+    return out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

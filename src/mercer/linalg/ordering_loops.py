@@ -157,3 +157,25 @@ def groups(sets: np.ndarray, sizes: np.ndarray, before: np.ndarray, most: int) -
                 group[member] = a
                 member = following[member]
     return group
+
+
+@njit(cache=True, nogil=True)
+def distinct(candidates: np.ndarray, starts: np.ndarray, quotas: np.ndarray, out: np.ndarray) -> None:
+    """Fill the rows of ``out`` (s, m) with candidates (s, c), none twice: of those from starts[l] on as many as
+    quotas[l], and what is then left from the first on."""
+    m, levels = out.shape[1], len(quotas)
+    for i in range(len(out)):
+        count = 0
+        for level in range(levels + 1):
+            start = starts[level] if level < levels else 0
+            stop = starts[level + 1] if level < levels else starts[1]
+            goal = min(m, count + quotas[level]) if level < levels else m
+            for t in range(start, stop):
+                if count == goal:
+                    break
+                known = False
+                for u in range(count):
+                    known = known or out[i, u] == candidates[i, t]
+                if not known:
+                    out[i, count] = candidates[i, t]
+                    count += 1

@@ -225,6 +225,7 @@ class Solver(abc.ABC):
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
     exact: ClassVar[bool] = True  # whether its answers are those of the dense solver, to rounding
     auto_rows: ClassVar[int] = 0  # number of rows from which "auto" considers it
+    chooses_by_blocks: ClassVar[bool] = False  # whether the default kernel of a map is chosen by blocks left out
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
 
     @abc.abstractmethod

@@ -34,14 +34,14 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.sets import SetsAt, metric, on_sets, slope_on_sets
 from mercer.kernels.substitution import by_position
 from mercer.linalg.jitter import FACTOR, SAMPLING
-from mercer.linalg.ordering import Sets, maximin_order, nearest, nearest_before, nearest_of_those_before
+from mercer.linalg.ordering import Sets, maximin_order, near_and_far, nearest_before, nearest_of_those_before
 from mercer.linalg.trend import Trend
 from mercer.linalg.vecchia import SetFactors, SparseFactor, solved_sets
 from mercer.solvers.base import Cost, GivenNoise, Solver, register
 from mercer.solvers.neighbor_evidence import NeighborEvidence, scaled_inputs
 
 MAX_AUTO_INPUTS = 8  # of many inputs, the nearest rows are hardly nearer than others
-PREDICTION_SHARE = 3  # times as many neighbours predict a new row as condition a row in the evidence
+PREDICTION_SHARE = 4  # times as many neighbours predict a new row as condition a row in the evidence
 PIECE_BYTES = 1 << 22  # of covariances of neighbours that are solved in one call
 CHECKED_ROWS, CHECKED_SHARE = 100, 8  # rows that tell the distance from the exact evidence, and neighbours they get
 
@@ -186,7 +186,7 @@ class NeighborPosterior(Posterior):
             return []
         rows, d = self._beside(Z), as_matrix(self.X).shape[1]
         points = as_matrix(rows.X) * metric(self.kernel, d)
-        near = nearest(points[:n], points[n:], self.n_predict)
+        near = self.order[near_and_far(points[self.order], points[n:], self.n_predict)]
         m = near.shape[1]
         members = np.column_stack([near, np.arange(n, n + s)])
         at = on_sets(self.kernel, rows.X, rows.rows).at(np.asarray(to_free(self.kernel)))
@@ -461,7 +461,7 @@ class Neighbors(Solver):
     ----------
     n_neighbors : rows that each is conditioned on. With as many as there are, the answers are exact. The cost of an
         evaluation is O(n m^3).
-    n_predict : training rows that a new row is predicted from; None: three times as many.
+    n_predict : training rows that a new row is predicted from; None: four times as many, half of them the nearest, the others from coarser covers of the region.
     grouped : whether rows that share most of their neighbours are conditioned together, which is faster and more
         accurate.
     """
@@ -474,6 +474,7 @@ class Neighbors(Solver):
     summary = "approximate, each row conditioned on near ones (Vecchia)"
     parts = (NeighborPosterior, SparseFactor)
     exact = False
+    chooses_by_blocks = True
 
     def __post_init__(self) -> None:
         for name in ("n_neighbors", "n_predict"):
