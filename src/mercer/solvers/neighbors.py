@@ -461,7 +461,8 @@ class Neighbors(Solver):
     ----------
     n_neighbors : rows that each is conditioned on. With as many as there are, the answers are exact. The cost of an
         evaluation is O(n m^3).
-    n_predict : training rows that a new row is predicted from; None: four times as many, half of them the nearest, the others from coarser covers of the region.
+    n_predict : training rows that a new row is predicted from, half of them the nearest, the others from coarser covers
+        of the region; None: four times as many.
     grouped : whether rows that share most of their neighbours are conditioned together, which is faster and more
         accurate.
     """
