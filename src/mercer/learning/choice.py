@@ -64,6 +64,12 @@ MEASURES = {
     "crps": Measure(
         "penalised CRPS", lambda s: f"{-s:.4f}", lambda s, best: f"{s / best - 1:+.1%}" if best else "", "{} higher"
     ),
+    "blocks": Measure(
+        "CRPS of left-out blocks",
+        lambda s: f"{-s:.4f}",
+        lambda s, best: f"{s / best - 1:+.1%}" if best else "",
+        "{} higher",
+    ),
     "log loss": Measure(
         "penalised log loss", lambda s: f"{-s:.4f}", lambda s, best: f"{best - s:+.4f}", "{} nats higher"
     ),
@@ -78,8 +84,8 @@ class Choice:
     """Candidates tried, the chosen one first. ``rows``: number of rows that decided.
 
     ``measure`` says what the score is. "crps": minus the mean CRPS of rows left out, times 1 + k / n for k parameters
-    and n rows. "log loss": the mean of ln p of labels left out, minus k / n. "evidence": the log evidence, minus
-    k ln(n) / 2.
+    and n rows. "blocks": minus the mean CRPS of blocks of rows left out together. "log loss": the mean of ln p of
+    labels left out, minus k / n. "evidence": the log evidence, minus k ln(n) / 2.
     """
 
     tried: list[Tried]

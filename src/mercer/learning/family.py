@@ -15,6 +15,7 @@ import functools
 import math
 import time
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -305,6 +306,8 @@ def learn_default(
     """Choose a member of the family on the rows where learning starts, then learn its parameters."""
     journal = journal or Journal()
     choice = choose_on_first_rows(objective, seed, Progress.of(settings.progress), journal)
+    if choice.tried and not choice.interrupted and holes().applies(objective):
+        choice = holes().choose_by_blocks(objective, choice, seed, Progress.of(settings.progress), journal)
     if not choice.tried:
         return LearnedDefault(objective, learn_regression(objective, settings, seed, journal), None)
     chosen = choice.tried[0]
@@ -321,6 +324,12 @@ def learn_default(
     kernel, kept = _simplified(member, chosen.member)
     value = lambda value, theta: value if weak is None else value - weak(theta)[0]
     return LearnedDefault(member.with_kernel(kernel), learned.mapped(lambda theta: theta[kept], value), choice)
+
+
+def holes() -> ModuleType:
+    from mercer.learning import holes as module  # imports this one
+
+    return module
 
 
 def _simplified(objective: RegressionObjective, member: Member) -> tuple[Kernel, np.ndarray]:

@@ -226,12 +226,17 @@ class Solver(abc.ABC):
     exact: ClassVar[bool] = True  # whether its answers are those of the dense solver, to rounding
     auto_rows: ClassVar[int] = 0  # number of rows from which "auto" considers it
     growth: ClassVar[int] = 3  # power of the number of rows that its flops grow by
+    chooses_by_blocks: ClassVar[bool] = False  # whether the default kernel of a map is chosen by blocks left out
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
     of_parts: ClassVar[bool] = True  # whether it solves random parts of the rows as it does all; else they are dense
 
     @abc.abstractmethod
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
         """Why it cannot be used on these rows, as the end of a sentence; None if it can."""
+
+    def suits(self, kernel: Kernel, X: Inputs) -> bool:
+        """Whether "auto" may choose it for these rows; by name it can be asked for in any case."""
+        return True
 
     @abc.abstractmethod
     def cost(self, kernel: Kernel, X: Inputs) -> Cost: ...
@@ -285,7 +290,7 @@ def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, laten
         there = [cls() for cls in SOLVERS.values() if n >= cls.auto_rows]
         if latent:
             there = [each for each in there if each.name == "dense" or type(each).latent is not Solver.latent]
-        usable = [each for each in there if each.refusal(kernel, X, noise) is None]
+        usable = [each for each in there if each.refusal(kernel, X, noise) is None and each.suits(kernel, X)]
         costs = {each: each.cost(kernel, X) for each in usable}
         exact = [each for each in usable if each.approximation(kernel) is None]
         best = min(exact, key=lambda each: (math.prod(costs[each].matrix), costs[each].flops))

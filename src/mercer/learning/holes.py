@@ -1,0 +1,120 @@
+"""Choice of the default kernel's smoothness for maps, by predicting blocks of rows that were left out together.
+
+Between near stations the evidence, and rows left out one by one, tell how rough the function is at the distance of
+neighbours. Predictions into holes depend on how it varies at larger distances, and there the smoothness that the
+evidence prefers can be far worse. So members of the family are compared by holes that are made in the data.
+"""
+
+import numpy as np
+
+from mercer.core.inputs import as_matrix, centre_and_spread, take_rows
+from mercer.core.random import generator
+from mercer.kernels.stationary import SMOOTHNESSES, Standard
+from mercer.learning.choice import Choice, Tried, best_first
+from mercer.learning.family import MIN_GAIN_AGAIN, Comparison, kernel_of
+from mercer.learning.plan import search_stages
+from mercer.learning.progress import Progress
+from mercer.learning.regression import RegressionObjective
+from mercer.learning.state import Journal
+
+MAX_INPUTS = 3  # of a map
+MAX_ROWS = 10_000  # that members learn from
+WINDOWS = 4  # of rows that members learn from
+HOLES, LEFT_OUT_SHARE = 8, 0.2  # that are made, and the share of all rows in them
+MAX_PREDICTED = 400  # rows of a hole
+MIN_GAIN = 3.0  # nats that a climb on all rows outside the holes may leave
+
+
+def applies(objective: RegressionObjective) -> bool:
+    """Whether the smoothness is chosen by blocks: of a standard kernel of two or three inputs, by a solver that says
+    so."""
+    return (
+        objective.solver.chooses_by_blocks
+        and isinstance(objective.kernel, Standard)
+        and 2 <= as_matrix(objective.X).shape[1] <= MAX_INPUTS
+        and _learned_rows(objective.n) is not None
+    )
+
+
+def _learned_rows(n: int) -> int | None:
+    """Number of rows to learn from, that of a stage of the search; None if there are too few rows."""
+    fitting = [m for m in search_stages(n)[1:] if m <= min(MAX_ROWS, n / 2)]
+    return max(fitting, default=None)
+
+
+def windows(X: np.ndarray, m: int, seed: int) -> np.ndarray:
+    """m rows, those nearest to a few places drawn at random: as dense as all data, since a sparse sample would be of
+    another smoothness. (m,), in order."""
+    rng, points, free = generator(seed), _scaled(X), np.ones(len(X), bool)
+    for i in range(WINDOWS):
+        size = m // WINDOWS if i < WINDOWS - 1 else m - int((~free).sum())
+        free[_nearest(points, free, size, rng)] = False
+    return np.flatnonzero(~free)
+
+
+def holes(X: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mask of the rows in a few large holes, discs of equal numbers of rows around places drawn at random; and some of
+    these rows, to be predicted."""
+    rng, points, free = generator(seed), _scaled(X), np.ones(len(X), bool)
+    size, some = int(LEFT_OUT_SHARE * len(X) / HOLES), []
+    for _ in range(HOLES):
+        inside = _nearest(points, free, size, rng)
+        free[inside] = False
+        some.append(rng.permutation(inside)[:MAX_PREDICTED])
+    return ~free, np.concatenate(some)
+
+
+def _scaled(X: np.ndarray) -> np.ndarray:
+    shift, spread = centre_and_spread(X)
+    return (X - shift) / spread
+
+
+def _nearest(points: np.ndarray, free: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """The free points nearest to one of them."""
+    centre = points[rng.choice(np.flatnonzero(free))]
+    return np.argpartition(np.where(free, ((points - centre) ** 2).sum(axis=1), np.inf), size - 1)[:size]
+
+
+def choose_by_blocks(
+    objective: RegressionObjective, choice: Choice, seed: int, progress: Progress, journal: Journal | None = None
+) -> Choice:
+    """The smoothness, beside the other properties of the member chosen so far, that predicts large holes best: by the
+    mean CRPS, each at the highest evidence of the other rows. Climbs begin on some windows, where they cost little."""
+    X, m = as_matrix(objective.X), _learned_rows(objective.n)
+    assert m is not None
+    out, some = holes(X, seed)
+    kept = np.flatnonzero(~out)
+    first, evaluations = choice.best, choice.evaluations
+    near, found = windows(X, m, seed), []
+    try:
+        with Comparison(objective, near, progress, journal) as comparison:
+            for nu in sorted(SMOOTHNESSES, key=lambda nu: abs(nu - first.member.nu) if np.isfinite(nu) else 9.0):
+                thetas = [first.theta, *(tried.theta for tried in comparison.tried.values())]
+                comparison.maximise(first.member._replace(nu=nu), thetas, min_gain=MIN_GAIN_AGAIN)
+            for tried in list(comparison.tried.values()):
+                comparison.maximise_from_leader(tried)
+            begun, evaluations = best_first(comparison.tried.values()), evaluations + comparison.evaluations
+        leader = max((tried.log_evidence for tried in begun), default=0.0)
+        with Comparison(objective, kept, progress, journal) as comparison:
+            for tried in begun:
+                if np.isfinite(tried.member.nu) or tried.log_evidence == leader:  # Gaussian ones are too smooth for maps
+                    there = comparison.maximise(tried.member, [tried.theta], min_gain=MIN_GAIN)
+                    if there is not None:
+                        found.append(there._replace(score=_score(objective, there, kept, some)))
+            evaluations += comparison.evaluations
+    except KeyboardInterrupt:
+        return Choice(choice.tried, choice.rows, evaluations, True)
+    if not found:
+        return Choice(choice.tried, choice.rows, evaluations)
+    return Choice(best_first(found), len(kept), evaluations, measure="blocks")
+
+
+def _score(objective: RegressionObjective, tried: Tried, kept: np.ndarray, left: np.ndarray) -> float:
+    """Minus the mean CRPS of the rows left out."""
+    noise, rows = objective.variances(tried.theta), kept
+    posterior = objective.solver.posterior(
+        kernel_of(objective, tried), take_rows(objective.X, rows), objective.target[rows], noise[rows],
+        objective.mean.unfitted(),
+    )  # fmt: skip
+    predicted = posterior.predict(take_rows(objective.X, left), noise[left])
+    return -float(np.mean(predicted.crps(objective.target[left])))
