@@ -24,8 +24,8 @@ FAMILIES = {
 
 def every_class() -> list[type]:
     """All kernel classes for users, found by walking the modules of kernels: no families, no placeholders. Kernels on
-    objects and from generative models have their own batteries, test_laws.py in tests/kernels/structured and
-    tests/kernels/generative."""
+    objects, from generative models and of places have their own batteries, test_laws.py in tests/kernels/structured
+    and tests/kernels/generative, and tests/kernels/test_space.py."""
     for module in pkgutil.walk_packages(mercer.kernels.__path__, "mercer.kernels."):
         importlib.import_module(module.name)
 
@@ -33,7 +33,7 @@ def every_class() -> list[type]:
         return {cls}.union(*(below(sub) for sub in cls.__subclasses__()))
 
     found = [cls for cls in below(Kernel) if cls.__module__.startswith("mercer.kernels.")]
-    elsewhere = ("mercer.kernels.structured.", "mercer.kernels.generative.")
+    elsewhere = ("mercer.kernels.structured.", "mercer.kernels.generative.", "mercer.kernels.space")
     others = {cls for cls in found if cls.__module__.startswith(elsewhere)}
     return sorted(set(found) - FAMILIES - others - {held.Held, held.HeldFeatures}, key=lambda cls: cls.__name__)
 

@@ -43,7 +43,7 @@ from mercer.core.registry import STORABLE
 from mercer.gp.mean import MeanFunction
 from mercer.gp.process import GP, Observed
 from mercer.inference.base import INFERENCES, Labels
-from mercer.kernels import algebra, substitution
+from mercer.kernels import algebra, space, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.kernels.densities import emissions, factor, gaussian, markov, multinomial, outside
@@ -85,6 +85,7 @@ _FAMILIES: dict[str, list[Any]] = {
     "algebra": [
         algebra.Sum, algebra.Product, algebra.Scale, algebra.Power, algebra.PolynomialOf, algebra.Exp,
         substitution.Modulate, substitution.Warp, substitution.On, substitution.GaussianOf, substitution.Normalize,
+        space.OnSphere, space.Rotated,
     ],
     "means": [means.Basis, means.Coefficients],
     "basis": [basis.Polynomial, basis.Gaussian, basis.Sigmoid],

@@ -234,6 +234,16 @@ class Kernel(Parametrized):
         """This kernel on some of the columns: indices, a slice, names, or a list of them."""
         return substitution().On(self, columns[0] if len(columns) == 1 else columns)
 
+    def on_sphere(self, radius: float = 1.0) -> "Kernel":
+        """This kernel of points on a sphere, from two columns: longitude and latitude, in degrees. Lengthscales are
+        chords, in units of the radius: of kilometres with ``radius=6371.0``."""
+        return space().OnSphere(self, radius)
+
+    def rotate(self, angle: Any = 0.0, ratio: Any = 0.5) -> "Kernel":
+        """Geometric anisotropy of two columns, learned: the lengthscale in the direction ``angle`` (in degrees,
+        counter-clockwise from the first axis), and ``ratio`` times it across."""
+        return space().Rotated(self, angle, ratio)
+
     def gaussian(self, sigma: Any = 1.0) -> "Kernel":
         """exp(-(k1(x,x) + k1(x',x') - 2 k1(x,x')) / 2 sigma^2): a Gaussian over this kernel's distance (PRML 6.26)."""
         return substitution().GaussianOf(self, sigma)
@@ -261,5 +271,11 @@ def algebra() -> ModuleType:
 
 def substitution() -> ModuleType:
     from mercer.kernels import substitution as module
+
+    return module
+
+
+def space() -> ModuleType:
+    from mercer.kernels import space as module
 
     return module
