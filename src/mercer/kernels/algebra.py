@@ -24,9 +24,9 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary, named, prepared, sharing
 from mercer.kernels.features import products, symmetric_power
 from mercer.kernels.geometry import Geometry
+from mercer.kernels.space import is_of_places
 from mercer.kernels.splines import NullSpace
 from mercer.kernels.stationary import Constant, White
-from mercer.kernels.space import is_of_places
 from mercer.kernels.substitution import On
 from mercer.kernels.validity import Validity, derive, proved
 

@@ -19,8 +19,8 @@ from mercer.core.inputs import (
 from mercer.core.parameters import children_of
 from mercer.core.text import table
 from mercer.kernels import Kernel, Standard
-from mercer.kernels.stationary import Isotropic
 from mercer.kernels.space import is_of_places
+from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import On, Warp, by_position
 
 FOLDS = 5
