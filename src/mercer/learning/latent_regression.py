@@ -32,6 +32,7 @@ from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.progress import Progress
 from mercer.learning.regression import RegressionObjective
 from mercer.learning.state import Journal
+from mercer.learning.weak_priors import with_weak_priors
 from mercer.solvers.base import Evaluation, Solver
 from mercer.solvers.dense import Dense
 
@@ -196,6 +197,12 @@ class LatentObjective(ModelObjective):
         if not self.tied:
             return super().directions()
         return family.Coordinates(self.model).directions(family.Member(family.FIRST_SMOOTHNESS, True, False, True))
+
+    @functools.cached_property
+    def prior_model(self) -> Model:
+        likelihood, variance = self.likelihood.starts(self.target)[0]  # on the scale of the data
+        model = dataclasses.replace(self, likelihood=likelihood).model
+        return with_weak_priors(model, self.X, variance, bool(self.constant), at_mode=True)
 
     def prior(self) -> LogDensity | None:
         if self.use_priors:
