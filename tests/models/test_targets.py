@@ -434,3 +434,21 @@ def test_lognormal_under_doubt_is_the_gaussian_model_of_the_logarithm():
     y = np.array([1.0, 0.5, 2.0])
     expected = plain.log_predictive_density(Z, np.log(y)) - np.log(y)
     np.testing.assert_allclose(ours.log_predictive_density(Z, y), expected, rtol=1e-9)
+
+
+def test_map_has_weak_priors_in_units_of_the_data():
+    """They are stated, the same whatever the units of y, and hold where nothing is given."""
+    y = DATA["student"][0]
+    model, larger = (new("student", 1.0 * k.RBF(), learning="map").fit(X, factor * y) for factor in (1.0, 1000.0))
+    assert set(model.priors_) == {"variance", "lengthscale", "scale", "dof"}
+    assert all(stated.default for stated in model.priors_.values())
+    assert "(default)" in str(model)
+    np.testing.assert_allclose(larger.predict(Z), 1000 * model.predict(Z), rtol=1e-3)
+    assert larger.priors_["scale"].prior.mu == pytest.approx(model.priors_["scale"].prior.mu + np.log(1000))
+    assert model.fit(X, y).priors_ is not None
+    assert new("student", 1.0 * k.RBF()).fit(X, y).priors_ is None
+
+
+def test_plans_count_what_integrating_takes():
+    seconds = [mc.GaussianProcessRegressor(learning=how).plan(X).seconds for how in ("map", "laplace", "nuts")]
+    assert seconds[0] < seconds[1] < seconds[2]

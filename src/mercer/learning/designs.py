@@ -19,6 +19,7 @@ MAX_GRID_PARAMETERS = 3
 GRID_STEP = 1.0  # in standard deviations: the trapezoidal rule of a Gaussian errs by 5e-9
 MAX_GRID_DROP = 7.5  # nats below the mode, at the edge of the grid
 MAX_GRID_POINTS = 1500
+GRID_EVALUATIONS = (9, 50, 300)  # of one, two and three parameters, about
 RADIUS = 1.1  # of the design, times sqrt(p): f0 of the paper
 MAX_FACTORIAL_PARAMETERS = 20  # beyond, corners are drawn
 DRAWN_CORNERS = 512

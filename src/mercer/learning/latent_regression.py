@@ -22,7 +22,7 @@ from mercer.gp.mean import UNKNOWN
 from mercer.gp.model import Model
 from mercer.gp.noise import LearnedNoise, RowNoise
 from mercer.inference import targets
-from mercer.inference.sites import LatentCovariance, SiteApproximation, cavity
+from mercer.inference.sites import LatentCovariance, SiteApproximation
 from mercer.kernels import Constant, Standard
 from mercer.kernels.base import Kernel
 from mercer.learning import family, heuristics
@@ -32,6 +32,7 @@ from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.progress import Progress
 from mercer.learning.regression import RegressionObjective
 from mercer.learning.state import Journal
+from mercer.learning.weak_priors import with_weak_priors
 from mercer.solvers.base import Evaluation, Solver
 from mercer.solvers.dense import Dense
 
@@ -197,6 +198,12 @@ class LatentObjective(ModelObjective):
             return super().directions()
         return family.Coordinates(self.model).directions(family.Member(family.FIRST_SMOOTHNESS, True, False, True))
 
+    @functools.cached_property
+    def prior_model(self) -> Model:
+        likelihood, variance = self.likelihood.starts(self.target)[0]  # on the scale of the data
+        model = dataclasses.replace(self, likelihood=likelihood).model
+        return with_weak_priors(model, self.X, variance, bool(self.constant), at_mode=True)
+
     def prior(self) -> LogDensity | None:
         if self.use_priors:
             return self.model_prior
@@ -288,12 +295,12 @@ def _chosen_without_outliers(
     The evidence of Student's t explains rough functions as heavy tails where these are present: on real data with
     outliers its kernels were too smooth, and errors a quarter larger.
     """
-    noise = _as_regression(objective, learned)[1]
+    y, noise = _as_regression(objective, learned)
     rows = np.flatnonzero(1 / noise >= MIN_INLIER_SHARE * np.max(1 / noise))
-    y, dof = objective.target.y, float(objective.at(learned.theta).likelihood.dof)
     found = _learned_from(objective, y, rows, settings, seed)
-    for _ in range(MAX_TRIMMINGS):
-        kept = np.flatnonzero(np.abs(_left_out_residuals(found, objective, dof)) < MAX_INLIER_Z)
+    for _ in range(MAX_TRIMMINGS):  # by the residuals of that model outliers are told more finely
+        z = np.abs(_standardised_residuals(found, objective, y, rows))
+        kept = np.flatnonzero(z < MAX_INLIER_Z)
         if len(kept) < 0.5 * len(y) or np.array_equal(kept, rows):
             break
         rows = kept
@@ -328,27 +335,19 @@ def _mean(objective: LatentObjective) -> str | float:
     return UNKNOWN if objective.constant else 0.0
 
 
-def _left_out_residuals(found: family.LearnedDefault, objective: LatentObjective, dof: float) -> np.ndarray:
-    """Residuals of every row from what the others predict, in standard deviations, by Student's t of all rows with the
-    kernel and the noise of a Gaussian model of some.
-
-    By that model itself they would not do: where it has lost all rows of a region, it has nothing to tell by that these
-    agree with each other, and they would stay out.
-    """
-    theta = found.learned.theta
-    variance = float(found.objective.variances(theta)[0])
-    kernel, likelihood = found.objective.at(theta).kernel, Student(math.sqrt(variance), dof)
-    whole = dataclasses.replace(objective, kernel=kernel, likelihood=likelihood, given=())
-    with whole.criterion() as evidence:
-        evidence.jitter = found.learned.jitter
-        K = evidence.covariance(whole.start(), accurate=True)
-        evidence(whole.start(), gradient=False)
-        at = evidence.approximation
-        assert at is not None
-        factor = K.factor(at.S)
-        assert factor is not None
-        mean, spread = cavity(at.mean, factor.variance(), at.S, at.a)
-    return (objective.target.y - mean) / np.sqrt(spread + variance)
+def _standardised_residuals(
+    found: family.LearnedDefault, objective: LatentObjective, y: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
+    """Of every row, predicted by the model of ``rows``: of these from the others."""
+    own, theta = found.objective, found.learned.theta
+    variances = own.variances(theta)
+    posterior = own.solver.posterior(own.at(theta).kernel, own.rows, own.target, variances, own.mean)
+    z = np.empty(len(y))
+    z[rows] = posterior.left_out().z(y[rows])
+    others = np.setdiff1d(np.arange(len(y)), rows)
+    if len(others):
+        z[others] = posterior.predict(gram.raw(take_rows(objective.X, others)), variances[0]).z(y[others])
+    return z
 
 
 def _as_regression(objective: LatentObjective, learned: Learned) -> tuple[np.ndarray, np.ndarray]:

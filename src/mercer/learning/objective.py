@@ -209,6 +209,10 @@ class ModelObjective(Objective):
     def logarithmic(self) -> np.ndarray:
         return logarithmic_mask(self.layout)
 
+    def units(self, scale: float) -> np.ndarray:
+        """What to add to theta where the target is ``scale`` times this one."""
+        return np.zeros(self.size)
+
     # -- priors --------------------------------------------------------------------------------------------------------
 
     jacobian: bool = False  # whether the prior is a density of theta, where parameters are integrated over

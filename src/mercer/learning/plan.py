@@ -64,8 +64,9 @@ class Plan:
             )
 
 
-def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool) -> Plan:
-    """Plan of a fit with this number of climbs. ``asked``: whether the solver was named, not chosen."""
+def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool, further: int = 0) -> Plan:
+    """Plan of a fit with this number of climbs, and ``further`` evaluations of all rows. ``asked``: whether the solver
+    was named, not chosen."""
     cost, n = solver.cost(kernel, X), count_rows(X)
     evaluation = cost.flops / _flops_per_second()
     total = 0.0
@@ -73,7 +74,8 @@ def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool) ->
         part = evaluation * (rows / n) ** solver.growth if solver.of_parts else OVERHEAD * rows**3 / _flops_per_second()
         each = (evaluation if rows == n else part) + EVALUATION_OVERHEAD_SECONDS
         total += (EVALUATIONS if i else FIRST_EVALUATIONS) * each
-    total = climbs * total + (COMPILE_SECONDS if climbs else COMPILE_SECONDS_TO_PREDICT)
+    total = climbs * total + further * (evaluation + EVALUATION_OVERHEAD_SECONDS)
+    total += COMPILE_SECONDS if climbs else COMPILE_SECONDS_TO_PREDICT
     columns = None if cost.matrix[1] == n else cost.matrix[1]
     why = "it was asked for" if asked else cost.why
     return Plan(solver.name, n, columns, int(cost.memory), available_memory(), total + evaluation, why)

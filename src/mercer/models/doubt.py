@@ -1,6 +1,5 @@
 """Models whose parameters are in doubt: mixtures over them, and what is said of their priors and posteriors."""
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -45,14 +44,15 @@ class StatedPrior(NamedTuple):
 def stated_priors(objective: ModelObjective, scale: float = 1.0) -> dict[str, StatedPrior]:
     """Prior of each free parameter by its name; that of noise in units of the target times ``scale``, squared."""
     found: list[StatedPrior] = []
+    units = objective.units(scale)
     for slot, given in zip(slots_of(objective.prior_model), slots_of(objective.model), strict=True):
         count = int(np.sum(slot.moving))
         for i in range(count):
             prior = entry(slot.prior, i)
             if isinstance(prior, Rescaled):
                 prior = prior.prior
-            elif slot.path[0][0] == "noise" and isinstance(prior, LogNormal):
-                prior = LogNormal(prior.mu + 2 * math.log(scale), prior.sigma)
+            elif slot.path[0][0] in ("noise", "likelihood") and isinstance(prior, LogNormal) and given.prior is None:
+                prior = LogNormal(prior.mu + float(units[len(found)]), prior.sigma)
             found.append(StatedPrior(prior, given.prior is None))
     return dict(zip(objective.names(), found, strict=True))
 

@@ -25,7 +25,7 @@ from mercer.learning.choice import quoted
 from mercer.learning.climb import METHODS
 from mercer.learning.columns import default_kernel
 from mercer.learning.doubt import ThetaPosterior
-from mercer.learning.integrate import INTEGRATED, USE_PRIORS
+from mercer.learning.integrate import INTEGRATED, USE_PRIORS, expected_evaluations
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
@@ -377,7 +377,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
         runs = 0 if self.learning is None or not free else 1 + self.n_restarts
         asked = not isinstance(self.solver, str) or self.solver != "auto"
-        return plan(solver, kernel, X, runs, asked)
+        return plan(solver, kernel, X, runs, asked, expected_evaluations(self.learning, free, self.n_samples))
 
     def plan(self, X) -> Plan:
         """The solver for a fit to these rows, the memory and time it is expected to take here, and why."""

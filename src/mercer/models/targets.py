@@ -24,6 +24,7 @@ from mercer.learning.columns import default_kernel
 from mercer.learning.integrate import INTEGRATED
 from mercer.learning.latent_regression import LatentObjective, learn_target, with_constant
 from mercer.learning.optimise import Settings
+from mercer.models.doubt import StatedPrior, stated_priors
 from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
@@ -45,6 +46,8 @@ class OtherTargets(LearnedByEvidence):
     inference: Any
     likelihood_: Any = None  # a `TargetLikelihood` where inference is approximate
     target_: Any = None  # its `Target`
+    theta_posterior_: Any = None  # unless parameters were integrated over
+    priors_: dict[str, StatedPrior] | None = None  # where they counted
     _logarithmic: bool = False  # whether the target of exact inference is ln y
 
     def _is_gaussian(self) -> bool:
@@ -164,6 +167,8 @@ class OtherTargets(LearnedByEvidence):
         self._units = objective.units(scale)
         self.theta_, self.parameter_names_ = theta + self._units, objective.names()
         self._constant = objective.constant
+        self.theta_posterior_ = None
+        self.priors_ = stated_priors(objective, scale) if objective.use_priors and learned is not None else None
         self.history_, self.optima_ = recorded(learned, lambda theta: objective.parameters(theta + self._units))
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
         self._infer_target(objective.X, None if learned is None else learned.outcome)
