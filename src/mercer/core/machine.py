@@ -15,6 +15,7 @@ BATCH_BYTES = 1 << 22  # function values of a quadrature
 CACHE_BYTES = 1 << 20  # rows that stay in a core's cache
 ROOT_BYTES = 1 << 30  # a low-rank root of a covariance
 MIXTURE_BYTES = 1 << 30  # covariances of all parts of a mixture over parameters
+STATES_BYTES = 1 << 28  # what is kept of a recursion over states, which is computed again beyond
 MAX_KEPT_SHARE = 1 / 4  # of the available memory, for what is kept to save time and could be computed again
 
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mercer.core import machine
+
 PIECE_VALUES = 1 << 18  # entries of S in a piece
 MIN_PIECE, MAX_PIECE = 64, 8192  # rows
-KEPT_BYTES = 1 << 28  # up to which all that is computed of a factorisation is kept
 
 
 class Matrices(NamedTuple):
@@ -95,9 +96,12 @@ def run(
     e, Z, kept = np.empty(n), np.empty((n, q)), n if keep else 0
     G, S, c = np.empty((kept, m)), np.empty((kept, m, m)), np.empty((kept, m, q))
     last = start.copy()
-    log_det, failed = loops().forward(
-        chain.sizes, *found, noise[rows], Y[rows], last.T, last.b, least, e, Z, G, S, c
-    )  # fmt: skip
+    if not keep and least >= 0 and list(chain.sizes) == [2]:
+        log_det, failed = loops().forward_two(*found, noise[rows], Y[rows], last.T, last.b, least, e, Z)
+    else:
+        log_det, failed = loops().forward(
+            chain.sizes, *found, noise[rows], Y[rows], last.T, last.b, least, e, Z, G, S, c
+        )
     if failed >= 0:
         raise NotPositive(f"at row {rows.start + failed}")
     return Piece(rows, start, found, e, Z, G, S, c), last, log_det
@@ -126,7 +130,7 @@ class Factor:
         self.smallest, self.largest = np.inf, 0.0  # entries of D
         sizes = m * m + m * (3 + q) + int((chain.sizes**2).sum()) + q + 1
         self.kept: list[Piece | None] = []
-        self._go(self.rows, keep and 8 * n * sizes <= KEPT_BYTES)
+        self._go(self.rows, keep and 8 * n * sizes <= machine.STATES_BYTES)
 
     def _go(self, rows: list[slice], keep: bool) -> None:
         for part in rows:
