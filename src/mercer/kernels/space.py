@@ -147,7 +147,9 @@ def checked_places(X: Inputs, what: str) -> Any:
 
 def _checked_radius(radius: Any) -> float:
     if isinstance(radius, bool) or not isinstance(radius, int | float | np.number) or not 0 < radius < np.inf:
-        raise ParameterError(f"radius must be a positive number, as 6371.0 for kilometres on the Earth; got {radius!r}.")
+        raise ParameterError(
+            f"radius must be a positive number, as 6371.0 for kilometres on the Earth; got {radius!r}."
+        )
     return float(radius)
 
 
