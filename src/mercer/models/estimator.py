@@ -220,8 +220,8 @@ class Estimator(BaseEstimator):
         return as_matrix(X)
 
     def _check_target(self, y, n: int, several: bool = False, gaps: bool = False) -> np.ndarray:
-        """One number per row: (n,). If ``several`` targets are allowed, a matrix stays one: (n, q). With ``gaps`` NaN is
-        allowed."""
+        """One number per row: (n,). If ``several`` targets are allowed, a matrix stays one: (n, q). With ``gaps``
+        NaN is allowed."""
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         shape = np.shape(_as_array(y))
