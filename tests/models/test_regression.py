@@ -512,6 +512,45 @@ def test_other_objects_than_numbers():
         model(None, (words, np.arange(6.0)))
 
 
+# -- rows without a target ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["dense", "weights", "statespace"])
+def test_a_target_that_is_nan_is_a_gap(solver):
+    kernel = 0.5 * k.Linear() + 0.3
+    rows, target, noise = X[:30, :1], y[:30].copy(), np.linspace(0.1, 0.2, 30)
+    gaps = np.array([0, 7, 8, 29])
+    target[gaps] = np.nan
+    told = np.delete(np.arange(30), gaps)
+    with_gaps = mc.GaussianProcessRegressor(kernel, noise, solver=solver, progress=False).fit(rows, target)
+    without = mc.GaussianProcessRegressor(kernel, noise[told], solver=solver, progress=False)
+    without.fit(rows[told], target[told])
+    assert np.array_equal(with_gaps.gaps_, gaps)
+    assert not len(without.gaps_)
+    for one, other in zip(
+        with_gaps.predict(rows, return_std=True), without.predict(rows, return_std=True), strict=True
+    ):
+        assert np.array_equal(one, other)
+    assert with_gaps.log_marginal_likelihood_ == without.log_marginal_likelihood_
+    assert "4 without a target left out" in str(with_gaps)
+    assert "rows without a target" in str(with_gaps.report())
+    with_gaps.update(X[30:33, :1], [np.nan, 1.0, np.nan], noise=[0.1, 0.2, 0.3])
+    without.update(X[31:32, :1], [1.0], noise=[0.2])
+    assert np.array_equal(with_gaps.predict(rows), without.predict(rows))
+    assert np.array_equal(with_gaps.gaps_, [*gaps, 30, 32])
+    assert with_gaps.update(X[33:34, :1], [np.nan]).gaps_[-1] == 33
+
+
+def test_counts_have_gaps_too():
+    counts, exposure = np.arange(20.0), np.linspace(1.0, 2.0, 20)
+    counts[[3, 4]] = np.nan
+    kernel, told = 1.0 * k.RBF(2.0), np.flatnonzero(np.isfinite(counts))
+    settings = {"likelihood": "poisson", "learning": None, "progress": False}
+    one = mc.GaussianProcessRegressor(kernel, **settings).fit(X[:20], counts, exposure=exposure)
+    other = mc.GaussianProcessRegressor(kernel, **settings).fit(X[:20][told], counts[told], exposure=exposure[told])
+    assert np.array_equal(one.predict(X), other.predict(X))
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 
@@ -520,7 +559,8 @@ def test_other_objects_than_numbers():
     [
         ((np.where(np.arange(180).reshape(60, 3) == 4, np.nan, X), y), "missing"),
         ((np.where(np.arange(180).reshape(60, 3) == 4, np.inf, X), y), "inf"),
-        ((X, np.where(np.arange(60) == 4, np.nan, y)), "missing"),
+        ((X, np.full(60, np.nan)), "no finite value: all 60 are missing"),
+        ((X, np.where(np.arange(60) == 4, np.inf, y)), "inf"),
         ((X, y[:-1]), "60 in all"),
         ((X.astype(str), y), "text"),
         ((X[:, 0], y), "reshape"),

@@ -201,3 +201,85 @@ def test_a_regressor_fits_forecasts_updates_and_comes_back_from_a_file(tmp_path)
     for model in (own, dense):
         model.update([[12.6]], [0.1])
     same(own.predict(ahead, return_std=True), dense.predict(ahead, return_std=True))
+
+
+# -- targets that are not Gaussian -------------------------------------------------------------------------------------
+
+SITES = 1.3 * k.Matern(0.8, nu=1.5) + 0.5 * k.Matern(3.0, nu=2.5) + k.Constant(100.0).fix() + k.White(0.05)
+
+
+def test_sites_of_any_strength_are_those_of_the_matrix():
+    S, nu, a, u, g = rng.uniform(0, 2, N), *rng.normal(size=(4, N))
+    S[[3, 7, 9, 11]] = 0.0, 1e-12, 1e8, 1e-120  # none, hardly any, an exact value, and next to none
+    theta = np.asarray(to_free(SITES))
+    with StateSpace().latent(SITES, X) as own, Dense().latent(SITES, X) as dense:
+        K, full = own.at(theta, 1e-6), dense.at(theta, 1e-6)
+        same([K.diagonal, K.times(nu)], [full.diagonal, full.times(nu)])
+        same([K.factor(S).log_det, K.factor(S).weights(nu)], [full.factor(S).log_det, full.factor(S).weights(nu)])
+        assert K.factor(S).variance() == pytest.approx(full.factor(S).variance(), rel=1e-8)
+        for mode in (None, (u, g)):
+            slopes = [
+                each.factor(S).slope(space.contraction(theta), a, mode) for each, space in ((K, own), (full, dense))
+            ]
+            assert slopes[0] == pytest.approx(slopes[1], rel=1e-8, abs=1e-8)
+        assert K.factor(-S) is None
+        assert K.factor(np.full(N, np.nan)) is None
+
+
+@pytest.mark.parametrize("name", ["laplace", "ep", "variational"])
+def test_counts_are_inferred_as_by_the_dense_solver(name, small_pieces):
+    counts, theta, answers = rng.poisson(np.exp(np.sin(T))), np.array([0.2, 0.4]), []
+    for solver in ("statespace", "dense"):
+        model = mc.GaussianProcessRegressor(
+            1.0 * k.Matern(1.0, nu=1.5), likelihood="poisson", inference=name, solver=solver, learning=None,
+            progress=False,
+        ).fit(X, counts)  # fmt: skip
+        value, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
+        answers.append([value, slope, *model.predict(Z, return_std=True), model.loo().mean])
+        if solver == "statespace":
+            rise = [model.log_marginal_likelihood(theta + d) - model.log_marginal_likelihood(theta - d)
+                    for d in 1e-4 * np.eye(2)]  # fmt: skip
+            assert slope == pytest.approx(np.array(rise) / 2e-4, rel=1e-3, abs=1e-4)
+    for one, other in zip(*answers, strict=True):
+        assert one == pytest.approx(other, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["laplace", "ep", "variational"])
+def test_two_classes_are_inferred_as_by_the_dense_solver(name, tmp_path):
+    labels, kernel, answers = np.sin(T) > 0.2, 1.0 * k.Matern(1.0, nu=1.5) + 0.5 * k.Matern(4.0, nu=0.5), []
+    for solver in ("statespace", "dense"):
+        model = mc.GaussianProcessClassifier(kernel, inference=name, solver=solver, learning=None, progress=False)
+        model.fit(X, labels)
+        found = model.posterior_
+        answers.append([
+            model.log_marginal_likelihood_, model.predict_proba(Z), *found.moments(Z), found.covariance(Z),
+            *found.gradients(Z), *(part for term in found.terms(Z) for part in term[1:]), found.leave_one_out(),
+        ])  # fmt: skip
+        if solver == "statespace":
+            draws, (center, variance) = found.sample(Z, size=4000, seed=1), found.moments(Z)
+            assert np.abs(draws.mean(axis=0) - center).max() < 5 * np.sqrt(variance.max() / 4000)
+            mc.save(model, tmp_path / "model")
+            same([mc.load(tmp_path / "model").predict_proba(Z)], [model.predict_proba(Z)])
+        more = found.condition([[8.5]], np.array([1]))
+        answers[-1] += more.moments(Z)
+    for one, other in zip(*answers, strict=True):
+        assert one == pytest.approx(other, rel=1e-6, abs=1e-6)
+
+
+def test_more_than_two_classes_are_dense_and_refused_by_name():
+    labels = np.digitize(T, [3.0, 6.0])
+    with pytest.raises(mc.ParameterError, match="takes two classes; y has 3"):
+        mc.GaussianProcessClassifier(1.0 * k.Matern(1.0, nu=1.5), solver="statespace").fit(X, labels)
+
+
+def test_twenty_thousand_counts_need_no_matrix(monkeypatch):
+    from mercer.inference import sites
+
+    rows = np.sort(rng.uniform(0, 2000, 20_000))[:, None]
+    counts = rng.poisson(np.exp(0.5 + np.sin(rows[:, 0] / 20)))
+    monkeypatch.setattr(sites.Covariance, "__init__", None)  # it would be of 3.2 GB
+    kernel = 1.0 * k.Matern(30.0, nu=1.5)
+    model = mc.GaussianProcessRegressor(kernel, likelihood="poisson", learning=None, progress=False).fit(rows, counts)
+    assert model.plan_.method == "statespace"
+    truth = np.exp(0.5 + np.sin(rows[:, 0] / 20))
+    assert np.abs(model.predict(rows, include_noise=False) / truth - 1).mean() < 0.15

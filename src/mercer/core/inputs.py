@@ -48,9 +48,9 @@ def column_names(X: Inputs) -> list[str] | None:
     return None if frame is None else frame.columns
 
 
-def as_matrix(X: Any, what: str = "X") -> Any:
+def as_matrix(X: Any, what: str = "X", gaps: bool = False) -> Any:
     """Convert X to a float64 matrix (n, d); shape (n,) means n scalar inputs, and dates become decimal years. JAX
-    tracers keep their precision.
+    tracers keep their precision. With ``gaps`` NaN is allowed.
 
     >>> as_matrix([1, 2, 3]).shape
     (3, 1)
@@ -59,17 +59,18 @@ def as_matrix(X: Any, what: str = "X") -> Any:
         return _matrix_shape(X if jnp.issubdtype(X.dtype, jnp.floating) else X.astype(float), what)
     frame = as_frame(X)
     array = _matrix_shape(_numbers(X, what) if frame is None else _frame_values(frame, what), what)
-    if not np.isfinite(array).all():
-        _refuse_non_finite(array, what, None if frame is None else frame.columns)
+    checked = np.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf) if gaps else array
+    if not np.isfinite(checked).all():
+        _refuse_non_finite(checked, what, None if frame is None else frame.columns)
     return array
 
 
-def as_vector(y: Any, n: int, what: str = "y") -> np.ndarray:
-    """Convert y to n finite numbers; shape (n, 1) or a frame of one column is accepted too."""
+def as_vector(y: Any, n: int, what: str = "y", gaps: bool = False) -> np.ndarray:
+    """Convert y to n finite numbers, or with ``gaps`` NaN; shape (n, 1) or a frame of one column is accepted too."""
     shape = getattr(y, "shape", None)
     if shape is not None and len(shape) > 2:
         raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {shape}.")
-    array = as_matrix(y, what)
+    array = as_matrix(y, what, gaps)
     if array.shape != (n, 1):
         shape = array.shape if shape is None else shape
         raise DataError(f"{what} must hold one number per row of X, {n} in all; got shape {shape}.")

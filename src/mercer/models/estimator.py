@@ -219,8 +219,9 @@ class Estimator(BaseEstimator):
             raise DataError("the default kernel needs numeric vectors; pass a kernel for this kind of input.")
         return as_matrix(X)
 
-    def _check_target(self, y, n: int, several: bool = False) -> np.ndarray:
-        """One number per row: (n,). If ``several`` targets are allowed, a matrix stays one: (n, q)."""
+    def _check_target(self, y, n: int, several: bool = False, gaps: bool = False) -> np.ndarray:
+        """One number per row: (n,). If ``several`` targets are allowed, a matrix stays one: (n, q). With ``gaps``
+        NaN is allowed."""
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         shape = np.shape(_as_array(y))
@@ -231,7 +232,7 @@ class Estimator(BaseEstimator):
             return Y.copy()
         if len(shape) == 2 and shape[1] == 1 and as_frame(y) is None:
             _warn_column_vector(stacklevel=4)
-        return as_vector(y, n).copy()
+        return as_vector(y, n, gaps=gaps).copy()
 
     def _check_weights(self, sample_weight, n: int) -> np.ndarray:
         """Non-negative weights, not all zero: (n,). Ones if None."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.coordinates import free_names
-from mercer.core.errors import ModelWarning, NumericalWarning, ParameterError
+from mercer.core.errors import DataError, ModelWarning, NumericalWarning, ParameterError
 from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
@@ -118,6 +118,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     True
     """
 
+    gaps_: np.ndarray = np.empty(0, dtype=int)  # numbers of the rows without a target
     choice_ = None  # with a given kernel, or a model stored before kernels were chosen
     trend_ = None  # without unknown coefficients beside a constant, or in a model stored before there were others
     theta_posterior_: ThetaPosterior | None = None  # unless parameters were integrated over
@@ -152,12 +153,17 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     def fit(self, X, y, *, exposure=None, trials=None, lower=None, upper=None):
         """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far.
 
-        ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``.
+        ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``. A row
+        whose y is NaN was not measured: it is left out (``gaps_``), and can be predicted as any other. Infinite values
+        are refused.
         """
         self._check_settings()
         sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
         self._check_likelihood(sides)
         X = self._check_inputs(X, reset=True)
+        X, y, sides, self.gaps_ = self._without_gaps(X, y, sides)
+        if not len(y):
+            raise DataError(f"y has no finite value: all {len(self.gaps_)} are missing (NaN).")
         if self._given_likelihood() is not None:
             self._logarithmic = False
             return self._fit_target(X, y, sides)
@@ -168,7 +174,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         if self._logarithmic:
             y = log_target(y)
         kernel = self._kernel_for(X)
-        noise = self._noise_for(kernel, n)
+        noise = self._noise_for(kernel, n + len(self.gaps_))  # one variance per row has some for the gaps, too
+        noise = noise.take(np.delete(np.arange(n + len(self.gaps_)), self.gaps_)) if len(self.gaps_) else noise
         rows = gram.Gram(kernel, copy_rows(X))
         self.solver_ = solvers.resolve(self.solver, kernel, rows, noise)
         plan = self._plan(self.solver_, kernel, rows, noise)
@@ -510,14 +517,23 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         """Condition on further measurements, at O(n^2) each.
 
         Parameters, and the centre and scale of y, do not change. ``noise`` of the new rows is needed if every training
-        row has its own. Where the likelihood is not Gaussian, the posterior of all rows is found anew.
+        row has its own. Where the likelihood is not Gaussian, the posterior of all rows is found anew. Rows whose y is
+        NaN change nothing.
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
-        rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
+        rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper, "noise": noise}
+        before = len(self.y_train_) + len(self.gaps_)
+        X, y, rows, gaps = self._without_gaps(X, y, rows)
+        noise = rows.pop("noise")
+        if not len(y):
+            self.gaps_ = np.concatenate([self.gaps_, before + gaps])
+            return self
         if self.likelihood_ is not None:
             self._refuse_rows({"noise": noise})
-            return self._update_target(X, y, rows)
+            self._update_target(X, y, rows)
+            self.gaps_ = np.concatenate([self.gaps_, before + gaps])
+            return self
         self._refuse_rows(rows)
         m = count_rows(X)
         measured = self._check_target(y, m)
@@ -532,11 +548,13 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
         self.y_train_ = np.concatenate([self.y_train_, measured])
         self._set_posterior(posterior)
+        self.gaps_ = np.concatenate([self.gaps_, before + gaps])
         return self
 
     def _summary(self):
         lines = [
-            f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows",
+            f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows"
+            + (f"; {len(self.gaps_):,} without a target left out (gaps_)" if len(self.gaps_) else ""),
             *([] if self._is_gaussian() else [f"likelihood: {self.likelihood}, inference: {self.inference_}"]),
             *self._about_columns(),
             f"kernel: {quoted(self.kernel_)!r}",

@@ -50,6 +50,20 @@ class OtherTargets(LearnedByEvidence):
     priors_: dict[str, StatedPrior] | None = None  # where they counted
     _logarithmic: bool = False  # whether the target of exact inference is ln y
 
+    def _without_gaps(self, X, y, given: dict[str, Any]) -> tuple[Any, np.ndarray, dict[str, Any], np.ndarray]:
+        """Rows with a target: their inputs, targets and entries of ``given``, and the numbers of the others. A NaN
+        target is a row that was not measured, which says nothing of the function."""
+        n = count_rows(X)
+        y = self._check_target(y, n, gaps=True)
+        gap = np.isnan(y)
+        if not gap.any():
+            return X, y, given, np.flatnonzero(gap)
+        told = np.flatnonzero(~gap)
+        sides = {
+            name: np.asarray(value)[told] if np.shape(value)[:1] == (n,) else value for name, value in given.items()
+        }
+        return take_rows(X, told), y[told], sides, np.flatnonzero(gap)
+
     def _is_gaussian(self) -> bool:
         return self.likelihood_ is None and not self._logarithmic
 

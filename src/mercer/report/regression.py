@@ -163,6 +163,7 @@ def _fit(model, held, n) -> str:
         ["leave-one-out R^2", "undefined: y is constant" if np.isnan(held.r2) else f"{held.r2:.4f}"],
         ["leave-one-out RMSE", f"{held.rmse:.4g}"],
         ["leave-one-out log density", f"{held.log_density:.4f} per row"],
+        *([["rows without a target", f"{len(model.gaps_):,}, left out"]] if len(model.gaps_) else []),
         ["method", f"{model.plan_.method}, {model.n_evaluations_} evaluations of the evidence"],
         ["memory", in_words(model.plan_.memory)],
     ]

@@ -228,6 +228,7 @@ class Solver(abc.ABC):
     growth: ClassVar[int] = 3  # power of the number of rows that its flops grow by
     chooses_by_blocks: ClassVar[bool] = False  # whether the default kernel of a map is chosen by blocks left out
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
+    several_latents: ClassVar[bool] = True  # whether `latent` serves the functions of more than two classes
     of_parts: ClassVar[bool] = True  # whether it solves random parts of the rows as it does all; else they are dense
 
     @abc.abstractmethod
@@ -315,6 +316,10 @@ def resolve_latent(solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, c
     noise = CommonNoise(1.0)  # sites are noise
     found = [resolve(solver, kernel, X, noise, latent=True) for kernel in kernels]
     one = len(set(found)) == 1
+    if classes > 2 and not all(each.several_latents for each in found):
+        if solver != "auto":
+            raise ParameterError(f"solver={solver!r} takes two classes; y has {classes}. Use solver='dense' or 'auto'.")
+        one = False
     if solver == "auto" and classes > 2 and one:
         widths = [found[0].cost(kernel, X).matrix[1] for kernel in kernels]
         one = max(widths) * math.sqrt(classes) < count_rows(X)

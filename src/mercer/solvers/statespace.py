@@ -8,11 +8,13 @@ import numpy as np
 from mercer.core.inputs import Inputs, count_rows
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import Noise
+from mercer.inference.latent import LatentSpace
 from mercer.kernels.base import Kernel
 from mercer.linalg.statespace import Factor, Matrices, NotPositive
 from mercer.linalg.trend import log_unit
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
 from mercer.solvers.state_posterior import StatePosterior
+from mercer.solvers.state_sites import LatentStates, StateSites
 from mercer.solvers.timeline import At, Timeline, form_of, refusal, times_of
 
 MIN_RELATIVE_INNOVATION = 1e-14  # of the variance of a row given those before: less is rounding
@@ -28,9 +30,10 @@ class StateSpace(Solver):
 
     name = "statespace"
     summary = "linear in the number of rows, by a recursion over the states of a kernel of time"
-    parts = (StatePosterior,)
+    parts = (StatePosterior, StateSites)
     auto_rows = MIN_AUTO_ROWS
     growth = 1
+    several_latents = False
 
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
         return refusal(kernel, X)
@@ -64,6 +67,9 @@ class StateSpace(Solver):
         allow_invalid: bool = False,
     ) -> StatePosterior:
         return StatePosterior.given(kernel, X, y, noise, mean)
+
+    def latent(self, kernel: Kernel, X: Inputs) -> LatentSpace:
+        return LatentStates(kernel, X)
 
 
 class TimeEvidence(Evidence):

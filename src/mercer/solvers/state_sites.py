@@ -1,0 +1,242 @@
+"""Inference with Gaussian sites for kernels of time: a site is a measurement of the recursion, so that counts and
+classes cost O(n) a step as well.
+
+With S the sites' precisions, R = S^1/2 B^-1 S^1/2 = (K + S^-1)^-1, and |B| = |K + S^-1| |S|; rows without a site have
+infinite noise, which the recursion takes.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from mercer.core.coordinates import from_free
+from mercer.core.errors import ParameterError
+from mercer.core.inputs import Inputs, count_rows
+from mercer.gp.process import Seed
+from mercer.inference.base import Labels
+from mercer.inference.functions import Expansion, KernelExpansion
+from mercer.inference.latent import LatentCovariance, LatentSpace, SiteFactor
+from mercer.inference.sampling.posterior import SampledPosterior
+from mercer.inference.sites import MIN_LATENT_VARIANCE, LatentMatrix, SiteApproximation, SitePosterior
+from mercer.kernels.base import Kernel
+from mercer.linalg.state_products import quadratic_slopes, site_variances, times
+from mercer.linalg.statespace import Chain, Factor, Matrices, NotPositive
+from mercer.solvers.state_posterior import MIN_RELATIVE_INNOVATION, StatePosterior
+from mercer.solvers.timeline import At, Timeline, times_of
+
+MIN_SITE = 1e-100  # precision times prior variance, below which a row has no site
+MIN_MEASUREMENT = 1e-13  # likewise, of the measurement that stands for a row in the posterior
+KEPT_BYTES = 1 << 28  # of the kernel's matrices, up to which they are kept from one pass to the next
+
+
+class LatentStates(LatentSpace):
+    """A kernel of time on fixed rows."""
+
+    def __init__(self, kernel: Kernel, X: Inputs) -> None:
+        self.kernel, self.X, self.n = kernel, X, count_rows(X)
+        self.rank, self.K = self.n, Timeline(kernel, self.n)
+        t = times_of(self.K.form, X)
+        self.order = np.argsort(t, kind="stable")
+        self.t = t[self.order]
+
+    def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> "StateCovariance":
+        return StateCovariance(self.K.at(theta), self.t, self.order, jitter)
+
+    def rooted(self, theta: np.ndarray, accurate: bool = False) -> tuple[LatentCovariance, np.ndarray] | None:
+        """Samplers have a root of the matrix itself."""
+        return LatentMatrix(from_free(self.kernel, theta), self.X).rooted(theta, accurate)
+
+    def contraction(self, theta: np.ndarray) -> Callable[..., np.ndarray]:
+        """`StateSiteFactor.slope` has what it needs."""
+        return lambda *_: np.zeros(self.size)
+
+
+class StateCovariance(LatentCovariance):
+    """K of rows whose times in order are ``t`` = times[order], with ``jitter``. ``at`` is None where the kernel has no
+    form at these parameters: then nothing is finite."""
+
+    def __init__(self, at: At | None, t: np.ndarray, order: np.ndarray, jitter: float) -> None:
+        self.at, self.t, self.order, self.n = at, t, order, len(t)
+        self.own = np.nan if at is None else at.white + jitter
+        self._kept: dict[tuple[bytes, bytes], Matrices] = {}
+
+    @functools.cached_property
+    def chain(self) -> Chain:
+        """With matrices computed once, if there is memory for them."""
+        assert self.at is not None
+        plain = self.at.chain
+        if 8 * self.n * (2 * plain.m + int((plain.sizes**2).sum())) > KEPT_BYTES:
+            return plain
+
+        def matrices(t: np.ndarray, gaps: np.ndarray) -> Matrices:
+            key = t.tobytes(), gaps.tobytes()
+            if key not in self._kept:
+                self._kept[key] = plain.matrices(t, gaps)
+            return self._kept[key]
+
+        return plain._replace(matrices=matrices)
+
+    @functools.cached_property
+    def diagonal(self) -> np.ndarray:  # type: ignore[override]
+        if self.at is None:
+            return np.full(self.n, np.nan)
+        _, left, right = self.chain.matrices(self.t, np.zeros(self.n))
+        return self.unsorted(np.einsum("ij,ij->i", left, right)) + self.own
+
+    def unsorted(self, values: np.ndarray) -> np.ndarray:
+        """Values of rows in order of time, in the order given."""
+        out = np.empty_like(values)
+        out[self.order] = values
+        return out
+
+    def times(self, v: np.ndarray) -> np.ndarray:
+        if self.at is None:
+            return np.full(self.n, np.nan)
+        return self.unsorted(times(self.chain, self.t, v[self.order][:, None])[:, 0]) + self.own * v
+
+    def factor(self, S: np.ndarray) -> "StateSiteFactor | None":
+        if self.at is None or not ((S >= 0) & np.isfinite(S)).all():
+            return None
+        try:
+            found = StateSiteFactor(self, S)
+        except NotPositive:
+            return None
+        return found if np.isfinite(found.log_det) else None
+
+    def part(self, rows: np.ndarray, factor: float = 1.0) -> NoReturn:
+        _refuse_classes()
+
+    def across(self, others: np.ndarray, rows: np.ndarray, factor: float = 1.0) -> NoReturn:
+        _refuse_classes()
+
+    def own_variance(self, others: np.ndarray, factor: float = 1.0) -> NoReturn:
+        _refuse_classes()
+
+    @property
+    def joint(self) -> NoReturn:
+        _refuse_classes()
+
+    @property
+    def sampled(self) -> type[SampledPosterior]:
+        return SampledPosterior
+
+
+def _refuse_classes() -> NoReturn:
+    raise ParameterError("solver='statespace' is for one latent function; more than two classes have several.")
+
+
+class StateSiteFactor(SiteFactor):
+    """The recursion with measurements of noise 1 / S."""
+
+    def __init__(self, K: StateCovariance, S: np.ndarray) -> None:
+        self.K, self.S = K, S
+        self.told = S * K.diagonal > MIN_SITE
+        with np.errstate(divide="ignore"):
+            self.noise = np.where(self.told, 1 / np.where(self.told, S, 1.0), np.inf) + K.own
+        self._bare = self._factor(np.empty((K.n, 0)))
+        self.log_det = self._bare.log_det + float(np.log(S[self.told]).sum())
+
+    def _factor(self, Y: np.ndarray) -> Factor:
+        K = self.K
+        return Factor(K.chain, K.t, self.noise[K.order], Y[K.order], True, MIN_RELATIVE_INNOVATION)
+
+    @property
+    def prior(self) -> StateCovariance:
+        return self.K
+
+    def _solve(self, y: np.ndarray) -> np.ndarray:
+        """R y."""
+        return self.K.unsorted(self._factor(y[:, None]).backward().a[:, 0])
+
+    def weights(self, nu: np.ndarray) -> np.ndarray:
+        """R S^-1 nu where there is a site; nu - R K nu of the others."""
+        a = self._solve(np.where(self.told, nu / np.where(self.told, self.S, 1.0), 0.0))
+        rest = np.where(self.told, 0.0, nu)
+        return a + rest - self._solve(self.K.times(rest)) if rest.any() else a
+
+    def variance(self) -> np.ndarray:
+        S = np.where(self.told, self.S, 0.0)[self.K.order]
+        v = self.K.unsorted(site_variances(self._bare, S, self.K.own))
+        return np.maximum(np.minimum(v, self.K.diagonal), MIN_LATENT_VARIANCE)
+
+    def slope(
+        self, contract: Callable[..., np.ndarray], a: np.ndarray, through_mode: tuple[np.ndarray, np.ndarray] | None
+    ) -> np.ndarray:
+        """1/2 a^T dK a + u^T dK g by one pass back over the states, -1/2 tr(R dK) by the adjoint of the recursion."""
+        K, at = self.K, self.K.at
+        assert at is not None
+        order, slope = K.order, np.zeros(len(at.theta))
+        V, W, d = [a], [a], 0.5 * a**2
+        if through_mode is not None:
+            u, g = through_mode
+            V, W, d = [a, u, g], [a, g, u], d + u * g
+
+        def pull(t: np.ndarray, gaps: np.ndarray, bars: Matrices) -> None:
+            slope[:] += at.pull(t, gaps, bars)
+
+        quadratic_slopes(K.chain, K.t, np.stack(V, axis=1)[order], np.stack(W, axis=1)[order], d[order], pull)
+        of_noise, _ = self._bare.slopes(np.empty((0, 0)), pull)
+        return slope + at.pull_white(float(d.sum() + of_noise.sum()))
+
+    def posterior(self, kernel: Kernel, X: Inputs, approximation: SiteApproximation, given: Labels) -> "StateSites":
+        return StateSites(kernel, X, approximation.a, np.sqrt(approximation.S), given)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StateSites(SitePosterior):
+    """Approximate posterior of a latent function of time: that of the measurements m + a / S with noise 1 / S."""
+
+    kernel: Kernel
+    X: Inputs
+    a: np.ndarray
+    s: np.ndarray
+    given: Labels | None = None
+    space: ClassVar[type[LatentSpace]] = LatentStates
+
+    def consistent(self) -> bool:
+        return self.a.shape == self.s.shape == (count_rows(self.X),) and isinstance(self.kernel, Kernel)
+
+    @functools.cached_property
+    def _states(self) -> StatePosterior:
+        (K,) = self.covariances()
+        S = np.maximum(self.s**2, MIN_MEASUREMENT / np.maximum(K.diagonal, MIN_LATENT_VARIANCE))
+        y = K.times(self.a) + self.a / S
+        return StatePosterior.given(self.kernel, self.X, y, 1 / S + self.labels().jitter)
+
+    def means(self, Z: Inputs) -> np.ndarray:
+        return self._states.mean(Z)[:, None]
+
+    def all_moments(self, Z: Inputs, expansions: list[Expansion] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = self._states.moments(Z)
+        return mean[:, None], variance[:, None]
+
+    def covariances_of(self, Z: Inputs) -> np.ndarray:
+        return self._states.covariance(Z)[:, None, :, None]
+
+    def slopes(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        dmean, dvariance = self._states.gradients(Z)
+        return dmean[:, None], dvariance[:, None]
+
+    def all_terms(self, Z: Inputs) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
+        return [(part, mean[:, None], variance[:, None]) for part, mean, variance in self._states.terms(Z)]
+
+    def sample(self, Z: Inputs, size: int = 1, seed: Seed = 0) -> np.ndarray:
+        return self._states.sample(Z, size, seed)
+
+    # What the answers of other posteriors come from.
+
+    @property
+    def coefficients(self) -> Sequence[np.ndarray]:
+        return [self.a]
+
+    def expansions(self) -> list[Expansion]:
+        return [KernelExpansion(self.kernel, self.rows())]
+
+    def halves(self, c: int, B: np.ndarray) -> NoReturn:
+        raise NotImplementedError("the recursion has no factor of the covariance of all rows")
+
+    def pull(self, c: int, V: Any, Q: Any) -> NoReturn:
+        raise NotImplementedError("the recursion has no factor of the covariance of all rows")
