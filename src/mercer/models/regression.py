@@ -414,10 +414,10 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         return dmean * self.scale_, dvariance * self.scale_**2
 
     def predict_average(self, X, weights=None):
-        """Mean and standard deviation of the average of the function over these rows (block kriging; Cressie 1993, 3.5).
+        """Mean and standard deviation of the average of the function over these rows: block kriging (Cressie 1993).
 
-        The rows are points of an area, in a grid say. ``weights``, (s,), are the areas they stand for, equal unless given;
-        with (m, s), of m areas at once, both results are (m,). Takes the joint covariance of the rows, (s, s).
+        The rows are points of an area, in a grid say. ``weights``, (s,), are the areas they stand for, equal unless
+        given; with (m, s), of m areas at once, both results are (m,). Takes the joint covariance of the rows, (s, s).
         """
         self._check_fitted()
         self._require_location("predict_average")
