@@ -19,10 +19,11 @@ MAX_ROWS = 1000  # of a variogram: half a million pairs
 def map(model, Z=None, ax=None, *, resolution: int = 80, include_noise: bool = False, blocks: int | None = None):
     """Mean and standard deviation of a fitted regression over two coordinates, with its stations; returns the axes.
 
-    The map is a grid of ``resolution`` squares along the longer side. Of a model with more inputs than two, or for a map
-    of any shape, ``Z`` has the places to be drawn, with all inputs. The deviation is of the function, or with
+    The map is a grid of ``resolution`` squares along the longer side. Of a model with more inputs than two, or for a
+    map of any shape, ``Z`` has the places to be drawn, with all inputs. The deviation is of the function, or with
     ``include_noise`` of new measurements. ``blocks`` adds a panel of errors: each of so many blocks of stations is
-    predicted from the others. ``ax``: one for each panel. Longitude and latitude have the aspect of the middle latitude.
+    predicted from the others. ``ax``: one for each panel. Longitude and latitude have the aspect of the mean
+    latitude.
     """
     panels = 2 if blocks is None else 3
     X, target, _ = _checked(model, "a map")
@@ -41,7 +42,6 @@ def map(model, Z=None, ax=None, *, resolution: int = 80, include_noise: bool = F
         mesh = np.column_stack([g.ravel() for g in np.meshgrid(*grid)])
         Z = _as_inputs(X, mesh if pair == [0, 1] else mesh[:, ::-1])
     mean, deviation = model.predict(Z, return_std=True, include_noise=include_noise)
-    drawn = as_matrix(Z)[:, pair] if grid is None else None
     if ax is None:
         ax = pyplot().subplots(1, panels, figsize=(5.2 * panels, 4.2), layout="constrained")[1]
     axes = np.atleast_1d(ax).ravel()
@@ -59,7 +59,7 @@ def map(model, Z=None, ax=None, *, resolution: int = 80, include_noise: bool = F
         ),
     ):
         if grid is None:
-            image = own.scatter(*drawn.T, c=values, marker="s", s=12, lw=0, **style)
+            image = own.scatter(*as_matrix(Z)[:, pair].T, c=values, marker="s", s=12, lw=0, **style)
         else:
             image = own.pcolormesh(*grid, values.reshape(len(grid[1]), len(grid[0])), shading="nearest", **style)
         own.figure.colorbar(image, ax=own, shrink=0.85)
