@@ -14,18 +14,19 @@ import mercer.kernels
 from mercer import basis
 from mercer import kernels as k
 from mercer.core.parameters import nodes_of
-from mercer.kernels import algebra, composite, held, stationary, substitution
+from mercer.kernels import algebra, composite, held, space, stationary, substitution
 from mercer.kernels.base import Kernel
 
 FAMILIES = {
     Kernel, stationary.Stationary, stationary.Isotropic, stationary._Pointwise, algebra.Nary, composite.Unary,
+    space.OfPlaces,
 }  # fmt: skip
 
 
 def every_class() -> list[type]:
     """All kernel classes for users, found by walking the modules of kernels: no families, no placeholders. Kernels on
-    objects, from generative models and of places have their own batteries, test_laws.py in tests/kernels/structured
-    and tests/kernels/generative, and tests/kernels/test_space.py."""
+    objects and from generative models have their own batteries, test_laws.py in tests/kernels/structured and
+    tests/kernels/generative."""
     for module in pkgutil.walk_packages(mercer.kernels.__path__, "mercer.kernels."):
         importlib.import_module(module.name)
 
@@ -33,7 +34,7 @@ def every_class() -> list[type]:
         return {cls}.union(*(below(sub) for sub in cls.__subclasses__()))
 
     found = [cls for cls in below(Kernel) if cls.__module__.startswith("mercer.kernels.")]
-    elsewhere = ("mercer.kernels.structured.", "mercer.kernels.generative.", "mercer.kernels.space")
+    elsewhere = ("mercer.kernels.structured.", "mercer.kernels.generative.")
     others = {cls for cls in found if cls.__module__.startswith(elsewhere)}
     return sorted(set(found) - FAMILIES - others - {held.Held, held.HeldFeatures}, key=lambda cls: cls.__name__)
 
@@ -95,6 +96,8 @@ def examples(d: int) -> list[Kernel]:
         k.AR([0.3, -0.2, 0.4]), k.ARMA(0.5, 0.4), k.ARMA([0.5, 0.2], [0.4, -0.3, 0.2], step=0.5, origin=0.25),
         k.Matern(9.0) * k.Cosine(4.0) + 0.5 * k.AR([1.0, -0.25]),
     ]  # fmt: skip
+    places = [k.Matern(0.05).on_sphere(), k.Matern(1.2, nu=1.5).rotate(30.0, 0.4), k.RBF(90.0).on_sphere(radius=6371.0)]
+    leaves += [] if d == 1 else [q.on([0, d - 1]) for q in places]  # of two inputs
     leaves += timed if d == 1 else [q.on(0) for q in timed]  # of one input
     composites = [
         1.7 * rbf, rbf + linear, rbf * linear, (rbf + 0.5 * linear) * k.Exponential(1.1) + k.White(0.1),

@@ -49,7 +49,7 @@ def fitted(folder):
 
 def test_fit_writes_everything_and_prints_the_report(fitted):
     result, out = fitted
-    assert {path.name for path in out.iterdir()} == set(quantities.FILES) - {"fit.png"}
+    assert {path.name for path in out.iterdir()} == set(quantities.FILES) - {"fit.png", "map.png"}
     text = (out / "report.txt").read_text()
     assert text in result.stdout
     for said in (
@@ -146,7 +146,7 @@ def test_one_input_is_drawn_and_the_folder_is_named_after_the_table(tmp_path, mo
     with gzip.open("waves.csv.gz", "wt") as file:
         file.write(pl.DataFrame({"x": x, "y": np.sin(x)}).write_csv())
     result = call("fit", "waves.csv.gz", "--target", "y", "--seed", 3)
-    assert {path.name for path in (tmp_path / "waves_mercer").iterdir()} == set(quantities.FILES)
+    assert {path.name for path in (tmp_path / "waves_mercer").iterdir()} == set(quantities.FILES) - {"map.png"}
     assert "1 input (x)" in result.stdout
     assert "with seed 3" in result.stdout
     assert "Written to waves_mercer: model.safetensors" in result.stdout
@@ -333,6 +333,22 @@ def test_every_class_is_held_out_alike_and_never_whole(share):
     assert (
         fit.split(rows, 0.5, 0, by_class=True)[1].numbers.tolist() != fit.split(rows, 0.5, 1, True)[1].numbers.tolist()
     )
+
+
+def test_longitude_and_latitude_are_on_the_sphere_and_drawn_as_a_map(tmp_path):
+    rng = np.random.default_rng(0)
+    lat, lon = rng.uniform(40, 60, 50), rng.uniform(-10, 10, 50)
+    frame = pl.DataFrame({"Latitude": lat, "lon": lon, "rain": np.sin(lat / 3) + np.cos(lon / 4)})
+    frame.write_csv(tmp_path / "rain.csv")
+    call("fit", tmp_path / "rain.csv", "--target", "rain", "--output", tmp_path / "out")
+    text = (tmp_path / "out" / "report.txt").read_text()
+    assert "columns 'lon' and 'Latitude' are read as longitude and latitude" in text
+    assert (tmp_path / "out" / "map.png").stat().st_size > 10_000
+    model = load(tmp_path / "out" / "model.safetensors")
+    assert ".on_sphere()" in repr(model.kernel_)
+    call("predict", tmp_path / "out", tmp_path / "rain.csv", "--output", tmp_path / "new.csv")
+    predicted = pl.read_csv(tmp_path / "new.csv")["mean"].to_numpy()
+    assert np.corrcoef(predicted, frame["rain"].to_numpy())[0, 1] > 0.95
 
 
 # -- predict -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import mpmath as mp
 import numpy as np
 
 from mercer import kernels as k
-from mercer.kernels import algebra, substitution
+from mercer.kernels import algebra, space, substitution
 
 mp.mp.dps = 40
 
@@ -161,6 +161,10 @@ def pair(kernel, x, z, same_row):
     if kind is substitution.On:
         picked = np.arange(len(x))[kernel.selection if isinstance(kernel.selection, slice) else list(kernel.columns)]
         return pair(inner, [x[i] for i in picked], [z[i] for i in picked], same_row)
+    if kind is space.OnSphere:
+        return pair(inner, *(_on_sphere(kernel.radius, *p) for p in (x, z)), same_row)
+    if kind is space.Rotated:
+        return pair(inner, *(_rotated(exact(kernel.angle), exact(kernel.ratio), *p) for p in (x, z)), same_row)
     if kind is substitution.Warp:
         return pair(inner, kernel.phi.call.exact(x), kernel.phi.call.exact(z), same_row)
     value = pair(inner, x, z, same_row)
@@ -189,3 +193,13 @@ def gram(kernel, X, Z=None):
     return np.array(
         [[float(pair(kernel, x, z, Z is None and i == j)) for j, z in enumerate(columns)] for i, x in enumerate(rows)]
     )
+
+
+def _on_sphere(radius, longitude, latitude):
+    a, b = mp.radians(longitude), mp.radians(latitude)
+    return [radius * v for v in (mp.cos(b) * mp.cos(a), mp.cos(b) * mp.sin(a), mp.sin(b))]
+
+
+def _rotated(angle, ratio, first, second):
+    c, s = mp.cos(mp.radians(angle)), mp.sin(mp.radians(angle))
+    return [c * first + s * second, (c * second - s * first) / ratio]

@@ -47,6 +47,8 @@ def run_fit(
     training, held = split(rows, test_share, seed, by_class=task == "classification")
 
     model = kind.new_model(n_restarts=restarts, random_state=seed, progress=not quiet)
+    if kind is quantities:
+        quantities.choose_kernel(model, training, remark)
     kind.prepare(model, training, say)
     output = Path(f"{tables.stem(data)}_mercer") if output is None else output
     output.mkdir(parents=True, exist_ok=True)  # fail before the fit, not after it

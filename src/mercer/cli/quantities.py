@@ -9,14 +9,18 @@ import polars as pl
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Say, TableRows, quantities
 from mercer.core.inputs import holds_numbers
+from mercer.core.places import longitude_and_latitude
 from mercer.distributions import Distribution
+from mercer.kernels import Matern
+from mercer.learning.search import select_kernel
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.scores import Calibration, calibration
 
 MAX_SILENT_SECONDS = 20.0  # a fit expected to take longer is announced
+SMOOTHNESSES = (0.5, 1.5, 2.5)  # of functions on the sphere
 FILES = (
     "model.safetensors", "report.txt", "predictions.csv",
-    "calibration.png", "predictions.png", "relevance.png", "fit.png",
+    "calibration.png", "predictions.png", "relevance.png", "fit.png", "map.png",
 )  # fmt: skip
 
 target_of = quantities
@@ -57,6 +61,17 @@ def new_model(**settings) -> GaussianProcessRegressor:
     return GaussianProcessRegressor(**settings)
 
 
+def choose_kernel(model, rows: TableRows, say: Say):
+    """Where longitude and latitude are the only inputs, a kernel on the sphere; its smoothness by the evidence."""
+    found = longitude_and_latitude(rows.X)
+    if found is None or rows.X.width != 2:
+        return
+    candidates = [(1.0 * Matern(nu=nu)).on_sphere().on(list(found)) for nu in SMOOTHNESSES]
+    model.kernel = select_kernel(rows.X, rows.y, candidates, task="regression").member
+    model.calibrate = True  # as with the default kernel
+    say(f"columns {found[0]!r} and {found[1]!r} are read as longitude and latitude, in degrees: a kernel on the sphere")
+
+
 def prepare(model, rows: TableRows, say: Say):
     """Refuse a fit that does not fit in memory; announce a long one."""
     plan = model.plan(rows.X)
@@ -92,6 +107,8 @@ def draw(model, held: HeldOut | None, target: str, output: Path):
     pictures.relevance(table)
     if len(table) == 1 and holds_numbers(model.posterior_.data[0]):
         pictures.keep(_along_the_input(plot, model, held, target), "fit.png")
+    if len(table) == 2 and longitude_and_latitude(model.posterior_.data[0]) is not None:
+        pictures.keep(plot.map(model)[0], "map.png")
 
 
 def _along_the_input(plot, model, held, target):

@@ -24,7 +24,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary, named, prepared, sharing
 from mercer.kernels.features import products, symmetric_power
 from mercer.kernels.geometry import Geometry
-from mercer.kernels.space import is_of_places
+from mercer.kernels.space import OfPlaces
 from mercer.kernels.splines import NullSpace
 from mercer.kernels.stationary import Constant, White
 from mercer.kernels.substitution import On
@@ -456,7 +456,7 @@ def split_white(kernel: Kernel) -> tuple[Kernel | None, float]:
     """
     if isinstance(kernel, White):
         return None, float(kernel.variance)
-    if isinstance(kernel, Scale | On) or is_of_places(kernel):
+    if isinstance(kernel, Scale | On | OfPlaces):
         inner, variance = split_white(kernel.inner)
         factor = float(kernel.variance) if isinstance(kernel, Scale) else 1.0
         return None if inner is None else evolve(kernel, inner=inner), factor * variance

@@ -11,13 +11,12 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_matrix
 from mercer.core.parameters import Positive, Real, evolve, show
 from mercer.core.precision import Array, is_traced, namespace
-from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.geometry import Geometry
 from mercer.kernels.validity import Validity, derive
 
 
-class _OfPlaces(Unary):
+class OfPlaces(Unary):
     """A kernel of a function of two columns; a subclass says which."""
 
     needs_all_columns = True
@@ -44,7 +43,7 @@ class _OfPlaces(Unary):
         raise NotImplementedError
 
 
-class OnSphere(_OfPlaces):
+class OnSphere(OfPlaces):
     """k1 of points on a sphere in three dimensions, from longitude and latitude in degrees (PRML 6.19).
 
     k1 sees (cos b cos a, cos b sin a, sin b) times ``radius``, at longitude a and latitude b: distances are chords
@@ -89,7 +88,7 @@ class OnSphere(_OfPlaces):
         return self._method("on_sphere()" if self.radius == 1.0 else f"on_sphere(radius={self.radius:g})")
 
 
-class Rotated(_OfPlaces):
+class Rotated(OfPlaces):
     """k1 with geometric anisotropy in the plane: of A (x - x'), with A a rotation and a stretch (PRML 6.19).
 
     The direction ``angle``, in degrees counter-clockwise from the first axis, keeps the lengthscale of k1; across it
@@ -148,11 +147,6 @@ def checked_places(X: Inputs, what: str) -> Any:
 def _checked_radius(radius: Any) -> float:
     if isinstance(radius, bool) or not isinstance(radius, int | float | np.number) or not 0 < radius < np.inf:
         raise ParameterError(
-            f"radius must be a positive number, as 6371.0 for kilometres on the Earth; got {radius!r}."
+            f"radius must be a positive number, such as 6371.0 for kilometres on Earth; got {radius!r}."
         )
     return float(radius)
-
-
-def is_of_places(kernel: Kernel) -> bool:
-    """Whether its inner kernel sees points made from two columns, not the columns."""
-    return isinstance(kernel, _OfPlaces)

@@ -23,7 +23,7 @@ from mercer.kernels.composite import Unary, prepared
 from mercer.kernels.evaluate import HostRows, on_host
 from mercer.kernels.functions import RowFunction
 from mercer.kernels.geometry import Geometry, gaussian_of, not_negative
-from mercer.kernels.space import is_of_places
+from mercer.kernels.space import OfPlaces
 from mercer.kernels.splines import NullSpace
 from mercer.kernels.states import States
 from mercer.kernels.validity import Validity, derive
@@ -226,7 +226,7 @@ def by_position(kernel: Any, names: Sequence[str]) -> Any:
             chosen = list(kernel.columns)
             kernel = evolve(kernel, columns=tuple(list(names).index(name) for name in chosen))
         return evolve(kernel, inner=by_position(kernel.inner, chosen))
-    if isinstance(kernel, Warp) or is_of_places(kernel):  # its part sees the values of a function, not the columns
+    if isinstance(kernel, Warp | OfPlaces):  # its part sees the values of a function, not the columns
         return kernel
     return map_children(lambda child: by_position(child, names) if isinstance(child, Kernel) else child, kernel)
 

@@ -12,7 +12,7 @@ from mercer.core.inputs import Inputs, as_matrix, centre_and_spread, count_rows,
 from mercer.core.parameters import children_of, evolve, evolve_at
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Linear, Polynomial, Standard, White
 from mercer.kernels.algebra import Power, Product, Scale, Sum
-from mercer.kernels.space import OnSphere, Rotated
+from mercer.kernels.space import OfPlaces
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import Modulate, On, Warp
 
@@ -82,7 +82,7 @@ def with_lengthscales(kernel: Kernel, X: Inputs, factor: float, always: bool = F
             return kernel
     if isinstance(kernel, Warp):
         return kernel  # what its inner kernel sees is not X
-    if isinstance(kernel, OnSphere | Rotated):
+    if isinstance(kernel, OfPlaces):
         return evolve(kernel, inner=with_lengthscales(kernel.inner, kernel.coordinates(X), factor, always))
     if isinstance(kernel, Standard) and "theta1" not in kernel.fixed:
         if kernel.shift is not None:  # made by `standard_kernel`: its inputs have unit spread
@@ -235,7 +235,7 @@ def amplitude_places(kernel: Kernel) -> set[Place] | None:
         for i, part in enumerate(kernel.parts):
             if (found_in := amplitude_places(part)) is not None:
                 return {((("parts", i), *path), field) for path, field in found_in}
-    if isinstance(kernel, On | Scale | Modulate | Warp | OnSphere | Rotated):
+    if isinstance(kernel, On | Scale | Modulate | Warp | OfPlaces):
         found_in = amplitude_places(kernel.inner)
         return found_in and {((("inner", None), *path), field) for path, field in found_in}
     return None
@@ -255,6 +255,6 @@ def _has_amplitude(kernel: Kernel) -> bool:
         return all(map(_has_amplitude, kernel.parts))
     if isinstance(kernel, Product):
         return any(map(_has_amplitude, kernel.parts))
-    if isinstance(kernel, On | Modulate | Warp | OnSphere | Rotated):
+    if isinstance(kernel, On | Modulate | Warp | OfPlaces):
         return _has_amplitude(kernel.inner)
     return isinstance(kernel, Scale | Constant | White | Standard | FeatureMap)

@@ -420,6 +420,27 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         dmean, dvariance = self.posterior_.gradients(self._check_inputs(X, reset=False))
         return dmean * self.scale_, dvariance * self.scale_**2
 
+    def predict_average(self, X, weights=None):
+        """Mean and standard deviation of the average of the function over these rows: block kriging (Cressie 1993).
+
+        The rows are points of an area, in a grid say. ``weights``, (s,), are the areas they stand for, equal unless
+        given; with (m, s), of m areas at once, both results are (m,). Takes the joint covariance of the rows, (s, s).
+        """
+        self._check_fitted()
+        self._require_location("predict_average")
+        X = self._check_inputs(X, reset=False)
+        W = np.ones(count_rows(X)) if weights is None else np.asarray(weights, dtype=float)
+        if W.ndim not in (1, 2) or W.shape[-1] != count_rows(X) or not np.isfinite(W).all() or (W < 0).any():
+            raise ParameterError(
+                f"weights must be finite and not negative, one for each of {count_rows(X)} rows; got shape {W.shape}."
+            )
+        total = W.sum(axis=-1, keepdims=True)
+        if not (total > 0).all():
+            raise ParameterError("weights of an area must not all be zero.")
+        W = W / total
+        variance = np.einsum("...i,...i->...", W @ self._covariance(X, False), W)
+        return W @ self._mean(X), np.sqrt(np.maximum(variance, 0.0))
+
     def _sample(self, X, n_samples, random_state, include_noise):
         seeds = np.random.SeedSequence(entropy(random_state)).generate_state(2)
         posterior, (latent, white) = self.posterior_, split_white(self.kernel_)

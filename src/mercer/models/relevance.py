@@ -19,7 +19,7 @@ from mercer.core.inputs import (
 from mercer.core.parameters import children_of
 from mercer.core.text import table
 from mercer.kernels import Kernel, Standard
-from mercer.kernels.space import is_of_places
+from mercer.kernels.space import OfPlaces
 from mercer.kernels.stationary import Isotropic
 from mercer.kernels.substitution import On, Warp, by_position
 
@@ -189,7 +189,7 @@ def _nodes_with_columns(kernel: Kernel, columns: np.ndarray):
     if isinstance(kernel, On):
         chosen = kernel.selection
         yield from _nodes_with_columns(kernel.inner, columns[chosen if isinstance(chosen, slice) else list(chosen)])
-    elif not (isinstance(kernel, Warp) or is_of_places(kernel)):
+    elif not isinstance(kernel, Warp | OfPlaces):
         yield kernel, columns
         for _, child in children_of(kernel):
             if isinstance(child, Kernel):
