@@ -42,7 +42,9 @@ def mercer_fit(neighbors, default=False):
         if default:
             return mc.GaussianProcessRegressor(progress=False).fit(X, y)
         solver = mc.solvers.Neighbors(neighbors)
-        return mc.GaussianProcessRegressor(1.0 * k.Exponential(), mean="linear", solver=solver, progress=False).fit(X, y)
+        return mc.GaussianProcessRegressor(1.0 * k.Exponential(), mean="linear", solver=solver, progress=False).fit(
+            X, y
+        )
 
     return fit, lambda model, Z: model.predict(Z, return_std=True)
 

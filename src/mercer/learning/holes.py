@@ -97,7 +97,9 @@ def choose_by_blocks(
         leader = max((tried.log_evidence for tried in begun), default=0.0)
         with Comparison(objective, kept, progress, journal) as comparison:
             for tried in begun:
-                if np.isfinite(tried.member.nu) or tried.log_evidence == leader:  # Gaussian ones are too smooth for maps
+                if (
+                    np.isfinite(tried.member.nu) or tried.log_evidence == leader
+                ):  # Gaussian ones are too smooth for maps
                     there = comparison.maximise(tried.member, [tried.theta], min_gain=MIN_GAIN)
                     if there is not None:
                         found.append(there._replace(score=_score(objective, there, kept, some)))
