@@ -1,8 +1,8 @@
 """Forecasts beside exponential smoothing: 40 monthly M3 series, airline passengers, Mauna Loa, sunspots.
 
-Exponential smoothing is statsmodels' ETSModel with the smallest AICc over additive and multiplicative errors, no, additive
-and damped trends, no, additive and multiplicative seasons. Targets: mean scaled error (over that of repeating the last
-year, in the history) no larger than its own, and 95% intervals that cover between 90 and 98% of all points.
+Exponential smoothing is statsmodels' ETSModel with the smallest AICc over additive and multiplicative errors, trends
+(none, additive, damped) and seasons (none, additive, multiplicative). Targets: mean scaled error (over that of
+repeating the last year, in the history) no larger than its own, and 95% intervals that cover between 90 and 98% of all points.
 
 Run with --kept FILE to resume, --series N for the first N series, --write for results/forecasting.md.
 """
@@ -26,11 +26,11 @@ OTHERS_ROWS = 1500  # the latest, that both learn from
 
 def series():
     """Name, history, future."""
-    for line in gzip.open(FOLDER / "m3_monthly_40.csv.gz", "rt").read().split()[1:]:
+    for line in gzip.decompress((FOLDER / "m3_monthly_40.csv.gz").read_bytes()).decode().split()[1:]:
         name, history, future = line.split(",")
         yield name, np.array(history.split(";"), float), np.array(future.split(";"), float)
     for name, horizon in LONG.items():
-        y = np.loadtxt(gzip.open(FOLDER / f"{name}.csv.gz", "rt"), delimiter=",", skiprows=1)[-OTHERS_ROWS:, 1]
+        y = np.loadtxt(FOLDER / f"{name}.csv.gz", delimiter=",", skiprows=1)[-OTHERS_ROWS:, 1]
         yield name, y[:-horizon], y[-horizon:]
 
 

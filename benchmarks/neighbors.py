@@ -4,8 +4,8 @@
 
 105,569 training rows and 42,740 test rows, which lie in large holes. Exponential covariance, a linear mean and 20
 neighbours for both; and mercer with its defaults, which choose the covariance by leaving out blocks. Each runs in a
-process of its own: seconds are of the wall clock, memory is the peak of the process. ``--rows`` takes a random subset of
-the training rows. MERCER_DATA is the folder of the data (default ../shared/data).
+process of its own: seconds are of the wall clock, memory is the peak of the process. ``--rows`` takes a random subset
+of the training rows. MERCER_DATA is the folder of the data (default ../shared/data).
 """
 
 import argparse

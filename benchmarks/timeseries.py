@@ -160,7 +160,8 @@ def main():
     seconds, peak, evaluations, predicting = in_process(__file__, "fitted", n)
     lines.append(
         f"A fit of {n:,} points, compilation included: {seconds:.1f} s, {evaluations} evaluations (on parts "
-        f"of the rows first), {peak / 1e6:,.0f} MB above the data; {NEW_TIMES:,} predictions among them {predicting:.2f} s."
+        f"of the rows first), {peak / 1e6:,.0f} MB above the data; "
+        f"{NEW_TIMES:,} predictions among them {predicting:.2f} s."
     )
     print("\n".join(lines))
     if asked.write:

@@ -35,6 +35,7 @@ STORABLE = [
     if not any(node.runs_user_code for node in nodes_of(kernel))
 ] + [
     k.FeatureMap(basis.Polynomial(2), alpha=0.3),
+    k.Seasonal(2.0, 0.7, 3.0).on(1) + k.Seasonal("year").on(2),
     k.FeatureMap(basis.Gaussian([[0.0] * 5, [1.0] * 5], width=[0.1, 1, 2, 3, 4])),
     k.RBF(1.1).warp(basis.Gaussian([[0.5] * 5])).modulate(basis.Gaussian([[0.1] * 5], 3.0)),
     k.FeatureMap(basis.Sigmoid([0.0, 1 / 3]), alpha=2.0).on(1),

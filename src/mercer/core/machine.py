@@ -16,6 +16,8 @@ CACHE_BYTES = 1 << 20  # rows that stay in a core's cache
 ROOT_BYTES = 1 << 30  # a low-rank root of a covariance
 MIXTURE_BYTES = 1 << 30  # covariances of all parts of a mixture over parameters
 STATES_BYTES = 1 << 28  # what is kept of a recursion over states, which is computed again beyond
+SETS_BYTES = 1 << 21  # covariances of neighbours that are factorised in one call
+FACTORS_BYTES = 1 << 30  # factors of all neighbours, kept for the gradient; beyond, they are computed again
 MAX_KEPT_SHARE = 1 / 4  # of the available memory, for what is kept to save time and could be computed again
 
 

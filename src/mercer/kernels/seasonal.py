@@ -33,7 +33,7 @@ class Seasonal(Kernel):
 
     >>> season = Seasonal("year", decay=20.0)
     >>> season(np.array(["2019-03-01", "2020-03-01", "2020-09-01"], dtype="datetime64[D]")).round(2)[0].tolist()
-    [1.0, 1.0, 0.14]
+    [1.0, 1.0, 0.13]
     """
 
     period: Any = eqx.field(default=1.0, static=True, converter=plain)

@@ -116,6 +116,19 @@ class Choice:
         words = measure.in_words.format(behind)
         return f"the {measure.name} of the next of {len(self.tried)} kernels tried is {words}"
 
+    def word_on_blocks(self) -> str | None:
+        """What blocks decided, where they did; None elsewhere."""
+        if self.measure != "blocks":
+            return None
+        text = (
+            "Blocks of rows left out together decided: how well holes in the data are predicted depends on the "
+            "smoothness at large distances, which the evidence hardly sees."
+        )
+        likely = max(self.tried, key=lambda tried: tried.log_evidence)
+        if likely is not self.best:
+            text += f" By the evidence it would be {likely.label}: better between near rows, worse in holes."
+        return text
+
     def header(self) -> list[str]:
         """Of the table."""
         return ["kernel", MEASURES[self.measure].name, "", "log evidence", "rows"]

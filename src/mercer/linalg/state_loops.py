@@ -185,7 +185,7 @@ def forward_two(A, left, right, noise, Y, T, b, least, e, Z):  # type: ignore[no
                     product = 1.0
             else:
                 log_det += np.log(d)
-        elif not d == np.inf:
+        elif d != np.inf:
             failed = i
             break
         for k in range(q):

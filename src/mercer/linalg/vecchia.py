@@ -19,9 +19,6 @@ from mercer.core.errors import NotPositiveDefiniteError
 from mercer.linalg.jitter import FACTOR
 from mercer.linalg.ordering import Sets
 
-CHUNK_BYTES = 1 << 21  # of covariances that are factorised in one call
-FACTORS_BYTES = 1 << 30  # of all factors, up to which they are kept for the gradient; beyond, they are computed again
-
 
 class Covariances(Protocol):
     """C without noise on sets of points, at one theta (`mercer.kernels.sets.SetsAt`)."""
@@ -122,14 +119,14 @@ class SetFactors:
         self.ends = np.concatenate([[0], np.cumsum(counts)])
         self.n = n
         sizes = [8 * len(chunk) * chunk.members.shape[1] ** 2 for chunk in self.chunks]
-        self._keeps = sum(sizes) <= FACTORS_BYTES
+        self._keeps = sum(sizes) <= machine.FACTORS_BYTES
         self._kept: list[np.ndarray | None] = [None] * len(self.chunks)
         self._pool: ThreadPoolExecutor | None = None
 
     def _chunks(self) -> Iterator[Sets]:
         start, sizes = 0, self.sets.sizes
         while start < len(sizes):
-            stop = start + max(1, CHUNK_BYTES // (8 * int(sizes[start]) ** 2))
+            stop = start + machine.rows_within(machine.SETS_BYTES, int(sizes[start]) ** 2)
             # Not much larger sets: they would pad the smaller ones.
             stop = min(stop, int(np.searchsorted(sizes, sizes[start] + max(2, sizes[start] // 8), side="right")))
             part, width = self.sets[start:stop], int(sizes[min(stop, len(sizes)) - 1])

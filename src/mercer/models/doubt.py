@@ -150,3 +150,15 @@ def about_doubt(model) -> list[str]:
     else:
         how = f"{d['points']:,} points of a {d['design']} design" + (f", {d['modes']} modes" if d["modes"] > 1 else "")
     return [f"parameters integrated over: {how}; {posterior.evaluations:,} evaluations, {kept} kept for prediction"]
+
+
+def about_distance(model) -> str | None:
+    """How far an approximate log evidence is from the exact one; None where the solver does not estimate it."""
+    nats = model.numerics_.get("divergence")
+    if nats is None or not np.isfinite(nats):
+        return None
+    neighbors, n = model.numerics_["neighbors"], len(model.y_train_)
+    return (
+        f"approximated by {neighbors:,.0f} neighbours: the log evidence is about {nats:.3g} nats below the exact one "
+        f"(estimated), {nats / max(n, 1):.2g} a row"
+    )

@@ -31,7 +31,14 @@ from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
 from mercer.means import Coefficients
-from mercer.models.doubt import StatedPrior, about_doubt, average_over_parameters, parameter_table, stated_priors
+from mercer.models.doubt import (
+    StatedPrior,
+    about_distance,
+    about_doubt,
+    average_over_parameters,
+    parameter_table,
+    stated_priors,
+)
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
 from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
@@ -582,6 +589,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
             *([] if self.mean is None else [f"mean: {self._given_mean()!r}"]),
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),
             f"log evidence: {self.log_marginal_likelihood_:.2f}",
+            *filter(None, [about_distance(self)]),
             *about_doubt(self),
             "",
             parameter_table(self, self._model()),

@@ -10,6 +10,7 @@ from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is
 from mercer.core.machine import in_words
 from mercer.core.parameters import slots_of
 from mercer.core.text import table
+from mercer.models.doubt import about_distance
 from mercer.report import diagnostics
 from mercer.report.page import (
     HELD_OUT,
@@ -64,7 +65,8 @@ def report(model, X=None, y=None) -> Report:
         sections["Relevance of inputs"] = str(relevance)
     sections["Calibration of leave-one-out intervals"] = str(left_out)
     if model.choice_ is not None:
-        sections["Kernels tried"] = str(model.choice_)
+        remark = model.choice_.word_on_blocks()
+        sections["Kernels tried"] = str(model.choice_) + ("" if remark is None else f"\n{remark}")
     sections["Optima found"] = optima(model)
     sections["Numerics"] = _numerics(model)
     findings = in_order(findings)
@@ -188,10 +190,12 @@ def _noise(model, y) -> str:
 
 def _numerics(model) -> str:
     found = model.numerics_
-    return (
+    text = (
         f"jitter {found['jitter']:.2g}, condition number about {found['condition']:.2g}, "
         f"residual |Ca - y|/|y| {found['residual']:.2g}"
     )
+    distance = about_distance(model)
+    return text if distance is None else f"{text}\n{distance}"
 
 
 def _suggestions(model, held, relevance, n, findings) -> list[str]:

@@ -42,7 +42,6 @@ from mercer.solvers.neighbor_evidence import NeighborEvidence, scaled_inputs
 
 MAX_AUTO_INPUTS = 8  # of many inputs, the nearest rows are hardly nearer than others
 PREDICTION_SHARE = 4  # times as many neighbours predict a new row as condition a row in the evidence
-PIECE_BYTES = 1 << 22  # of covariances of neighbours that are solved in one call
 CHECKED_ROWS, CHECKED_SHARE = 100, 8  # rows that tell the distance from the exact evidence, and neighbours they get
 
 
@@ -193,7 +192,7 @@ class NeighborPosterior(Posterior):
         own = None if term is None else rows.of(term)
         of_term = None if own is None else on_sets(own.kernel, own.X, own.rows).at(np.asarray(to_free(own.kernel)))
         noise = self.noise + self.jitter
-        height = max(1, PIECE_BYTES // (8 * (m + 1) ** 2))
+        height = machine.rows_within(machine.SETS_BYTES, (m + 1) ** 2)
         parts = [slice(i, min(i + height, s)) for i in range(0, s, height)]
 
         def work(part: slice) -> Solved:
@@ -500,7 +499,7 @@ class Neighbors(Solver):
     def cost(self, kernel: Kernel, X: Inputs) -> Cost:
         n = count_rows(X)
         m = min(self.n_neighbors, n)
-        memory = n * (40 * m + 200) + min(8.0 * n * (m + 1) ** 2, 1 << 30) + (1 << 28)
+        memory = n * (40 * m + 200) + min(8.0 * n * (m + 1) ** 2, machine.FACTORS_BYTES) + (1 << 28)
         flops = n * (20.0 * m**3 + 400.0 * m**2 + 1e4)  # as many as the dense solver makes in the time, measured
         why = f"an exact fit of {n:,} rows is out of reach, and rows of so few inputs have near ones"
         return Cost(memory, flops, (n, m), why)

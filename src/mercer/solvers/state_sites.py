@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from mercer.core import machine
 from mercer.core.coordinates import from_free
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
@@ -29,7 +30,6 @@ from mercer.solvers.timeline import At, Timeline, times_of
 
 MIN_SITE = 1e-100  # precision times prior variance, below which a row has no site
 MIN_MEASUREMENT = 1e-13  # likewise, of the measurement that stands for a row in the posterior
-KEPT_BYTES = 1 << 28  # of the kernel's matrices, up to which they are kept from one pass to the next
 
 
 class LatentStates(LatentSpace):
@@ -68,7 +68,7 @@ class StateCovariance(LatentCovariance):
         """With matrices computed once, if there is memory for them."""
         assert self.at is not None
         plain = self.at.chain
-        if 8 * self.n * (2 * plain.m + int((plain.sizes**2).sum())) > KEPT_BYTES:
+        if 8 * self.n * (2 * plain.m + int((plain.sizes**2).sum())) > machine.STATES_BYTES:
             return plain
 
         def matrices(t: np.ndarray, gaps: np.ndarray) -> Matrices:
