@@ -2,7 +2,8 @@
 
 Exponential smoothing is statsmodels' ETSModel with the smallest AICc over additive and multiplicative errors, trends
 (none, additive, damped) and seasons (none, additive, multiplicative). Targets: mean scaled error (over that of
-repeating the last year, in the history) no larger than its own, and 95% intervals that cover between 90 and 98% of all points.
+repeating the last year, in the history) no larger than its own, and 95% intervals that cover
+between 90 and 98% of all points.
 
 Run with --kept FILE to resume, --series N for the first N series, --write for results/forecasting.md.
 """
