@@ -84,6 +84,12 @@ def count(period: str, years: Any) -> Any:
     return months / 3 if period == "quarter" else months
 
 
+def mean_length(period: str) -> float:
+    """Of a calendar period, in decimal years."""
+    days = {"year": 365.2425, "quarter": 365.2425 / 4, "month": 365.2425 / 12, "week": 7.0, "day": 1.0}
+    return days[period] / DAYS_PER_YEAR
+
+
 def _start(xp: ModuleType, year: Any) -> Any:
     """The first of January, in days since that of 1970."""
     last = year - 1
