@@ -119,12 +119,23 @@ def test_pieces_that_are_computed_again_change_nothing(name, small_pieces):
 
 
 @means
-def test_later_rows_go_on_from_the_last_state(mean):
+def test_later_rows_go_on_from_the_last_state(mean, small_pieces, monkeypatch):
     kernel, first = KERNELS["sum"], T < 6
     whole = StateSpace().posterior(kernel, X, y, NOISE, made(mean))
     some = StateSpace().posterior(kernel, X[first], y[first], NOISE[first], whole.prior_mean)
+    _ = some._residual
+    visited, run = [], statespace.run
+
+    def counted(chain, t, gaps, noise, Y, start, rows, *rest, **options):
+        visited.append(rows)
+        return run(chain, t, gaps, noise, Y, start, rows, *rest, **options)
+
+    monkeypatch.setattr(statespace, "run", counted)
     grown = some.condition(X[~first], y[~first], NOISE[~first])
-    assert len(grown._factor.rows) == len(some._factor.rows) + 1  # what was there is not computed again
+    assert sum(rows.stop - rows.start for rows in visited) == (~first).sum()  # what was there is not computed again
+    assert grown._factor.rows == statespace.pieces(N, 8)
+    other = some.condition(X[~first] + 1.0, y[~first], NOISE[~first])  # two go on from the same
+    assert np.array_equal(other.X[-1] - 1.0, grown.X[-1])
     same([grown.log_evidence(), *grown.moments(Z)], [whole.log_evidence(), *whole.moments(Z)])
     earlier = StateSpace().posterior(kernel, X[~first], y[~first], NOISE[~first], whole.prior_mean)
     back = earlier.condition(X[first], y[first], NOISE[first])

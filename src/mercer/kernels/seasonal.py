@@ -74,9 +74,7 @@ class Seasonal(Kernel):
         def count(t: Array) -> Array:
             return calendar.count(word, t) if word else t / length
 
-        return states.seasonal(
-            count, length, start, states.matern(1, self.decay * length), self.lengthscale, order
-        )
+        return states.seasonal(count, length, start, states.matern(1, self.decay * length), self.lengthscale, order)
 
     def _change(self) -> Matern:
         return Matern(self.decay, nu=SMOOTHNESS)
