@@ -159,10 +159,11 @@ def forecast(
 
     Parameters
     ----------
-    times : dates, or numbers, one per value, in any order; repeated times are repeated measurements. On dates,
-        lengthscales are in years.
+    times : dates (or their text, 2024-03-31), or numbers, one per value, in any order; repeated times are repeated
+        measurements. On dates, lengthscales are in years.
     y : values; NaN is a gap.
-    horizon : number of steps ahead. Steps continue the spacing: calendar months, or the median difference.
+    horizon : number of steps ahead. Steps continue the spacing: calendar months, days without weekends if there were
+        none, or else the median difference.
     period : of the season: "auto" finds it; None is no season; a number in units of time, or on dates "year",
         "quarter", "month", "week" or "day"; or a list of several.
     log : whether to model log y, which makes seasons and noise proportional to the level. None decides by the evidence
@@ -177,6 +178,7 @@ def forecast(
     """
     if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
         raise ParameterError(f"horizon must be a number of steps, at least 1; got {horizon!r}.")
+    times = calendar.from_text(times, "times")
     matrix = as_matrix(times, "times")
     if matrix.shape[1] != 1:
         raise DataError(f"times must be one column; got {matrix.shape[1]}.")
@@ -280,6 +282,9 @@ def _rows(t: np.ndarray, last: float, dated: bool, more: np.ndarray) -> np.ndarr
 def _future(t: np.ndarray, step: float, dated: bool, horizon: int) -> np.ndarray:
     """Times that continue the series, in calendar months if that is their spacing."""
     ahead = np.arange(1, horizon + 1)
+    if dated and _are_working_days(t, step):
+        later = t[-1] + DAY * np.arange(1, 2 * horizon + 3)
+        return later[~_at_weekend(later)][:horizon]
     months = round(step / MONTH)
     if not dated or months < 1 or abs(step - months * MONTH) > 2 * DAY:
         return t[-1] + step * ahead
@@ -292,6 +297,15 @@ def _future(t: np.ndarray, step: float, dated: bool, horizon: int) -> np.ndarray
     rest = within % 86400
     days = length - 1 if ends else np.minimum(within // 86400, length - 1)
     return calendar.decimal_years(begun.astype("datetime64[s]") + days * 86400 + rest)
+
+
+def _are_working_days(t: np.ndarray, step: float) -> bool:
+    """Whether the spacing is a day, and of two weeks or more no weekend has a value."""
+    return abs(step - DAY) < DAY / 10 and t[-1] - t[0] >= 13 * DAY and not _at_weekend(t).any()
+
+
+def _at_weekend(t: np.ndarray) -> np.ndarray:
+    return ~np.is_busday(calendar.as_dates(t).astype("datetime64[D]"))
 
 
 def _periods(period: Any, t: np.ndarray, y: np.ndarray, step: float, dated: bool) -> list[Any]:
