@@ -205,7 +205,7 @@ def test_holes_and_windows_are_whole_regions():
 def test_the_report_says_that_blocks_decided():
     tried = [Tried("rough", -20.0, -0.5, np.zeros(1), 50), Tried("smooth", -10.0, -0.7, np.zeros(1), 50)]
     choice = Choice(tried, 50, 9, measure="blocks")
-    assert "By the evidence it would be smooth" in choice.remark()
-    assert "By the evidence" not in dataclasses.replace(choice, tried=tried[:1]).remark()
-    assert dataclasses.replace(choice, measure="crps").remark() is None
+    assert "By the evidence it would be smooth" in choice.word_on_blocks()
+    assert "By the evidence" not in dataclasses.replace(choice, tried=tried[:1]).word_on_blocks()
+    assert dataclasses.replace(choice, measure="crps").word_on_blocks() is None
     assert "40.0% higher" in choice.margin()
