@@ -30,7 +30,7 @@ from mercer.gp.process import check_size
 from mercer.kernels import evaluate
 from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
-from mercer.kernels.sets import SetsAt, metric, on_sets, slope_on_sets
+from mercer.kernels.sets import SetsAt, on_sets, positions, slope_on_sets
 from mercer.kernels.substitution import by_position
 from mercer.linalg.jitter import FACTOR, SAMPLING
 from mercer.linalg.ordering import Sets, maximin_order, near_and_far, nearest_before, nearest_of_those_before
@@ -179,8 +179,8 @@ class NeighborPosterior(Posterior):
         n, s = len(self.y), count_rows(Z)
         if not s:
             return []
-        rows, d = self._beside(Z), as_matrix(self.X).shape[1]
-        points = as_matrix(rows.X) * metric(self.kernel, d)
+        rows = self._beside(Z)
+        points = positions(self.kernel, rows.X)
         near = self.order[near_and_far(points[self.order], points[n:], self.n_predict)]
         m = near.shape[1]
         members = np.column_stack([near, np.arange(n, n + s)])
@@ -286,7 +286,7 @@ class NeighborPosterior(Posterior):
         all, those of the training rows left out."""
         n, s = len(self.y), count_rows(Z)
         rows = self._beside(Z)
-        points = as_matrix(rows.X) * metric(self.kernel, as_matrix(self.X).shape[1])
+        points = positions(self.kernel, rows.X)
         order = maximin_order(points[n:])
         ordered = rows[np.concatenate([np.arange(n), n + order])]
         points = np.concatenate([points[:n], points[n:][order]])
