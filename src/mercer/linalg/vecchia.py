@@ -127,6 +127,7 @@ class SetFactors:
         sizes = [8 * len(chunk) * chunk.members.shape[1] ** 2 for chunk in self.chunks]
         self._keeps = sum(sizes) <= machine.FACTORS_BYTES
         self._kept: list[np.ndarray | None] = [None] * len(self.chunks)
+        self._fresh = False  # whether they hold factors, not yet overwritten
         self._pool: ThreadPoolExecutor | None = None
 
     def _chunks(self) -> Iterator[Sets]:
@@ -168,6 +169,7 @@ class SetFactors:
         def work(i: int) -> bool:
             return self._factorise(i, covariances, noise, found)[0]
 
+        self._fresh = True
         return found if all(self._each(work)) and np.isfinite(found.variance).all() else None
 
     def _factorise(
@@ -193,9 +195,10 @@ class SetFactors:
         """As `contract`, of -1/2 (ln |C| + tr M C^-1) with M held, known by its products with v = (-b, 1) of every row:
         v^T M v (n,), and M v on the columns of B."""
         of_noise: dict[int, np.ndarray] = {}  # of each thread
+        fresh, self._fresh = self._fresh, False
 
         def work(i: int) -> np.ndarray:
-            chunk, kept = self.chunks[i], self._kept[i]
+            chunk, kept = self.chunks[i], self._kept[i] if fresh else None
             own = of_noise.setdefault(threading.get_ident(), np.zeros(self.n))
             C = self._factorise(i, covariances, noise, found)[1] if kept is None else kept
             _loops().pull(

@@ -20,7 +20,7 @@ from mercer.solvers.neighbor_posterior import NeighborPosterior
 from mercer.solvers.neighbor_sites import LatentNeighbors, NeighborSites
 
 MAX_AUTO_INPUTS = 8  # of many inputs, the nearest rows are hardly nearer than others
-PREDICTION_SHARE = 4  # times as many neighbours predict a new row as condition a row in the evidence
+PREDICTION_SHARE = 8  # times as many neighbours predict a new row, once, as condition a row in every evaluation
 
 
 @register
@@ -33,7 +33,7 @@ class Neighbors(Solver):
     n_neighbors : rows that each is conditioned on. With as many as there are, the answers are exact. The cost of an
         evaluation is O(n m^3).
     n_predict : training rows that a new row is predicted from, half of them the nearest, the others from coarser covers
-        of the region; None: four times as many.
+        of the region; None: eight times as many, as predictions are made once.
     grouped : whether rows that share most of their neighbours are conditioned together, which is faster and more
         accurate.
     """
