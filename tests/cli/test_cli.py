@@ -134,7 +134,7 @@ def test_no_rows_held_out(folder):
     out.mkdir()
     (out / "predictions.csv").write_text("of another run")
     call("fit", folder / "data.csv", "--target", "y", "--output", out, "--test-share", 0, "--quiet")
-    assert {path.name for path in out.iterdir()} == set(quantities.FILES) - {"fit.png", "predictions.csv"}
+    assert {path.name for path in out.iterdir()} == set(quantities.FILES) - {"fit.png", "map.png", "predictions.csv"}
     text = (out / "report.txt").read_text()
     assert "60 training rows, 0 held out" in text
     assert "Held-out rows" not in text
@@ -160,7 +160,7 @@ def test_an_interrupted_fit_is_written_all_the_same(folder, monkeypatch):
     result = call("fit", folder / "data.csv", "--target", "y", "--output", folder / "interrupted")
     assert "the fit was interrupted" in result.stderr
     assert "the fit was interrupted" in (folder / "interrupted" / "report.txt").read_text()
-    assert {path.name for path in (folder / "interrupted").iterdir()} == set(quantities.FILES) - {"fit.png"}
+    assert {path.name for path in (folder / "interrupted").iterdir()} == set(quantities.FILES) - {"fit.png", "map.png"}
 
 
 def test_rows_with_missing_values_are_refused_or_left_out(folder):

@@ -67,6 +67,23 @@ def test_the_slope_of_the_evidence_is_that_of_the_dense_solver(grouped, mean):
         assert own.gradient == pytest.approx(dense.gradient, rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize(
+    "kernel", [k.Matern(1.4, nu=1.5).rotate(30.0, 0.3), k.Matern(0.3, nu=1.5).on_sphere()], ids=["rotated", "sphere"]
+)
+def test_near_rows_are_near_where_the_kernel_sees_them(kernel):
+    """With a rotated lengthscale matrix, and across the date line: with few neighbours already near the exact value,
+    whose slope the approximate evidence has."""
+    places = np.random.default_rng(1).uniform([165, 50], [195, 85], size=(150, 2))
+    seen = places if not isinstance(kernel, k.space.OnSphere) else (places + [180, 0]) % [360, 180] - [180, 0]
+    seen = (seen - seen.mean(axis=0)) / 5 if isinstance(kernel, k.space.Rotated) else seen
+    noise = np.full(150, 0.01)
+    assert exact_divergence(kernel, seen, noise, Neighbors(8)) < 2.5  # or tens, where they are near as numbers
+    target = np.cos(places[:, 1])
+    with Neighbors(150).evidence(kernel, seen, target) as own, Dense().evidence(kernel, seen, target) as dense:
+        theta = np.full(own.size, -0.2)
+        assert own(theta).gradient == pytest.approx(dense(theta).gradient, rel=1e-5, abs=1e-6)
+
+
 def test_more_neighbours_are_nearer_the_exact_distribution():
     kernel, counts = 1.0 * k.Matern(0.7, nu=1.5), (1, 3, 6, 12, 24, 79)
     found = np.empty((5, len(counts)))
@@ -205,7 +222,7 @@ def test_holes_and_windows_are_whole_regions():
 def test_the_report_says_that_blocks_decided():
     tried = [Tried("rough", -20.0, -0.5, np.zeros(1), 50), Tried("smooth", -10.0, -0.7, np.zeros(1), 50)]
     choice = Choice(tried, 50, 9, measure="blocks")
-    assert "By the evidence it would be smooth" in choice.remark()
-    assert "By the evidence" not in dataclasses.replace(choice, tried=tried[:1]).remark()
-    assert dataclasses.replace(choice, measure="crps").remark() is None
+    assert "By the evidence it would be smooth" in choice.word_on_blocks()
+    assert "By the evidence" not in dataclasses.replace(choice, tried=tried[:1]).word_on_blocks()
+    assert dataclasses.replace(choice, measure="crps").word_on_blocks() is None
     assert "40.0% higher" in choice.margin()

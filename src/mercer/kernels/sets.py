@@ -15,13 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core.coordinates import Layout
-from mercer.core.inputs import Inputs, Rows, as_matrix, check_width
+from mercer.core.inputs import Inputs, Rows, as_matrix, check_width, select_columns
 from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
 from mercer.kernels.base import Kernel
+from mercer.kernels.space import OfPlaces
 from mercer.kernels.standard import FIELDS, StandardForm, standard_form
 from mercer.kernels.stationary import Isotropic, Standard
+from mercer.kernels.substitution import On
 
 SET_SIZES = (8, 16, 24, 32, 48, 64, 96, 128)  # to which sets are padded, so that few programs are compiled
 
@@ -54,6 +56,20 @@ def on_sets(kernel: Kernel, X: Inputs, rows: Rows) -> OnSets:
     return AnyOnSets(kernel, rows) if form is None else StandardOnSets(kernel, form, X)
 
 
+def positions(kernel: Kernel, X: Inputs) -> np.ndarray:
+    """Inputs in the kernel's own units, so that near rows are those that it makes alike: on the sphere in three
+    dimensions, rotated, and where terms or factors have columns of their own, beside each other. (n, .)"""
+    if isinstance(kernel, OfPlaces):
+        return positions(kernel.inner, kernel.coordinates(X))
+    if isinstance(kernel, On):
+        return positions(kernel.inner, select_columns(X, kernel.selection))
+    placed = [child for child in kernel._kernels() if any(isinstance(node, OfPlaces | On) for node in _nodes(child))]
+    if placed:
+        return np.concatenate([positions(child, X) for child in placed], axis=1)
+    X = as_matrix(X)
+    return X * metric(kernel, X.shape[1])
+
+
 def metric(kernel: Kernel, d: int) -> np.ndarray:
     """What to multiply inputs by, so that near rows are those that the kernel makes alike: one over its lengthscales,
     (d,); ones where it does not say."""
@@ -63,8 +79,8 @@ def metric(kernel: Kernel, d: int) -> np.ndarray:
         lengths = np.asarray(_theta1(kernel), dtype=float)
         return np.broadcast_to(np.sqrt(lengths), d) / scale
     for node in _nodes(kernel):
-        if isinstance(node, Isotropic) and np.shape(node.lengthscale) == (d,):
-            return 1 / np.asarray(node.lengthscale, dtype=float)
+        if isinstance(node, Isotropic) and np.shape(node.lengthscale) in ((), (d,)):
+            return 1 / np.broadcast_to(np.asarray(node.lengthscale, dtype=float), (d,))
     return np.ones(d)
 
 
@@ -166,12 +182,18 @@ class AnySetsAt(SetsAt):
 
 @functools.lru_cache(maxsize=256)
 def _set_programs(layout: Layout) -> tuple[Callable, Callable]:
+    def one(theta: Array, leaves: list[Any], own: Rows) -> jax.Array:
+        return layout.tree(theta, leaves).block(own, own)
+
+    def of_one(theta: Array, leaves: list[Any], own: Rows, weights: Array) -> jax.Array:
+        return jnp.vdot(weights, one(theta, leaves, own))
+
     def values(theta: Array, leaves: list[Any], rows: Rows) -> jax.Array:
-        kernel = layout.tree(theta, leaves)
-        return jax.vmap(lambda own: kernel.block(own, own))(rows)
+        return jax.vmap(one, in_axes=(None, None, 0))(theta, leaves, rows)
 
     def pull(theta: Array, leaves: list[Any], rows: Rows, weights: Array) -> jax.Array:
-        return jax.grad(lambda theta: jnp.vdot(weights, values(theta, leaves, rows)))(theta)
+        # Set by set: reverse mode cannot pass distances of rows that depend on theta through a map over sets.
+        return jax.vmap(jax.grad(of_one), in_axes=(None, None, 0, 0))(theta, leaves, rows, weights).sum(axis=0)
 
     return jax.jit(values), jax.jit(pull)
 

@@ -80,6 +80,12 @@ class SparseFactor:
         """Of the precision: (n,)."""
         return _loops().precision_diagonal(self.ends, self.columns, self.values, self.variance)
 
+    def products(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of every row, with v = (-b, 1): |Z^T v|^2, (n,), and Z Z^T v on the columns of B."""
+        Z, size, along = np.ascontiguousarray(Z), np.empty(len(Z)), np.empty(len(self.values))
+        _loops().products(self.ends, self.columns, Z, self.residuals(Z), size, along)
+        return size, along
+
     def scaled(self, factor: float) -> "SparseFactor":
         """Of a covariance ``factor`` times as large."""
         return dataclasses.replace(self, variance=self.variance * factor)
@@ -121,6 +127,7 @@ class SetFactors:
         sizes = [8 * len(chunk) * chunk.members.shape[1] ** 2 for chunk in self.chunks]
         self._keeps = sum(sizes) <= machine.FACTORS_BYTES
         self._kept: list[np.ndarray | None] = [None] * len(self.chunks)
+        self._fresh = False  # whether they hold factors, not yet overwritten
         self._pool: ThreadPoolExecutor | None = None
 
     def _chunks(self) -> Iterator[Sets]:
@@ -162,6 +169,7 @@ class SetFactors:
         def work(i: int) -> bool:
             return self._factorise(i, covariances, noise, found)[0]
 
+        self._fresh = True
         return found if all(self._each(work)) and np.isfinite(found.variance).all() else None
 
     def _factorise(
@@ -179,16 +187,22 @@ class SetFactors:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Derivative of -1/2 (ln |C| + tr Z^T C^-1 Z), Z (n, c) held, in the parameters of the covariances and in each
         noise variance, after `factor` at these parameters: (p,), (n,)."""
-        Z = np.ascontiguousarray(Z)
-        E = found.residuals(Z)
+        return self.contract_products(covariances, noise, found, *found.products(Z))
+
+    def contract_products(
+        self, covariances: Covariances, noise: np.ndarray, found: SparseFactor, size: np.ndarray, along: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `contract`, of -1/2 (ln |C| + tr M C^-1) with M held, known by its products with v = (-b, 1) of every row:
+        v^T M v (n,), and M v on the columns of B."""
         of_noise: dict[int, np.ndarray] = {}  # of each thread
+        fresh, self._fresh = self._fresh, False
 
         def work(i: int) -> np.ndarray:
-            chunk, kept = self.chunks[i], self._kept[i]
+            chunk, kept = self.chunks[i], self._kept[i] if fresh else None
             own = of_noise.setdefault(threading.get_ident(), np.zeros(self.n))
             C = self._factorise(i, covariances, noise, found)[1] if kept is None else kept
             _loops().pull(
-                C, chunk.members, chunk.sizes, chunk.target, found.ends, found.values, found.variance, Z, E, own
+                C, chunk.members, chunk.sizes, chunk.target, found.ends, found.values, found.variance, size, along, own
             )
             return covariances.contract(chunk.members, chunk.sizes, C)
 

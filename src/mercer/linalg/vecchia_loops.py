@@ -49,15 +49,32 @@ def factorise(
 
 
 @njit(cache=True, nogil=True, fastmath=REORDERED)
+def products(
+    ends: np.ndarray, columns: np.ndarray, Z: np.ndarray, E: np.ndarray, size: np.ndarray, along: np.ndarray
+) -> None:
+    """Of every row, ``size`` v^T M v (n,) and ``along`` M v on its columns, for v = (-b, 1), M = Z Z^T and
+    E = Z - B Z (n, c)."""
+    for i in range(len(Z)):
+        size[i] = 0.0
+        for c in range(Z.shape[1]):
+            size[i] += E[i, c] ** 2
+        for t in range(ends[i], ends[i + 1]):
+            along[t] = 0.0
+            for c in range(Z.shape[1]):
+                along[t] += E[i, c] * Z[columns[t], c]
+
+
+@njit(cache=True, nogil=True, fastmath=REORDERED)
 def pull(
     C: np.ndarray, members: np.ndarray, sizes: np.ndarray, target: np.ndarray, ends: np.ndarray, values: np.ndarray,
-    variance: np.ndarray, Z: np.ndarray, E: np.ndarray, of_noise: np.ndarray,
+    variance: np.ndarray, size: np.ndarray, along: np.ndarray, of_noise: np.ndarray,
 ) -> None:  # fmt: skip
-    """Replace the factors C (G, k, k) by the weights W of the derivative of -1/2 sum_i (ln d_i + |e_i|^2 / d_i), for
-    e = Z - B Z (n, c): the derivative is sum_pq W_pq dC_pq over lower triangles. Adds the diagonals to ``of_noise``.
+    """Replace the factors C (G, k, k) by the weights W of the derivative of -1/2 sum_i (ln d_i + v_i^T M v_i / d_i), M
+    held, given the products of `products`: the derivative is sum_pq W_pq dC_pq over lower triangles. Adds the diagonals
+    to ``of_noise``.
 
-    With b = C^-1 c and d = k - c^T b of a target, and g = C^-1 (Z^T e / d): the derivative in c is g - 2 w b, that in
-    k is w, and that in C is w b b^T - (g b^T + b g^T) / 2, where w = (|e|^2 / d - 1) / 2 d.
+    With b = C^-1 c and d = k - c^T b of a target, and g = C^-1 (M v) / d: the derivative in c is g - 2 w b, that in k
+    is w, and that in C is w b b^T - (g b^T + b g^T) / 2, where w = (v^T M v / d - 1) / 2 d.
     """
     most = C.shape[1]
     W, h = np.empty((most, most)), np.empty(most)
@@ -69,17 +86,9 @@ def pull(
                 continue
             row = members[g, p]
             b, d = values[ends[row] : ends[row] + p], variance[row]
-            size = 0.0
-            for c in range(E.shape[1]):
-                size += E[row, c] ** 2
-            w = 0.5 * (size / d - 1) / d
+            w = 0.5 * (size[row] / d - 1) / d
             for q in range(p):
-                total = 0.0
-                for c in range(E.shape[1]):
-                    total += E[row, c] * Z[members[g, q], c]
-                h[q] = total / d
-            for q in range(p):
-                total = h[q]
+                total = along[ends[row] + q] / d
                 for t in range(q):
                     total -= L[q, t] * h[t]
                 h[q] = total / L[q, q]

@@ -3,19 +3,18 @@
 import numpy as np
 
 from mercer import gram
-from mercer.core.inputs import Inputs, as_matrix
+from mercer.core.inputs import Inputs
 from mercer.gp.mean import MeanFunction
 from mercer.kernels.base import Kernel
-from mercer.kernels.sets import metric, on_sets
+from mercer.kernels.sets import on_sets, positions
 from mercer.linalg.ordering import Sets, maximin_order, nearest_before
 from mercer.linalg.vecchia import SetFactors
 from mercer.solvers.base import Evaluation, Evidence, GivenNoise, left_out
 
 
 def scaled_inputs(kernel: Kernel, X: Inputs) -> np.ndarray:
-    """Inputs in the kernel's own units, where near rows are alike: (n, d)."""
-    X = as_matrix(gram.raw(X))
-    return X * metric(kernel, X.shape[1])
+    """Inputs in the kernel's own units, where near rows are alike: (n, .)."""
+    return positions(kernel, gram.raw(X))
 
 
 class NeighborEvidence(Evidence):

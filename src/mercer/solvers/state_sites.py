@@ -7,29 +7,25 @@ infinite noise, which the recursion takes.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
 from mercer.core import machine
 from mercer.core.coordinates import from_free
-from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
-from mercer.gp.process import Seed
 from mercer.inference.base import Labels
-from mercer.inference.functions import Expansion, KernelExpansion
 from mercer.inference.latent import LatentCovariance, LatentSpace, SiteFactor
-from mercer.inference.sampling.posterior import SampledPosterior
-from mercer.inference.sites import MIN_LATENT_VARIANCE, LatentMatrix, SiteApproximation, SitePosterior
+from mercer.inference.sites import MIN_LATENT_VARIANCE, LatentMatrix, SiteApproximation
 from mercer.kernels.base import Kernel
 from mercer.linalg.state_products import quadratic_slopes, site_variances, times
 from mercer.linalg.statespace import Chain, Factor, Matrices, NotPositive
+from mercer.solvers.measured_sites import MeasuredSites, OneFunction
 from mercer.solvers.state_posterior import MIN_RELATIVE_INNOVATION, StatePosterior
 from mercer.solvers.timeline import At, Timeline, times_of
 
 MIN_SITE = 1e-100  # precision times prior variance, below which a row has no site
-MIN_MEASUREMENT = 1e-13  # likewise, of the measurement that stands for a row in the posterior
 
 
 class LatentStates(LatentSpace):
@@ -54,7 +50,7 @@ class LatentStates(LatentSpace):
         return lambda *_: np.zeros(self.size)
 
 
-class StateCovariance(LatentCovariance):
+class StateCovariance(OneFunction):
     """K of rows whose times in order are ``t`` = times[order], with ``jitter``. ``at`` is None where the kernel has no
     form at these parameters: then nothing is finite."""
 
@@ -105,27 +101,6 @@ class StateCovariance(LatentCovariance):
         except NotPositive:
             return None
         return found if np.isfinite(found.log_det) else None
-
-    def part(self, rows: np.ndarray, factor: float = 1.0) -> NoReturn:
-        _refuse_classes()
-
-    def across(self, others: np.ndarray, rows: np.ndarray, factor: float = 1.0) -> NoReturn:
-        _refuse_classes()
-
-    def own_variance(self, others: np.ndarray, factor: float = 1.0) -> NoReturn:
-        _refuse_classes()
-
-    @property
-    def joint(self) -> NoReturn:
-        _refuse_classes()
-
-    @property
-    def sampled(self) -> type[SampledPosterior]:
-        return SampledPosterior
-
-
-def _refuse_classes() -> NoReturn:
-    raise ParameterError("solver='statespace' is for one latent function; more than two classes have several.")
 
 
 class StateSiteFactor(SiteFactor):
@@ -186,8 +161,8 @@ class StateSiteFactor(SiteFactor):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StateSites(SitePosterior):
-    """Approximate posterior of a latent function of time: that of the measurements m + a / S with noise 1 / S."""
+class StateSites(MeasuredSites):
+    """Approximate posterior of a latent function of time."""
 
     kernel: Kernel
     X: Inputs
@@ -196,47 +171,5 @@ class StateSites(SitePosterior):
     given: Labels | None = None
     space: ClassVar[type[LatentSpace]] = LatentStates
 
-    def consistent(self) -> bool:
-        return self.a.shape == self.s.shape == (count_rows(self.X),) and isinstance(self.kernel, Kernel)
-
-    @functools.cached_property
-    def _states(self) -> StatePosterior:
-        (K,) = self.covariances()
-        S = np.maximum(self.s**2, MIN_MEASUREMENT / np.maximum(K.diagonal, MIN_LATENT_VARIANCE))
-        y = K.times(self.a) + self.a / S
-        return StatePosterior.given(self.kernel, self.X, y, 1 / S + self.labels().jitter)
-
-    def means(self, Z: Inputs) -> np.ndarray:
-        return self._states.mean(Z)[:, None]
-
-    def all_moments(self, Z: Inputs, expansions: list[Expansion] | None = None) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = self._states.moments(Z)
-        return mean[:, None], variance[:, None]
-
-    def covariances_of(self, Z: Inputs) -> np.ndarray:
-        return self._states.covariance(Z)[:, None, :, None]
-
-    def slopes(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
-        dmean, dvariance = self._states.gradients(Z)
-        return dmean[:, None], dvariance[:, None]
-
-    def all_terms(self, Z: Inputs) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
-        return [(part, mean[:, None], variance[:, None]) for part, mean, variance in self._states.terms(Z)]
-
-    def sample(self, Z: Inputs, size: int = 1, seed: Seed = 0) -> np.ndarray:
-        return self._states.sample(Z, size, seed)
-
-    # What the answers of other posteriors come from.
-
-    @property
-    def coefficients(self) -> Sequence[np.ndarray]:
-        return [self.a]
-
-    def expansions(self) -> list[Expansion]:
-        return [KernelExpansion(self.kernel, self.rows())]
-
-    def halves(self, c: int, B: np.ndarray) -> NoReturn:
-        raise NotImplementedError("the recursion has no factor of the covariance of all rows")
-
-    def pull(self, c: int, V: Any, Q: Any) -> NoReturn:
-        raise NotImplementedError("the recursion has no factor of the covariance of all rows")
+    def conditioned(self, y: np.ndarray, noise: np.ndarray) -> StatePosterior:
+        return StatePosterior.given(self.kernel, self.X, y, noise)
