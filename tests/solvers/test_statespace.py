@@ -1,5 +1,8 @@
 """The recursion over states against the dense solver, on kernels and times that are hard for it."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -235,6 +238,10 @@ def test_a_regressor_fits_forecasts_updates_and_comes_back_from_a_file(tmp_path)
     for model in (own, dense):
         model.update([[12.6]], [0.1])
     same(own.predict(ahead, return_std=True), dense.predict(ahead, return_std=True))
+    for copied in (pickle.loads(pickle.dumps(own)), copy.deepcopy(own)):
+        same(copied.predict(ahead, return_std=True), own.predict(ahead, return_std=True))
+        copied.update([[12.9]], [0.3])
+        assert (len(copied.y_train_), len(own.y_train_)) == (62, 61)
 
 
 # -- targets that are not Gaussian -------------------------------------------------------------------------------------

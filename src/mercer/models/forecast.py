@@ -369,7 +369,7 @@ def _fitted(
 
 
 class Spread(NamedTuple):
-    """Average of candidates: normal distributions of y or of log y. Mean, deviation, weight (K, h), and which (K, 1)."""
+    """Average of candidates: normal distributions of y or of log y, with ``log`` (K, 1); the others are (K, h)."""
 
     mean: np.ndarray
     deviation: np.ndarray

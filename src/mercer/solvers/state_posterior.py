@@ -78,6 +78,10 @@ class StatePosterior(Posterior):
             "noise=..., or look at the kernel with mercer.check_kernel(kernel, X)."
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: compiled programs cannot be pickled, and the rest is computed again when it is needed."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     def consistent(self) -> bool:
         """Whether its parts fit together, for `mercer.load`."""
         n = count_rows(self.X)
