@@ -1,10 +1,10 @@
 """A rainfall map with its uncertainty: from a hundred and forty stations to every place between them.
 
-Made-up annual rain of stations around the Alps, in longitude and latitude: the kernel is on the sphere, so that a degree
-of longitude is as long as it is at that latitude. The mean is smooth where stations are sparse, and the deviation says
-where: beyond the last stations, and in the gap that no station fills. Below, each of twenty blocks of stations is
-predicted from all the others, which is what a map does between them; and the empirical variogram lies beside that of the
-fitted model.
+Made-up annual rain of stations around the Alps, in longitude and latitude: the kernel is on the sphere, so that a
+degree of longitude is as long as it is at that latitude. The mean is smooth where stations are sparse, and the
+deviation says where: beyond the last stations, and in the gap that no station fills. Below, each of twenty blocks of
+stations is predicted from all the others, which is what a map does between them; and the empirical variogram lies
+beside that of the fitted model.
 """
 
 import matplotlib.pyplot as plt

@@ -226,3 +226,12 @@ def test_the_report_says_that_blocks_decided():
     assert "By the evidence" not in dataclasses.replace(choice, tried=tried[:1]).word_on_blocks()
     assert dataclasses.replace(choice, measure="crps").word_on_blocks() is None
     assert "40.0% higher" in choice.margin()
+    assert "whose CRPS of left-out blocks is 28.6% lower" in dataclasses.replace(choice, tried=tried[::-1]).margin()
+
+
+def test_of_smoothnesses_that_holes_cannot_tell_apart_the_roughest_is_taken():
+    smooth = np.array([-1.0, -2.0, -1.5, -1.0])
+    alike, worse = smooth - [0.3, -0.3, 0.2, -0.1], smooth - [0.3, 0.2, 0.2, 0.1]
+    assert holes.roughest_of_the_best({2.5: smooth, 0.5: alike}) == 0.5
+    assert holes.roughest_of_the_best({2.5: smooth, 0.5: worse, 1.5: smooth - 0.01}) == 2.5
+    assert holes.roughest_of_the_best({0.5: smooth, 2.5: worse}) == 0.5

@@ -109,6 +109,10 @@ class Choice:
         if not others:
             return "the only one tried"
         measure = MEASURES[self.measure]
+        ahead = [other for other in others if other.rows == best.rows and other.score > best.score]
+        if ahead and self.measure == "blocks":
+            less = measure.behind(ahead[0].score, best.score).lstrip("+-")
+            return f"the roughest within a standard error of the best, whose {measure.name} is {less} lower"
         alike = [other for other in others if other.rows == best.rows and other.score <= best.score]
         if not alike:
             return f"the others of {len(self.tried)} kernels were far behind on fewer rows"

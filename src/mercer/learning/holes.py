@@ -2,7 +2,9 @@
 
 Between near stations the evidence, and rows left out one by one, tell how rough the function is at the distance of
 neighbours. Predictions into holes depend on how it varies at larger distances, and there the smoothness that the
-evidence prefers can be far worse. So members of the family are compared by holes that are made in the data.
+evidence prefers can be far worse. So members of the family are compared by holes that are made in the data. A few holes
+tell them apart only so far: of those within one standard error of the best the roughest is taken (the rule of Breiman
+et al. 1984 for cross-validation), since it claims least about places without data.
 """
 
 import numpy as np
@@ -86,6 +88,7 @@ def choose_by_blocks(
     kept = np.flatnonzero(~out)
     first, evaluations = choice.best, choice.evaluations
     near, found = windows(X, m, seed), []
+    of_holes: dict[float, np.ndarray] = {}
     try:
         with Comparison(objective, near, progress, journal) as comparison:
             for nu in sorted(SMOOTHNESSES, key=lambda nu: abs(nu - first.member.nu) if np.isfinite(nu) else 9.0):
@@ -102,21 +105,36 @@ def choose_by_blocks(
                 ):  # Gaussian ones are too smooth for maps
                     there = comparison.maximise(tried.member, [tried.theta], min_gain=MIN_GAIN)
                     if there is not None:
-                        found.append(there._replace(score=_score(objective, there, kept, some)))
+                        nu = tried.member.nu
+                        of_holes[nu] = scores(objective, there, kept, some)
+                        found.append(there._replace(score=float(of_holes[nu].mean())))
             evaluations += comparison.evaluations
     except KeyboardInterrupt:
         return Choice(choice.tried, choice.rows, evaluations, True)
     if not found:
         return Choice(choice.tried, choice.rows, evaluations)
-    return Choice(best_first(found), len(kept), evaluations, measure="blocks")
+    nu = roughest_of_the_best(of_holes)
+    found.sort(key=lambda tried: (tried.member.nu != nu, -tried.score))
+    return Choice(found, len(kept), evaluations, measure="blocks")
 
 
-def _score(objective: RegressionObjective, tried: Tried, kept: np.ndarray, left: np.ndarray) -> float:
-    """Minus the mean CRPS of the rows left out."""
+def roughest_of_the_best(of_holes: dict[float, np.ndarray]) -> float:
+    """The smallest smoothness whose score is behind the best one by a standard error of their difference, hole by hole,
+    or less."""
+    best = max(of_holes, key=lambda nu: of_holes[nu].mean())
+    for nu in sorted(of_holes):
+        behind = of_holes[best] - of_holes[nu]
+        if behind.mean() <= behind.std(ddof=1) / np.sqrt(len(behind)):
+            return nu
+    return best
+
+
+def scores(objective: RegressionObjective, tried: Tried, kept: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Minus the mean CRPS of the rows left out in each hole, which are as many in every one: (holes,)."""
     noise, rows = objective.variances(tried.theta), kept
     posterior = objective.solver.posterior(
         kernel_of(objective, tried), take_rows(objective.X, rows), objective.target[rows], noise[rows],
         objective.mean.unfitted(),
     )  # fmt: skip
     predicted = posterior.predict(take_rows(objective.X, left), noise[left])
-    return -float(np.mean(predicted.crps(objective.target[left])))
+    return -predicted.crps(objective.target[left]).reshape(HOLES, -1).mean(axis=1)

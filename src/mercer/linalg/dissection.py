@@ -73,8 +73,8 @@ class Dissection:
 
     def _front(self, own: np.ndarray, sets: np.ndarray, children: list[int]) -> int:
         members = self._members[sets]
-        above = [members[members >= 0], *(self.fronts[child].points[self.fronts[child].own :] for child in children)]
-        above = np.setdiff1d(np.concatenate(above), own)
+        joined = [members[members >= 0], *(self.fronts[child].points[self.fronts[child].own :] for child in children)]
+        above = np.setdiff1d(np.concatenate(joined), own)
         points = np.concatenate([own, above])
         self._local[points] = np.arange(len(points))
         local = self._local[members]
