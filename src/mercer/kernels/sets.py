@@ -160,22 +160,24 @@ class AnySetsAt(SetsAt):
         self._values, self._pull = _set_programs(sets.layout)
 
     def _taken(self, members: np.ndarray) -> tuple[Rows, int]:
-        """Rows of the sets, padded to a size of `SET_SIZES`, and that size."""
-        k = members.shape[1]
+        """Rows of the sets, padded to a size of `SET_SIZES` and, by copies of the last set, to one of few numbers of
+        sets, so that few programs are compiled; and that size."""
+        count, k = members.shape
         size = next((each for each in SET_SIZES if each >= k), 32 * math.ceil(k / 32))
-        padded = np.concatenate([members, np.repeat(members[:, -1:], size - k, axis=1)], axis=1)
+        step = 1 << max(3, count.bit_length() - 3)  # a quarter more sets at most, or eight
+        padded = np.pad(members, ((0, -count % step), (0, size - k)), mode="edge")
         return evaluate.some(self._sets.rows, padded), size
 
     def fill(self, members: np.ndarray, sizes: np.ndarray, out: np.ndarray) -> None:
         rows, _ = self._taken(members)
         with double():
             K = self._values(self._theta, self._sets.leaves, rows)
-        out[:] = np.asarray(K)[:, : members.shape[1], : members.shape[1]]
+        out[:] = np.asarray(K)[: len(members), : members.shape[1], : members.shape[1]]
 
     def contract(self, members: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         (rows, size), k = self._taken(members), members.shape[1]
-        padded = np.zeros((len(members), size, size))
-        padded[:, :k, :k] = np.tril(weights)
+        padded = np.zeros((len(jax.tree.leaves(rows)[0]), size, size))
+        padded[: len(members), :k, :k] = np.tril(weights)
         with double():
             return np.asarray(self._pull(self._theta, self._sets.leaves, rows, padded))
 
