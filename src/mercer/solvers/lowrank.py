@@ -41,12 +41,14 @@ class LowRank(Solver):
         that intervals are too narrow far from the centres.
     optimize : whether to move the centres to where the evidence is largest; they start from those chosen. For inputs of
         numbers.
+    learning_rows : rows, at random, that parameters are learned from if there are more; the posterior is that of all.
     """
 
     n_centers: int = 500
     centers: Any = "greedy"
     method: str = "variational"
     optimize: bool = False
+    learning_rows: int = 50_000
 
     name = "lowrank"
     summary = "approximate, through the weights of a few centres (inducing points)"
@@ -55,9 +57,10 @@ class LowRank(Solver):
     growth = 1
 
     def __post_init__(self) -> None:
-        m = self.n_centers
-        if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 1:
-            raise ParameterError(f"n_centers must be a positive integer; got {m!r}.")
+        for name in ("n_centers", "learning_rows"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise ParameterError(f"{name} must be a positive integer; got {value!r}.")
         if self.method not in METHODS:
             names = ", ".join(map(repr, METHODS))
             raise ParameterError(f"method must be one of {names}; got {self.method!r}.")
@@ -71,12 +74,12 @@ class LowRank(Solver):
         return self.method == "variational"
 
     def __hash__(self) -> int:
-        return hash((self.n_centers, self.method, self.optimize, isinstance(self.centers, str) and self.centers))
+        return hash((self.n_centers, self.method, self.optimize, self.learning_rows, isinstance(self.centers, str) and self.centers))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LowRank):
             return NotImplemented
-        own, theirs = ((s.n_centers, s.method, s.optimize) for s in (self, other))
+        own, theirs = ((s.n_centers, s.method, s.optimize, s.learning_rows) for s in (self, other))
         named = isinstance(self.centers, str) or isinstance(other.centers, str)
         same = self.centers is other.centers or (
             self.centers == other.centers

@@ -192,6 +192,48 @@ class LowRankPosterior(Posterior):
             self.sums.plus(more.sums), self.of_columns + more.of_columns,
         )  # fmt: skip
 
+    def of_parts(self, parts: Any, X: Inputs, y: np.ndarray, noise: np.ndarray) -> "LowRankPosterior":
+        """With the same centres, from other rows, which come in parts: prepared rows, y minus the mean, and noise
+        variances. ``X``, ``y`` and ``noise`` are those to keep."""
+        return LowRankPosterior._collected(
+            self.kernel, self.prior_mean, self.approximation, self.centers, parts, X, y, noise
+        )  # fmt: skip
+
+    def with_scales(self, kernel: Kernel, amplitude: float, noise: float) -> "LowRankPosterior":
+        """With ``amplitude`` times the covariance of the function, which is ``kernel``, and ``noise`` times the noise
+        variances."""
+        new = self.rescaled(kernel, amplitude)
+        sums = new.sums.with_noise(noise / amplitude)
+        return dataclasses.replace(
+            new, squares=sums.squares, counts=_numbers(sums), noise=self.noise * noise, quadratic=math.nan
+        )  # fmt: skip
+
+    def best_scales(self, floor: float = 0.0) -> tuple[float, float]:
+        """Factors of the function's covariance and of the noise variances, the latter at least ``floor``, at which the
+        evidence is largest. It takes M x M matrices, and no pass over the rows. With "fitc" the factors are equal."""
+        from scipy.optimize import minimize  # takes a while to import
+
+        together, least = self.approximation == "fitc", math.log(max(floor, 1e-12))
+
+        def loss(logs: np.ndarray) -> float:
+            amplitude, noise = np.exp(logs[0]), np.exp(logs[-1])
+            sums = self.sums.rescaled(amplitude, self._M).with_noise(noise / amplitude)
+            found = Collapsed.of(sums, self._M, self.prior_mean.precision, self.solved.unit)
+            if found is None or not found.quadratic > 0:
+                return 1e300
+            bound = 0.5 * sums.missing if self.approximation == "variational" else 0.0
+            return (bound - found.log_evidence()) / self.n_rows
+
+        if together:  # y^T C^-1 y / n is the best multiple of C
+            factor = self.solved.quadratic / max(self.solved.contrasts(), 1)
+            return factor, factor
+        simplex = np.array([[0.0, max(0.0, least)], [0.3, max(0.0, least)], [0.0, max(0.2, least + 0.2)]])
+        found = minimize(
+            loss, simplex[0], method="Nelder-Mead", bounds=[(-14, 14), (least, 14)],
+            options={"initial_simplex": simplex, "xatol": 1e-3, "fatol": 1e-9, "maxiter": 200},
+        )  # fmt: skip
+        return float(np.exp(found.x[0])), float(np.exp(found.x[1]))
+
     # -- features of new rows ----------------------------------------------------------------------------------------
 
     @property
