@@ -1,7 +1,8 @@
 """A kernel between many rows and a few centres, for many values of its parameters: values and derivatives, by tiles.
 
-The rows are split into tiles of one padded size, so a new number of rows needs no compilation. What is done with a tile
-is the caller's; tiles may be evaluated from several threads.
+`cross` takes the formulas of `standard_cross` where they apply, the compiled program elsewhere. For the latter, rows are
+split into tiles of one padded size, so a new number of rows needs no compilation. What is done with a tile is the
+caller's; tiles may be evaluated from several threads.
 """
 
 import functools
@@ -21,6 +22,14 @@ from mercer.kernels import evaluate
 from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
 from mercer.kernels.held import held_leaves, hold
+from mercer.kernels.standard import standard_form
+from mercer.kernels.standard_cross import StandardCross, StandardCrossAt
+
+
+def cross(kernel: Kernel, X: Inputs, rows: Rows, centers: Inputs) -> "Cross | StandardCross":
+    """The kernel between these inputs, also as prepared for it, and centres."""
+    form = standard_form(kernel)
+    return Cross(kernel, rows, centers) if form is None else StandardCross(kernel, form, X, centers)
 
 
 class Cross:
@@ -231,6 +240,10 @@ class CrossAt:
                     found = program(self.theta, cross._leaves, rows, Z, index, W)
                     out[span] += np.asarray(found)[: span.stop - span.start]
         return out
+
+
+AnyCross = Cross | StandardCross
+AnyCrossAt = CrossAt | StandardCrossAt
 
 
 @functools.lru_cache(maxsize=256)

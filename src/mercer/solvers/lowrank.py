@@ -22,6 +22,7 @@ from mercer.solvers.lowrank_posterior import LowRankPosterior
 
 METHODS = ("variational", "fitc", "dtc", "nystrom")
 TILE_BYTES = 1 << 26  # what a core works on
+EXACT_RATIO = 2  # rows for each centre up to which an exact evaluation takes no longer
 
 
 @register
@@ -31,7 +32,8 @@ class LowRank(Solver):
 
     Parameters
     ----------
-    n_centers : number of centres M, unless these are given. With all rows as centres, answers are exact.
+    n_centers : number of centres M, unless these are given. With all rows as centres, answers are exact; up to twice as
+        many rows as centres are all taken, since that is no slower.
     centers : how they are chosen: "greedy", rows that have most variance given the others (pivoted Cholesky); "kmeans",
         means of rows near one another; "forward", the rows that raise the bound most; "random" rows; or the centres
         themselves.
@@ -90,7 +92,12 @@ class LowRank(Solver):
 
     def count(self, n: int) -> int:
         """Number of centres for n rows."""
-        return min(self.n_centers, n) if isinstance(self.centers, str) else count_rows(self.centers)
+        if not isinstance(self.centers, str):
+            return count_rows(self.centers)
+        return n if self._takes_all(n) else self.n_centers
+
+    def _takes_all(self, n: int) -> bool:
+        return isinstance(self.centers, str) and n <= EXACT_RATIO * self.n_centers
 
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
         latent, white = split_white(kernel)
@@ -127,11 +134,13 @@ class LowRank(Solver):
     def evidence(
         self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None
     ) -> Evidence:
-        if isinstance(self.centers, str) and len(y) <= self.n_centers:  # every row is a centre
+        if self._takes_all(len(y)):
             return FunctionSpace(kernel, X, y, noise, mean)
         return LowRankEvidence(kernel, X, y, noise, mean, self.method, self._choose, bool(self.optimize))
 
     def _choose(self, kernel: Kernel, rows: gram.Gram, y: np.ndarray, noise: np.ndarray) -> Inputs:
+        if self._takes_all(rows.n):
+            return choose_centers("greedy", rows.n, kernel, rows, y, noise)
         return choose_centers(self.centers, self.n_centers, kernel, rows, y, noise)
 
     def posterior(
@@ -144,7 +153,7 @@ class LowRank(Solver):
         allow_invalid: bool = False,
     ) -> LowRankPosterior:
         def choose(kernel: Kernel, rows: gram.Gram, r: np.ndarray, variances: np.ndarray) -> Inputs:
-            if not self.optimize or (isinstance(self.centers, str) and len(r) <= self.n_centers):
+            if not self.optimize or self._takes_all(len(r)):
                 return self._choose(kernel, rows, r, variances)
             evidence = LowRankEvidence(kernel.fix(), rows, y, variances, mean, self.method, self._choose, True)
             return evidence.centers_at(np.zeros(evidence.size))

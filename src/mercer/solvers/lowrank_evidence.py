@@ -8,12 +8,12 @@ import numpy as np
 
 from mercer import gram
 from mercer.core import machine
-from mercer.core.coordinates import Layout, from_free
+from mercer.core.coordinates import from_free
 from mercer.core.inputs import Inputs
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import CommonNoise, LearnedNoise
 from mercer.kernels.base import Kernel
-from mercer.kernels.cross import Cross, CrossAt
+from mercer.kernels.cross import AnyCross, AnyCrossAt, cross
 from mercer.linalg.lowrank import Collapsed, CoreRoot, Sums
 from mercer.linalg.trend import log_unit
 from mercer.solvers.base import Evaluation, Evidence, GivenNoise, left_out
@@ -27,7 +27,7 @@ class Rows:
     Tiles are shared out among the cores, always in the same way, so that sums are the same in every digit.
     """
 
-    def __init__(self, at: CrossAt, root: CoreRoot, keep: bool = False) -> None:
+    def __init__(self, at: AnyCrossAt, root: CoreRoot, keep: bool = False) -> None:
         self.at, self.root, self.tiles = at, root, at.cross.tiles
         self.white = float(at.white()[0])
         self._kept: dict[int, np.ndarray] | None = None
@@ -35,7 +35,7 @@ class Rows:
             self._kept = {}
 
     @classmethod
-    def of(cls, at: CrossAt, keep: bool = False) -> "Rows | None":
+    def of(cls, at: AnyCrossAt, keep: bool = False) -> "Rows | None":
         """None where the covariance of the centres is not finite."""
         root = CoreRoot.of(at.core())
         return None if root is None else cls(at, root, keep)
@@ -138,7 +138,7 @@ class LowRankEvidence(Evidence):
     ) -> None:  # fmt: skip
         self.approximation, self._choose, self._optimize = approximation, choose, optimize
         super().__init__(kernel, X, y, noise, mean)
-        self._cross: Cross | None = None
+        self._cross: AnyCross | None = None
         self._unit = log_unit(self.H, self.precision) if self.H.shape[1] else 0.0
 
     def _representation(self, kernel: Kernel, X: Inputs) -> Any:
@@ -161,13 +161,13 @@ class LowRankEvidence(Evidence):
         return chosen
 
     @property
-    def cross(self) -> Cross:
+    def cross(self) -> AnyCross:
         assert self._cross is not None
         return self._cross
 
     def take(self, centers: Inputs) -> None:
         """Use these centres from now on."""
-        self._cross = Cross(self._given.kernel, self._given.rows, centers)
+        self._cross = cross(self._given.kernel, self._given.X, self._given.rows, centers)
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         if self._cross is None:
@@ -318,5 +318,3 @@ class LowRankEvidence(Evidence):
         )  # fmt: skip
         return found.x.reshape(start.shape) * scale
 
-
-__all__ = ["Layout", "LowRankEvidence", "Rows"]

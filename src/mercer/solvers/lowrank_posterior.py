@@ -29,7 +29,7 @@ from mercer.gp.posterior import Posterior
 from mercer.gp.process import check_size
 from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
-from mercer.kernels.cross import Cross
+from mercer.kernels.cross import cross
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, root
 from mercer.linalg.lowrank import Collapsed, Sums, unit_of
@@ -88,7 +88,7 @@ class LowRankPosterior(Posterior):
         theta, total, of_columns, kept, lower = np.asarray(to_free(kernel)), None, None, None, None
         quadratic, whole = math.nan, None
         for part, r, variances in parts:
-            own = Rows.of(Cross(part.kernel, part.rows, centers).at(theta), keep=total is None)
+            own = Rows.of(cross(part.kernel, part.X, part.rows, centers).at(theta), keep=total is None)
             if own is None:
                 raise NotPositiveDefiniteError(_failed(kernel))
             if kept is None:
