@@ -16,6 +16,7 @@ from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky, attempt
 
 PIVOT_TOLERANCE = 1e-10  # of a centre's variance given the others, relative to the largest: less adds only rounding
+MIN_PIVOT_TOLERANCE, NOISE_SHARE = 1e-13, 1e-3  # unless this share of the noise is less still, down to rounding
 MIN_QUADRATIC_SHARE = 1e-6  # of y^T D^-1 y: a smaller quadratic form is lost to cancellation
 CANDIDATES = 59  # drawn for every centre: the best of 59 is among the best 5% with probability 0.95 (Smola, Bartlett)
 
@@ -28,13 +29,13 @@ class CoreRoot:
     lower: np.ndarray
 
     @classmethod
-    def of(cls, K: np.ndarray) -> "CoreRoot | None":
-        """None if K is not finite, or all zero."""
-        if not np.isfinite(K).all():
+    def of(cls, K: np.ndarray, noise: float = math.inf) -> "CoreRoot | None":
+        """None if K is not finite, or all zero. ``noise``: the smallest variance beside which rows are seen."""
+        largest = float(np.diag(K).max(initial=0.0))
+        if not np.isfinite(K).all() or not largest > 0:
             return None
-        least = PIVOT_TOLERANCE * float(np.diag(K).max(initial=0.0))
-        if not least > 0:
-            return None
+        share = NOISE_SHARE * noise / largest
+        least = largest * min(PIVOT_TOLERANCE, max(MIN_PIVOT_TOLERANCE, share))
         found = attempt(K.copy(order="F"), clean=True)
         if found is not None and float(np.diag(found.lower).min()) ** 2 > least:
             return cls(np.arange(len(K)), found.lower)

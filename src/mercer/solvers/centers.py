@@ -16,6 +16,7 @@ from mercer.linalg.lowrank import PIVOT_TOLERANCE, forward_centers
 CHOICES = ("greedy", "kmeans", "forward", "random")
 MIN_CANDIDATES, CANDIDATE_SHARE = 5000, 4  # rows among which centres are chosen, at least, and per centre
 MAX_ITERATIONS = 20  # of K-means, after which centres hardly move
+DRAWN = 8  # rows drawn for each that is taken
 SEED = 0  # the same rows have the same centres
 
 
@@ -24,8 +25,8 @@ def choose_centers(
 ) -> Inputs:
     """Centres for a kernel with these parameters: rows, or for "kmeans" means of rows, at most ``count``.
 
-    "greedy" draws rows in proportion to the variance that the rows before leave (randomly pivoted Cholesky; Chen et al.
-    2025); "forward" takes of 59 rows that which raises the bound most; "kmeans" means of rows that are near one another
+    "greedy" takes rows with most variance given those before (pivoted Cholesky, of rows drawn in proportion to it,
+    which leaves outliers among themselves; Chen et al. 2025); "forward" takes of 59 rows that which raises the bound most; "kmeans" means of rows that are near one another
     in the lengthscales of the kernel; "random" rows at random. They are chosen among a random subset of many rows.
     """
     n, rng = rows.n, np.random.default_rng(SEED)
@@ -43,7 +44,7 @@ def choose_centers(
     diagonal = candidates.diagonal()
     tolerance = PIVOT_TOLERANCE * float(diagonal.max(initial=0.0))
     if how == "greedy":
-        taken = random_pivots(candidates.some, diagonal, min(count, len(some)), tolerance, rng)[0]
+        taken = random_pivots(candidates.some, diagonal, min(count, len(some)), tolerance, rng, DRAWN)[0]
     else:
         taken = forward_centers(
             candidates.some, diagonal, y[some], noise[some], min(count, len(some)), tolerance, rng

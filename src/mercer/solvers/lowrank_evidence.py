@@ -35,9 +35,9 @@ class Rows:
             self._kept = {}
 
     @classmethod
-    def of(cls, at: AnyCrossAt, keep: bool = False) -> "Rows | None":
+    def of(cls, at: AnyCrossAt, noise: np.ndarray, keep: bool = False) -> "Rows | None":
         """None where the covariance of the centres is not finite."""
-        root = CoreRoot.of(at.core())
+        root = CoreRoot.of(at.core(), float(noise.min(initial=np.inf)) + float(at.white()[0]))
         return None if root is None else cls(at, root, keep)
 
     def features(self, tile: int) -> np.ndarray | None:
@@ -181,7 +181,7 @@ class LowRankEvidence(Evidence):
         own, _, noise = self._split(theta)
         at, r, fitc = self.cross.at(own), self._residual(theta), self.approximation == "fitc"
         with np.errstate(all="ignore"):
-            rows = Rows.of(at, keep=gradient)
+            rows = Rows.of(at, noise, keep=gradient)
             if rows is None:
                 return None
             noise = noise + rows.white

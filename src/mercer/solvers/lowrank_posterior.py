@@ -31,8 +31,9 @@ from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.cross import cross
 from mercer.kernels.substitution import by_position
-from mercer.linalg.cholesky import Cholesky, root
-from mercer.linalg.lowrank import Collapsed, Sums, unit_of
+from mercer.linalg.cholesky import Cholesky
+from mercer.linalg.cholesky import root as root_of
+from mercer.linalg.lowrank import Collapsed, CoreRoot, Sums, unit_of
 from mercer.solvers.lowrank_evidence import Rows
 
 
@@ -81,18 +82,20 @@ class LowRankPosterior(Posterior):
     @classmethod
     def _collected(
         cls, kernel: Kernel, mean: MeanFunction, approximation: str, centers: Inputs, parts: Any, X: Inputs,
-        y: np.ndarray, noise: np.ndarray,
+        y: np.ndarray, noise: np.ndarray, root: CoreRoot | None = None,
     ) -> "LowRankPosterior":  # fmt: skip
         """From parts of the rows: (prepared rows, y - mean, noise variances), one after the other; ``X``, ``y``, and
-        ``noise`` are those to keep."""
-        theta, total, of_columns, kept, lower = np.asarray(to_free(kernel)), None, None, None, None
+        ``noise`` are those to keep. ``root``: of the centres, if it is known."""
+        theta, total, of_columns = np.asarray(to_free(kernel)), None, None
         quadratic, whole = math.nan, None
         for part, r, variances in parts:
-            own = Rows.of(cross(part.kernel, part.X, part.rows, centers).at(theta), keep=total is None)
-            if own is None:
-                raise NotPositiveDefiniteError(_failed(kernel))
-            if kept is None:
-                kept, lower = own.root.kept, own.root.lower
+            at = cross(part.kernel, part.X, part.rows, centers).at(theta)
+            if root is None:
+                first = Rows.of(at, variances)
+                if first is None:
+                    raise NotPositiveDefiniteError(_failed(kernel))
+                root = first.root
+            own = Rows(at, root, keep=total is None)
             H = mean.columns(part.X)
             sums = own.sums(variances + own.white, H, r, approximation == "fitc")
             if sums is None:
@@ -100,8 +103,8 @@ class LowRankPosterior(Posterior):
             total = sums if total is None else total.plus(sums)
             of_columns = H.T @ H + (0.0 if of_columns is None else of_columns)
             whole = (own, H, r, variances + own.white) if whole is None else None
-        assert total is not None and lower is not None and kept is not None and of_columns is not None
-        new = cls._of(kernel, X, y, noise, mean, approximation, take_rows(centers, kept), lower, total, of_columns)
+        assert total is not None and root is not None and of_columns is not None
+        new = cls._of(kernel, X, y, noise, mean, approximation, take_rows(centers, root.kept), root.lower, total, of_columns)
         if new.solved.cancelled and whole is not None:
             quadratic = new._squares(*whole)
             new = dataclasses.replace(new, quadratic=quadratic)
@@ -185,7 +188,7 @@ class LowRankPosterior(Posterior):
 
     def _with(self, parts: Any, X: Inputs, y: np.ndarray, noise: np.ndarray) -> "LowRankPosterior":
         more = LowRankPosterior._collected(
-            self.kernel, self.prior_mean, self.approximation, self.centers, parts, X, y, noise
+            self.kernel, self.prior_mean, self.approximation, self.centers, parts, X, y, noise, self._core
         )  # fmt: skip
         return LowRankPosterior._of(
             self.kernel, X, y, noise, self.prior_mean, self.approximation, self.centers, self.lower,
@@ -196,7 +199,7 @@ class LowRankPosterior(Posterior):
         """With the same centres, from other rows, which come in parts: prepared rows, y minus the mean, and noise
         variances. ``X``, ``y`` and ``noise`` are those to keep."""
         return LowRankPosterior._collected(
-            self.kernel, self.prior_mean, self.approximation, self.centers, parts, X, y, noise
+            self.kernel, self.prior_mean, self.approximation, self.centers, parts, X, y, noise, self._core
         )  # fmt: skip
 
     def with_scales(self, kernel: Kernel, amplitude: float, noise: float) -> "LowRankPosterior":
@@ -255,6 +258,10 @@ class LowRankPosterior(Posterior):
     @property
     def _root(self) -> Cholesky:
         return Cholesky(self.lower)
+
+    @property
+    def _core(self) -> CoreRoot:
+        return CoreRoot(np.arange(self._M), self.lower)
 
     def _features(self, Z: Inputs, term: Kernel | None = None) -> np.ndarray:
         """Phi (s, M), of one term of the kernel or of all."""
@@ -329,7 +336,7 @@ class LowRankPosterior(Posterior):
             return np.zeros((size, 0))
         left = self._left_together(Z, F[:, : self._M])
         # A difference of prior covariances, so its rounding errors are relative to the prior variance.
-        R = root(left, scale=float(gram.diagonal(self._centers.kernel, Z).max()))
+        R = root_of(left, scale=float(gram.diagonal(self._centers.kernel, Z).max()))
         z = normal(seed, (len(found.mean) + R.shape[1], size))
         w = found.mean[:, None] + found.factor.half_solve(z[: len(found.mean)], transposed=True)
         return self.prior_mean(Z) + (F @ w + R @ z[len(found.mean) :]).T
