@@ -21,6 +21,11 @@ MIN_QUADRATIC_SHARE = 1e-6  # of y^T D^-1 y: a smaller quadratic form is lost to
 CANDIDATES = 59  # drawn for every centre: the best of 59 is among the best 5% with probability 0.95 (Smola, Bartlett)
 
 
+def least_pivot(largest: float, noise: float) -> float:
+    """Variance of a centre given the others below which it is left out, beside the ``largest`` and the noise."""
+    return largest * min(PIVOT_TOLERANCE, max(MIN_PIVOT_TOLERANCE, NOISE_SHARE * noise / largest)) if largest else 0.0
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class CoreRoot:
     """L with L L^T the covariance of those centres, ``kept``, that the others do not determine to rounding."""
@@ -34,8 +39,7 @@ class CoreRoot:
         largest = float(np.diag(K).max(initial=0.0))
         if not np.isfinite(K).all() or not largest > 0:
             return None
-        share = NOISE_SHARE * noise / largest
-        least = largest * min(PIVOT_TOLERANCE, max(MIN_PIVOT_TOLERANCE, share))
+        least = least_pivot(largest, noise)
         found = attempt(K.copy(order="F"), clean=True)
         if found is not None and float(np.diag(found.lower).min()) ** 2 > least:
             return cls(np.arange(len(K)), found.lower)

@@ -11,7 +11,7 @@ from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
 from mercer.kernels.sets import metric
 from mercer.linalg.cholesky import random_pivots
-from mercer.linalg.lowrank import PIVOT_TOLERANCE, forward_centers
+from mercer.linalg.lowrank import forward_centers, least_pivot
 
 CHOICES = ("greedy", "kmeans", "forward", "random")
 MIN_CANDIDATES, CANDIDATE_SHARE = 5000, 4  # rows among which centres are chosen, at least, and per centre
@@ -42,7 +42,7 @@ def choose_centers(
     assert latent is not None
     candidates = rows[some].of(latent)
     diagonal = candidates.diagonal()
-    tolerance = PIVOT_TOLERANCE * float(diagonal.max(initial=0.0))
+    tolerance = least_pivot(float(diagonal.max(initial=0.0)), float(noise.min(initial=np.inf)))
     if how == "greedy":
         taken = random_pivots(candidates.some, diagonal, min(count, len(some)), tolerance, rng, DRAWN)[0]
     else:
