@@ -1,7 +1,7 @@
 """Approximate solutions for any kernel and many rows: the process as weights of a few centres."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mercer.gp.noise import Noise
 from mercer.kernels import evaluate
 from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
+from mercer.solvers.auto import Budget, fit_seconds
 from mercer.solvers.base import Cost, Evidence, GivenNoise, Solver, register
 from mercer.solvers.centers import check_centers, choose_centers
 from mercer.solvers.dense import FunctionSpace
@@ -22,6 +23,8 @@ from mercer.solvers.lowrank_posterior import LowRankPosterior
 
 METHODS = ("variational", "fitc", "dtc", "nystrom")
 TILE_BYTES = 1 << 26  # what a core works on
+AUTO_CENTERS = (2000, 1000, 500, 250, 100)  # what "auto" takes the first of that fits
+LOSS_OF_500 = 0.5
 EXACT_RATIO = 2  # rows for each centre up to which an exact evaluation takes no longer
 
 
@@ -120,9 +123,28 @@ class LowRank(Solver):
         m = self.count(n)
         kept = min(8.0 * n * m, machine.keepable())
         memory = kept + 8.0 * m**2 * (6 + 3 * machine.cores()) + machine.cores() * TILE_BYTES
-        flops = n * (6.0 * m**2 + 2e3 * m) + 3.0 * m**3
-        why = f"an exact fit of {n:,} rows is out of reach; {m:,} centres stand for them"
+        flops = n * (5.0 * m**2 + 1e3 * m) + 3.0 * m**3  # as many as the dense solver makes in the time, measured
+        why = f"{m:,} centres can stand for the rows"
         return Cost(memory, flops, (n, m), why)
+
+    def loss(self, kernel: Kernel, X: Inputs) -> float:
+        """Errors exceed those of exact fits by about half with 500 centres, on five sets of 15,000 to 50,000 rows (Wang
+        et al. 2019), and fall slowly with more."""
+        return LOSS_OF_500 * float(np.sqrt(500 / self.count(count_rows(X))))
+
+    def within(self, kernel: Kernel, X: Inputs, budget: Budget) -> Self:
+        """With as many centres as memory and time allow."""
+        new = self
+        for m in AUTO_CENTERS:
+            new = dataclasses.replace(self, n_centers=m)
+            cost = new.cost(kernel, X)
+            seconds = fit_seconds(new, cost, count_rows(X), budget)
+            if m * EXACT_RATIO < count_rows(X) and cost.memory <= budget.memory and seconds <= budget.seconds:
+                break
+        return new
+
+    def stages(self, n: int) -> list[int]:
+        return super().stages(min(n, self.learning_rows))
 
     def approximation(self, kernel: Kernel) -> str | None:
         m = self.n_centers if isinstance(self.centers, str) else count_rows(self.centers)

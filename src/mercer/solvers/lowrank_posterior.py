@@ -95,7 +95,7 @@ class LowRankPosterior(Posterior):
                 if first is None:
                     raise NotPositiveDefiniteError(_failed(kernel))
                 root = first.root
-            own = Rows(at, root, keep=total is None)
+            own = Rows(at, root)
             H = mean.columns(part.X)
             sums = own.sums(variances + own.white, H, r, approximation == "fitc")
             if sums is None:
