@@ -204,7 +204,9 @@ def summary(done, options):
             for method, error in PUBLISHED.items() if error[SETS.index(name)] is not None
         ]  # fmt: skip
         for method in options.methods:
-            found = [done[key] for key in (f"{name}/{method}/{i}/{options.rows}" for i in options.splits) if key in done]
+            found = [
+                done[key] for key in (f"{name}/{method}/{i}/{options.rows}" for i in options.splits) if key in done
+            ]
             if not found:
                 continue
             mean = lambda what, found=found: float(np.mean([each[what] for each in found]))

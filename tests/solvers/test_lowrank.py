@@ -190,7 +190,13 @@ def test_hard_rows_are_solved_or_refused_in_words():
         words.fit(["ab", "ba", "aa", "bb"], [1.0, 2.0, 3.0, 4.0])
     with pytest.raises(mc.ParameterError, match="more than white noise"):
         mc.GaussianProcessRegressor(k.White(0.1), solver="lowrank").fit(X, y)
-    for given in ({"n_centers": 0}, {"centers": "best"}, {"method": "exact"}, {"optimize": "yes"}, {"learning_rows": 0}):
+    for given in (
+        {"n_centers": 0},
+        {"centers": "best"},
+        {"method": "exact"},
+        {"optimize": "yes"},
+        {"learning_rows": 0},
+    ):
         with pytest.raises(mc.ParameterError, match=next(iter(given))):
             mc.solvers.LowRank(**given)
 

@@ -12,8 +12,8 @@
 Molecules as graphs, where RDKit is installed: ``datasets.from_smiles(["CCO", "c1ccccc1"])``.
 """
 
-from mercer.datasets.chunks import Chunks
 from mercer.datasets.bundled import Dataset, load, names
+from mercer.datasets.chunks import Chunks
 from mercer.datasets.molecules import from_smiles
 
 __all__ = ["Chunks", "Dataset", "from_smiles", "load", "names"]

@@ -135,6 +135,7 @@ class Chunks:
 
         def pairs() -> Iterator[tuple[Any, Any]]:
             starts = itertools.count(0, self.size) if count is None else range(0, count, self.size)
+            batches: Iterator[Any]
             if count is None:
                 batches = iter(wanted.collect_batches(chunk_size=self.size, maintain_order=True))
             else:

@@ -1,6 +1,6 @@
 """A kernel between many rows and a few centres, for many values of its parameters: values and derivatives, by tiles.
 
-`cross` takes the formulas of `standard_cross` where they apply, the compiled program elsewhere. For the latter, rows are
+`cross` takes the formulas of `standard_cross` where they apply, the compiled program elsewhere. For it, rows are
 split into tiles of one padded size, so a new number of rows needs no compilation. What is done with a tile is the
 caller's; tiles may be evaluated from several threads.
 """
@@ -66,13 +66,9 @@ class Cross:
             across = None if self.host else self._width
             self._columns, self._others = (cut(rows, m, self._width, across) for rows in (columns, others))
             if not self.host:
-                self._leaves, self._columns, self._others = jax.device_put(
-                    (self._leaves, self._columns, self._others)
-                )
+                self._leaves, self._columns, self._others = jax.device_put((self._leaves, self._columns, self._others))
 
-    def _hold(
-        self, kernel: Kernel, rows: Rows, columns: Rows, others: Rows
-    ) -> tuple[Kernel, Rows, Rows, Rows]:
+    def _hold(self, kernel: Kernel, rows: Rows, columns: Rows, others: Rows) -> tuple[Kernel, Rows, Rows, Rows]:
         """Parts on objects without free parameters are computed once, if there is memory for them."""
         index = [np.zeros(k) for k in (self.n, self.m, self.m)]
         expression, left, parts = hold(kernel, rows, index[0])
@@ -224,7 +220,9 @@ class CrossAt:
     def pull_centers(self, tile: int | None, G: np.ndarray) -> np.ndarray:
         """sum_i G_ij dk(x_i, z_j)/dz_j over a tile, or with None over the centres in place of the rows: (m, d). For
         centres that are vectors."""
-        cross, out = self.cross, np.zeros_like(self.cross._vectors)
+        cross = self.cross
+        assert cross._vectors is not None
+        out = np.zeros_like(cross._vectors)
         strips = [(cross._strips[tile], slice(0, len(G)))] if tile is not None else [
             (rows, part) for rows, part in zip(cross._others, cross._spans(), strict=True)
         ]  # fmt: skip
@@ -278,7 +276,7 @@ def _programs(layout: Layout, fast: bool, compiled: bool) -> dict[str, Callable]
 
         return jax.value_and_grad(variance)(theta)
 
-    found = {
+    found: dict[str, Callable] = {
         "block": of_block, "diagonal": diagonal, "of diagonal": of_diagonal, "centers": centers, "white": white
     }  # fmt: skip
     return {name: jax.jit(program) for name, program in found.items()} if compiled else found

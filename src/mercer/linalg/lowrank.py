@@ -1,6 +1,6 @@
 """A Gaussian with covariance Phi Phi^T + H H^T's prior + D, from sums over rows that M centres make small.
 
-With K_m the covariance of M centres, L L^T = K_m and Phi = K_nm L^-T, the process is approximated by weights w ~ N(0, I)
+With K_m the covariance of M centres, L L^T = K_m and Phi = K_nm L^-T, the process is approximated by weights N(0, I)
 of M features (Williams and Seeger 2001). All that the rows have to say is in sums of M x M entries, so that they may
 come in any number of parts.
 """
@@ -242,4 +242,3 @@ def forward_centers(
         left[J[best]] = 0.0
         taken.append(int(J[best]))
     return np.array(taken, dtype=int)
-

@@ -68,6 +68,8 @@ class KernelPCA(Transformer):
     ((100, 2), array([0.25, 0.24]))
     """
 
+    _middle: np.ndarray | None = None  # coefficients of the mean of the images, if not equal ones
+
     def __init__(
         self, n_components=None, kernel=None, solver="auto", *, tolerance=1e-10, random_state=None, allow_invalid=False
     ):
@@ -91,6 +93,7 @@ class KernelPCA(Transformer):
         self.X_fit_ = copy_rows(X)
         self.solver_ = self._choose_solver(n)
         self.numerics_ = {"residual": 0.0, "products": 0}
+        self._middle = None
         if self.solver_ == "lowrank":
             self._by_centers(as_low_rank(self.solver) or LowRank(), n)
             return self
@@ -221,7 +224,7 @@ class KernelPCA(Transformer):
         self._n_features_out = len(values)
         self.centre_, self.weights_ = np.where(real, signs * (found.mean @ W), 0.0), None
         self.X_fit_ = copy_rows(found.centers)
-        self.numerics_["middle"] = found.combination(found.mean)
+        self._middle = found.combination(found.mean)
         self.numerics_["left"] = max(1 - float(found.values.sum()) / found.total, 0.0) if found.total > 0 else 0.0
 
     def _set_fitted(self, found):
@@ -265,7 +268,7 @@ class KernelPCA(Transformer):
             return self.centre_ + B @ self.weights_.T
         inputs = as_matrix(self.X_fit_)
         Z = self._learned_preimages(inputs, B)
-        middle = self.numerics_.get("middle", 1 / len(inputs))  # coefficients of the mean of the images
+        middle = 1 / len(inputs) if self._middle is None else self._middle
         kernel = self.kernel_.inner if isinstance(self.kernel_, Scale) else self.kernel_
         if isinstance(kernel, Isotropic):
             for part in gram.pieces(len(B), len(inputs)):

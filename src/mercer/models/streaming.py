@@ -130,4 +130,3 @@ def _used(part: Part, without: np.ndarray | None) -> tuple[Any, np.ndarray]:
     if used.all():
         return part.X, part.y
     return take_rows(part.X, np.flatnonzero(used)), part.y[used]
-

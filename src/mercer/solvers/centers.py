@@ -20,14 +20,13 @@ DRAWN = 8  # rows drawn for each that is taken
 SEED = 0  # the same rows have the same centres
 
 
-def choose_centers(
-    how: Any, count: int, kernel: Kernel, rows: gram.Gram, y: np.ndarray, noise: np.ndarray
-) -> Inputs:
+def choose_centers(how: Any, count: int, kernel: Kernel, rows: gram.Gram, y: np.ndarray, noise: np.ndarray) -> Inputs:
     """Centres for a kernel with these parameters: rows, or for "kmeans" means of rows, at most ``count``.
 
     "greedy" takes rows with most variance given those before (pivoted Cholesky, of rows drawn in proportion to it,
-    which leaves outliers among themselves; Chen et al. 2025); "forward" takes of 59 rows that which raises the bound most; "kmeans" means of rows that are near one another
-    in the lengthscales of the kernel; "random" rows at random. They are chosen among a random subset of many rows.
+    so that not all of them are outliers; Chen et al. 2025); "forward" of 59 rows each that which raises the bound most;
+    "kmeans" means of rows that are near one another in the lengthscales of the kernel; "random" rows at random. They
+    are chosen among a random subset of many rows.
     """
     n, rng = rows.n, np.random.default_rng(SEED)
     if not isinstance(how, str):
@@ -55,7 +54,7 @@ def choose_centers(
 
 
 def _means(kernel: Kernel, X: Inputs, count: int) -> np.ndarray:
-    from sklearn.cluster import KMeans  # type: ignore[import-untyped]  # takes a while to import
+    from sklearn.cluster import KMeans  # takes a while to import
 
     X = as_matrix(X)
     scale = np.asarray(metric(kernel, X.shape[1]), dtype=float)

@@ -79,7 +79,15 @@ class LowRank(Solver):
         return self.method == "variational"
 
     def __hash__(self) -> int:
-        return hash((self.n_centers, self.method, self.optimize, self.learning_rows, isinstance(self.centers, str) and self.centers))
+        return hash(
+            (
+                self.n_centers,
+                self.method,
+                self.optimize,
+                self.learning_rows,
+                isinstance(self.centers, str) and self.centers,
+            )
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LowRank):
@@ -149,8 +157,8 @@ class LowRank(Solver):
     def approximation(self, kernel: Kernel) -> str | None:
         m = self.n_centers if isinstance(self.centers, str) else count_rows(self.centers)
         return (
-            f"stands {m:,} centres for all rows; numerics_['gap'] bounds how many nats that costs, numerics_['left'] is "
-            "the share of the prior variance that they leave"
+            f"stands {m:,} centres for all rows; numerics_['gap'] bounds how many nats that costs, numerics_['left'] "
+            "is the share of the prior variance that they leave"
         )
 
     def evidence(

@@ -117,11 +117,13 @@ class Pulled(NamedTuple):
     of_core: np.ndarray | float
 
     def plus(self, other: "Pulled") -> "Pulled":
-        return Pulled(*(a + b for a, b in zip(self, other, strict=True)))
+        return Pulled(
+            self.slope + other.slope, self.centers + other.centers, self.of_core + other.of_core
+        )  # fmt: skip
 
 
 class LowRankEvidence(Evidence):
-    """Evidence of N(0, Q + D), Q = K_nm K_m^-1 K_mn, in two passes over the rows: about 5 n m^2 flops with the gradient.
+    """Evidence of N(0, Q + D), Q = K_nm K_m^-1 K_mn, in two passes over the rows: 5 n m^2 flops with the gradient.
 
     "variational": D is the noise, and 1/2 sum_i (k_ii - q_ii) / noise_i is subtracted: a lower bound on the evidence
     (Titsias 2009). "fitc": D is the noise plus k_ii - q_ii (Snelson and Ghahramani 2006). "dtc" (Seeger et al. 2003)
@@ -317,4 +319,3 @@ class LowRankEvidence(Evidence):
             loss, (start / scale).ravel(), jac=True, method="L-BFGS-B", options={"maxiter": MAX_CENTER_STEPS}
         )  # fmt: skip
         return found.x.reshape(start.shape) * scale
-

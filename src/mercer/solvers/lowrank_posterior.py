@@ -87,7 +87,7 @@ class LowRankPosterior(Posterior):
         """From parts of the rows: (prepared rows, y - mean, noise variances), one after the other; ``X``, ``y``, and
         ``noise`` are those to keep. ``root``: of the centres, if it is known."""
         theta, total, of_columns = np.asarray(to_free(kernel)), None, None
-        quadratic, whole = math.nan, None
+        whole, count = None, 0
         for part, r, variances in parts:
             at = cross(part.kernel, part.X, part.rows, centers).at(theta)
             if root is None:
@@ -102,12 +102,15 @@ class LowRankPosterior(Posterior):
                 raise NotPositiveDefiniteError(_failed(kernel))
             total = sums if total is None else total.plus(sums)
             of_columns = H.T @ H + (0.0 if of_columns is None else of_columns)
-            whole = (own, H, r, variances + own.white) if whole is None else None
-        assert total is not None and root is not None and of_columns is not None
-        new = cls._of(kernel, X, y, noise, mean, approximation, take_rows(centers, root.kept), root.lower, total, of_columns)
-        if new.solved.cancelled and whole is not None:
-            quadratic = new._squares(*whole)
-            new = dataclasses.replace(new, quadratic=quadratic)
+            whole, count = (own, H, r, variances + own.white), count + 1
+        assert total is not None
+        assert root is not None
+        assert of_columns is not None
+        new = cls._of(
+            kernel, X, y, noise, mean, approximation, take_rows(centers, root.kept), root.lower, total, of_columns
+        )
+        if new.solved.cancelled and whole is not None and count == 1:
+            new = dataclasses.replace(new, quadratic=new._squares(*whole))
         return new
 
     @classmethod
@@ -477,6 +480,6 @@ def _numbers(sums: Sums) -> np.ndarray:
 
 def _failed(kernel: Kernel) -> str:
     return (
-        f"the covariance of the centres under {kernel!r} is not finite or zero, or the coefficients of the mean are not "
-        "determined by these rows. Look at the kernel with mercer.check_kernel(kernel, X), or give noise=... ."
+        f"the covariance of the centres under {kernel!r} is not finite or zero, or the coefficients of the mean are "
+        "not determined by these rows. Look at the kernel with mercer.check_kernel(kernel, X), or give noise=... ."
     )
