@@ -4,6 +4,7 @@
 """
 
 from mercer.solvers.base import Cost, Evaluation, Evidence, Posterior, Solver, register
+from mercer.solvers.committee import Committee
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid import Grid
 from mercer.solvers.neighbors import Neighbors
@@ -11,6 +12,7 @@ from mercer.solvers.statespace import StateSpace
 from mercer.solvers.weights import Weights
 
 __all__ = [
+    "Committee",
     "Cost",
     "Dense",
     "Evaluation",
