@@ -36,9 +36,10 @@ from mercer.models.doubt import (
     parameter_table,
     stated_priors,
 )
-from mercer.models.estimator import Classifier, all_or_nothing
-from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
+from mercer.models.estimator import all_or_nothing
+from mercer.models.records import recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
+from mercer.models.stream import LabelStream
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
 from mercer.solvers.dense import Dense
@@ -47,7 +48,7 @@ LEARNING = ("mle", *USE_PRIORS, "sample", None)
 MIN_LATENT_VARIANCE = 2.5e-3  # smaller latent functions change probabilities by about a hundredth at most
 
 
-class GaussianProcessClassifier(LearnedByEvidence, Classifier):
+class GaussianProcessClassifier(LabelStream):
     """Gaussian process classification (PRML 6.4.5, 6.4.6).
 
     Two classes have one latent function f, with p(second of ``classes_`` | f) = sigmoid(f). More than two have one
@@ -81,7 +82,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
     n_restarts : number of further optimisations, from random points around the first start (``optima_``).
     n_samples : for "mcmc" and "nuts", over four chains, each after 200 warm-up moves (400 for "sample").
     random_state : seed of restarts, subsets and samples. None means 0, so that equal data give equal models.
-    optimizer, max_iterations, progress, checkpoint, allow_invalid : as for `GaussianProcessRegressor`.
+    optimizer, max_iterations, progress, checkpoint, allow_invalid, budget : as for `GaussianProcessRegressor`.
 
     Fitted: ``classes_``; ``kernel_`` (``kernels_`` if each class has one); ``solver_``; ``log_marginal_likelihood_``;
     ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, during the best optimisation and
@@ -102,7 +103,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
     def __init__(
         self, kernel=None, inference="auto", link="logistic", learning="mle", random_state=None, *,
         solver="auto", bound="gaussian", n_restarts=0, n_samples=1000, optimizer="lbfgs", max_iterations=200,
-        progress=True, checkpoint=None, allow_invalid=False,
+        progress=True, checkpoint=None, allow_invalid=False, budget=300,
     ):  # fmt: skip
         self.kernel = kernel
         self.inference = inference
@@ -118,6 +119,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         self.progress = progress
         self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
+        self.budget = budget
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -343,6 +345,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         other sites are kept, which changes little. Samples of "mcmc" are reweighted.
         """
         self._check_fitted()
+        self._refuse_stream()
         posterior: Any = self.posterior_
         if posterior.given is None:  # stored before posteriors knew their labels
             posterior = dataclasses.replace(posterior, given=Labels(self.codes_, self._inference(), self._jitter))
@@ -355,6 +358,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         For "mcmc", which would have to sample again without those rows, by the approximation it starts from.
         """
         self._check_fitted()
+        self._refuse_stream()
         X, C = self.X_fit_, len(self.classes_)
         inference = most_accurate(C) if self._inference().samples else self.inference
         kernels = self._fitted_kernels()
@@ -370,7 +374,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         return relevance(X, np.eye(C)[self.codes_], fitted_to, kernel, self.codes_, MIN_LATENT_VARIANCE)
 
     def _summary(self):
-        counts = np.bincount(self.codes_, minlength=len(self.classes_))
+        counts = self._class_counts()
         kernels = (
             {"": self.kernel_} if hasattr(self, "kernel_") else dict(zip(self.classes_, self.kernels_, strict=True))
         )
@@ -380,7 +384,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             effective, rhat = numerics["effective_draws"], numerics["rhat"]
             status = f"{numerics['draws']:,} samples, at least {effective:,.0f} effective, R-hat at most {rhat:.3f}"
         lines = [
-            f"{type(self).__name__}, fitted to {len(self.codes_):,} rows",
+            f"{type(self).__name__}, fitted to {self._row_count():,} rows",
             *self._about_columns(),
             "classes: " + ", ".join(f"{label} ({count})" for label, count in zip(self.classes_, counts, strict=True)),
             *(f"kernel{f' of {label}' if label else ''}: {quoted(kernel)!r}" for label, kernel in kernels.items()),
