@@ -11,7 +11,7 @@ from mercer.inference.centers import label_sites
 from mercer.inference.methods import ExpectationPropagation
 from mercer.inference.sites import Covariance
 from mercer.linalg.retained import worth_keeping
-from mercer.solvers.centers import CenterPosterior
+from mercer.solvers.online import CenterPosterior
 
 rng = np.random.default_rng(0)
 N = 230

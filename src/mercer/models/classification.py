@@ -37,9 +37,9 @@ from mercer.models.doubt import (
     stated_priors,
 )
 from mercer.models.estimator import all_or_nothing
+from mercer.models.online import LabelStream
 from mercer.models.records import recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.models.stream import LabelStream
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
 from mercer.solvers.dense import Dense

@@ -41,9 +41,9 @@ from mercer.models.doubt import (
 )
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
+from mercer.models.online import RegressionStream
 from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
-from mercer.models.stream import RegressionStream
 from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers

@@ -19,8 +19,8 @@ from mercer.learning.integrate import INTEGRATED
 from mercer.models.estimator import Classifier, all_or_nothing, is_integer
 from mercer.models.records import LearnedByEvidence
 from mercer.models.targets import log_target
-from mercer.solvers.centers import CenterPosterior
 from mercer.solvers.dense import Dense
+from mercer.solvers.online import CenterPosterior
 
 LEARNING_ROWS = 1000  # of the first call that parameters are learned from, at most
 EARLY_ROWS = 300  # as long as there are fewer, parameters are learned again whenever there are twice as many
