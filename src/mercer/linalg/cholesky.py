@@ -202,8 +202,15 @@ def random_root(
 
     ``rows(pivots)`` returns these rows of K. It stops when every d is below ``tolerance``, or r is ``max_rank``.
     """
+    return random_pivots(rows, diagonal, max_rank, tolerance, rng)[1:]
+
+
+def random_pivots(
+    rows: Callable, diagonal: np.ndarray, max_rank: int, tolerance: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pivots of `random_root`, in the order in which they were taken, (r,), and what it returns."""
     left = diagonal.copy()
-    R = np.zeros((len(left), 0))
+    R, taken = np.zeros((len(left), 0)), np.zeros(0, dtype=int)
     while R.shape[1] < max_rank and left.max(initial=0.0) > tolerance:
         count = min(PIVOT_BLOCK, max_rank - R.shape[1], int((left > tolerance).sum()))
         weights = np.where(left > tolerance, left, 0.0)
@@ -215,10 +222,10 @@ def random_root(
         chosen = order[:rank]
         L = np.asfortranarray(np.tril(factored[:rank, :rank]))
         F = backend.half_solve(L, G[chosen]).T
-        R = np.concatenate([R, F], axis=1)
+        R, taken = np.concatenate([R, F], axis=1), np.concatenate([taken, pivots[chosen]])
         left = np.maximum(left - np.einsum("ij,ij->i", F, F), 0.0)
         left[pivots[chosen]] = 0.0
-    return R, left
+    return taken, R, left
 
 
 def _checked(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
