@@ -1,12 +1,16 @@
 """Cores and memory available to this process, and the memory budget: how much of it the package takes at a time."""
 
 import contextlib
+import contextvars
 import functools
+import math
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mercer.core.errors import NotEnoughMemoryError
+from mercer.core.errors import NotEnoughMemoryError, ParameterError
 
 # The budget, in bytes. Temporary arrays are made in parts of these sizes, however many rows there are.
 GRAM_BYTES = 1 << 27  # a block of rows of a Gram matrix
@@ -39,10 +43,24 @@ def one_thread() -> contextlib.AbstractContextManager[Any]:
     return _controller().limit(limits=1, user_api="blas")
 
 
+_LIMIT: contextvars.ContextVar[float] = contextvars.ContextVar("limit", default=math.inf)
+
+
+@contextlib.contextmanager
+def at_most(memory: float | None) -> Iterator[None]:
+    """Context in which no more than this many bytes count as available; None is no limit."""
+    before = _LIMIT.set(min(_LIMIT.get(), math.inf if memory is None else memory))
+    try:
+        yield
+    finally:
+        _LIMIT.reset(before)
+
+
 def available_memory() -> int:
-    """Bytes that can be allocated now without swapping, within the limits of the container if there is one."""
-    limits = [_free_of_machine(), *_free_of_containers()]
-    return max(min(limits), 0)
+    """Bytes that can be allocated now without swapping, within the limits of the container if there is one, and that of
+    `at_most`."""
+    limits = [_LIMIT.get(), _free_of_machine(), *_free_of_containers()]
+    return max(int(min(limits)), 0)
 
 
 def _free_of_machine() -> int:
@@ -100,6 +118,26 @@ def rows_within(budget: int, entries: int, at_least: int = 1) -> int:
 def keepable(share: float = MAX_KEPT_SHARE) -> int:
     """Bytes that may be kept to save time: this share of the available memory."""
     return int(available_memory() * share)
+
+
+def as_bytes(given: Any, name: str) -> int:
+    """Number of bytes, from a number or words.
+
+    >>> as_bytes(1000, "max_memory"), as_bytes("1.5 GiB", "max_memory"), as_bytes("2 MB", "max_memory")
+    (1000, 1610612736, 2000000)
+    """
+    if isinstance(given, str):
+        found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?)(i?)b?\s*", given.lower())
+        try:
+            base, power = (1024 if found and found[3] else 1000), "kmgt".find(found[2]) + 1 if found and found[2] else 0
+            size = float(found[1]) * base**power if found else math.nan
+        except ValueError:
+            size = math.nan
+    else:
+        size = float(given) if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
+    if not (size > 0 and math.isfinite(size)):
+        raise ParameterError(f'{name} must be None, a number of bytes, or words such as "4 GiB"; got {given!r}.')
+    return int(size)
 
 
 def in_words(size: float) -> str:

@@ -26,11 +26,12 @@ from mercer.learning.classification import LabelLearner, decision_rows, log_scor
 from mercer.learning.columns import STRUCTURED, Columns, default_kernel
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
-from mercer.learning.plan import plan
+from mercer.learning.plan import planned
 from mercer.learning.progress import Progress
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
 from mercer.solvers import base as solvers
+from mercer.solvers.auto import Budget
 
 MAX_COMPARED_ROWS = 1000  # of a regression, on which kernels are compared
 CLASS_ROWS = 2  # of each class, in any subset of the rows
@@ -171,8 +172,8 @@ class Quantities(Problem):
     def objective(self, kernel: Kernel) -> RegressionObjective:
         X = self.inputs(kernel)
         noise: Noise = KernelNoise() if split_white(kernel)[1] > 0 else self.noise
-        solver = solvers.resolve("auto", kernel, X, noise)
-        plan(solver, kernel, X, 1, asked=False).check()
+        solver, plan = planned("auto", kernel, X, noise, Budget.of())
+        plan.check()
         return RegressionObjective(kernel, X, self.target, noise, solver, self.mean, use_priors=_has_priors(kernel))
 
     def learn(self, kernel: Kernel) -> Evaluated:

@@ -150,11 +150,12 @@ class _Search:
                     candidates = self._first(surface, starts)
                 found = self._climbs(surface, candidates, stage)
                 self.best = _distinct(found) or self.best
-                if rows is None:
+                last = stage == len(self.stages) - 1
+                if last:
                     self.best = self._finished(surface)
                 if not self.best:
                     return
-                if rows is not None:
+                if not last:
                     candidates = self._next(surface, self.stages[stage + 1])
                 self.journal.flush()
 

@@ -1,112 +1,102 @@
 """Memory and time that a fit will take, estimated before it starts."""
 
 import dataclasses
-import functools
-import time
-
-import numpy as np
 
 from mercer.core.errors import NotEnoughMemoryError
 from mercer.core.inputs import Inputs, count_rows
 from mercer.core.machine import available_memory, in_words
+from mercer.gp.noise import Noise
 from mercer.kernels.base import Kernel
-from mercer.linalg.cholesky import attempt
-from mercer.solvers.base import SOLVERS, Solver
-from mercer.solvers.dense import OVERHEAD
+from mercer.solvers.auto import Budget, Choice, search_stages
+from mercer.solvers.base import GAUSSIAN, SOLVERS, Solver, choice
 
-EVALUATIONS, FIRST_EVALUATIONS = 25, 250  # of the evidence, in later stages and in the first, measured on benchmarks
-EVALUATION_OVERHEAD_SECONDS = 1e-3
-COMPILE_SECONDS, COMPILE_SECONDS_TO_PREDICT = 1.0, 0.3  # of the kernel, with its gradient and without
-MAX_ROWS_AT_ONCE, FIRST_ROWS = 500, 300  # rows up to which all are learned from at once, and of the first stage else
-MAX_DENSE_PART = 1200  # rows of a part that lacks the structure of all rows
-SPEED_ROWS, SPEED_REPEATS = 600, 3  # of the matrix that measures the speed of this machine
-LARGE_MATRIX_SPEEDUP = 1.8  # over that matrix
+__all__ = ["Plan", "plan", "planned", "search_stages"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Method of a fit, the memory and time it takes, and the reason for the method."""
+    """Method of a fit, the memory and time it takes, the reason for the method, and what others would take."""
 
     method: str
     rows: int
     features: int | None  # columns of its largest matrix; None where they are the rows
     memory: int
-    available: int
+    available: int  # or ``max_memory``, if that is less
     seconds: float
     why: str
+    approximation: str | None = None  # what is approximated, and how accurately
+    max_seconds: float | None = None
+    others: tuple[tuple[str, int, float], ...] = ()  # name, memory and seconds of the alternatives
 
     def __str__(self) -> str:
         size = f"{self.rows:,} x {self.rows if self.features is None else self.features:,}"
-        return "\n".join(
-            [
-                f"method    {self.method}: {SOLVERS[self.method].summary}" if self.method in SOLVERS else self.method,
-                f"because   {self.why}",
-                f"matrix    {size}",
-                f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",
-                f"time      about {self.duration()} on this machine, if nothing else runs",
-            ]
-        )
+        lines = [
+            f"method    {self.method}: {SOLVERS[self.method].summary}" if self.method in SOLVERS else self.method,
+            f"because   {self.why}",
+            f"matrix    {size}",
+            f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",
+            f"time      about {self.duration()} on this machine, if nothing else runs",
+        ]
+        if self.approximation is not None:
+            lines.insert(2, f"but       it {self.approximation}")
+        for i, (name, memory, seconds) in enumerate(self.others):
+            lines.append(
+                f"{'' if i else 'otherwise':9} {name} would take {in_words(memory)} and about {_duration(seconds)}"
+            )
+        return "\n".join(lines)
+
+    @property
+    def line(self) -> str:
+        """Method, reason, memory and time in one line."""
+        return f"{self.method}, since {self.why}; about {self.duration()} and {in_words(self.memory)}"
 
     def duration(self) -> str:
         """Seconds in words."""
-        for size, word in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-            if self.seconds >= 2 * size:
-                return f"{self.seconds / size:.0f} {word}"
-        return f"{self.seconds:.0f} seconds" if self.seconds >= 10 else f"{self.seconds:.2g} seconds"
+        return _duration(self.seconds)
 
     def check(self) -> None:
         """Refuse a fit that needs more memory than there is."""
         if self.memory > self.available:
+            how = "an exact fit" if self.approximation is None else f"a fit by solver={self.method!r}"
+            less = [name for name, memory, _ in self.others if memory <= self.available]
+            other = f"solver={less[0]!r}, " if less else ""
             raise NotEnoughMemoryError(
-                f"an exact fit of {self.rows:,} rows needs {in_words(self.memory)}; {in_words(self.available)} are "
-                "available. Use fewer rows (a random subset of them, say), a kernel with a finite number of features "
-                "(Linear, Polynomial, FeatureMap), or a larger machine. plan(X) tells what any number of rows takes."
+                f"{how} of {self.rows:,} rows needs {in_words(self.memory)}; {in_words(self.available)} are "
+                f"available. Use {other}fewer rows (a random subset of them, say), a kernel with a finite number of "
+                "features (Linear, Polynomial, FeatureMap), or a larger machine or max_memory. plan(X) tells what any "
+                "number of rows takes."
             )
 
 
-def plan(solver: Solver, kernel: Kernel, X: Inputs, climbs: int, asked: bool, further: int = 0) -> Plan:
-    """Plan of a fit with this number of climbs, and ``further`` evaluations of all rows. ``asked``: whether the solver
-    was named, not chosen."""
-    cost, n = solver.cost(kernel, X), count_rows(X)
-    evaluation = cost.flops / _flops_per_second()
-    total = 0.0
-    for i, rows in enumerate(search_stages(n, solver.of_parts)):
-        part = evaluation * (rows / n) ** solver.growth if solver.of_parts else OVERHEAD * rows**3 / _flops_per_second()
-        each = (evaluation if rows == n else part) + EVALUATION_OVERHEAD_SECONDS
-        total += (EVALUATIONS if i else FIRST_EVALUATIONS) * each
-    total = climbs * total + further * (evaluation + EVALUATION_OVERHEAD_SECONDS)
-    total += COMPILE_SECONDS if climbs else COMPILE_SECONDS_TO_PREDICT
-    columns = None if cost.matrix[1] == n else cost.matrix[1]
-    why = "it was asked for" if asked else cost.why
-    return Plan(solver.name, n, columns, int(cost.memory), available_memory(), total + evaluation, why)
+def _duration(seconds: float) -> str:
+    for size, word in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {word}"
+    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.2g} seconds"
 
 
-def search_stages(n: int, of_parts: bool = True) -> list[int]:
-    """Numbers of rows that a regression is learned from, one after the other, each about twice the one before. The
-    first tells the kernel and the best starts. Where parts of the rows lack the structure that makes all of them fast,
-    few rows are followed by all.
-
-    >>> search_stages(500), search_stages(600), search_stages(2000)
-    ([500], [300, 600], [300, 600, 1200, 2000])
-    >>> search_stages(50_000, of_parts=False)
-    [300, 600, 1200, 50000]
-    """
-    few = [FIRST_ROWS * 2**i for i in range(n.bit_length()) if FIRST_ROWS * 2**i < n / 1.5]
-    if not of_parts:
-        few = [rows for rows in few if rows <= MAX_DENSE_PART]
-    return [n] if n <= MAX_ROWS_AT_ONCE else [*few, n]
+def planned(
+    solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget, given_memory: bool = False,
+    task: str = GAUSSIAN,
+) -> tuple[Solver, Plan]:  # fmt: skip
+    """The solver of `solvers.base.choice`, and the plan of a fit by it. ``given_memory``: whether the memory of the
+    budget is a limit that the user set."""
+    found = choice(solver, kernel, X, noise, budget, task)
+    return found.chosen.solver, _plan(found, kernel, X, budget, given_memory)
 
 
-@functools.cache
-def _flops_per_second() -> float:
-    """Speed at which this machine factorises, measured once, in a few milliseconds."""
-    n, best = SPEED_ROWS, np.inf
-    C = np.eye(n, order="F") * 2.0
-    for _ in range(SPEED_REPEATS):
-        work = C.copy(order="F")
-        start = time.perf_counter()
-        factor = attempt(work)
-        assert factor is not None
-        factor.invert()
-        best = min(best, time.perf_counter() - start)
-    return LARGE_MATRIX_SPEEDUP * n**3 / best
+def plan(solver: Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget) -> Plan:
+    """Plan of a fit by this solver."""
+    return planned(solver, kernel, X, noise, budget)[1]
+
+
+def _plan(found: Choice, kernel: Kernel, X: Inputs, budget: Budget, given_memory: bool) -> Plan:
+    best, n = found.chosen, count_rows(X)
+    columns = None if best.cost.matrix[1] == n else best.cost.matrix[1]
+    available = min(available_memory(), int(budget.memory)) if given_memory else available_memory()
+    others = {each.solver.name: (each.solver.name, int(each.cost.memory), each.seconds) for each in found.others}
+    return Plan(
+        best.solver.name, n, columns, int(best.cost.memory), available, best.seconds, found.why,
+        best.solver.approximation(kernel), None if budget.seconds == float("inf") else budget.seconds,
+        tuple(others.values()),
+    )  # fmt: skip

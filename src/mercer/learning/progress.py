@@ -48,3 +48,10 @@ class Progress:
             self.stream.write("\r" + " " * self._width + "\r")
             self.stream.flush()
             self._width = 0
+
+
+def announce(text: str, stream: TextIO | None = None) -> None:
+    """One line on stderr, before a work that differs from what one might expect."""
+    stream = sys.stderr if stream is None else stream
+    stream.write(f"mercer: {text}\n")
+    stream.flush()

@@ -20,7 +20,6 @@ from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.optimise import Learned, Settings, learn
-from mercer.learning.plan import search_stages
 from mercer.learning.resolution import resolution
 from mercer.learning.state import Journal
 from mercer.learning.weak_priors import with_weak_priors
@@ -181,7 +180,7 @@ class RegressionObjective(ModelObjective):
     # -- the search ----------------------------------------------------------------------------------------------------
 
     def stages(self) -> list[int]:
-        return search_stages(self.n, self.solver.of_parts)
+        return self.solver.stages(self.n)
 
     def start_with_noise(self, variance: float) -> np.ndarray:
         """Kernel and mean as they are, and this noise variance where it is learned."""

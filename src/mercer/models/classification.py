@@ -1,23 +1,25 @@
 """Gaussian process classification of two or more classes, with interchangeable inference methods."""
 
+import copy
 import dataclasses
-import math
 import warnings
 from typing import Any
 
 import numpy as np
 
 from mercer import gram
+from mercer.core.coordinates import to_free
 from mercer.core.errors import InterruptedFitWarning, NotPositiveDefiniteError, NumericalWarning, ParameterError
 from mercer.core.inputs import copy_rows, count_rows, take_rows
-from mercer.core.machine import require_memory
 from mercer.core.random import generator, seed_of
 from mercer.gp.likelihood import LINKS
 from mercer.gp.model import Model
+from mercer.gp.noise import CommonNoise
 from mercer.inference.base import INFERENCES, Inference, Labels, latent_covariances, named
 from mercer.inference.methods import automatic, most_accurate
 from mercer.inference.sampling.draws import Draws
 from mercer.inference.variational import BOUNDS
+from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
 from mercer.learning.checkpoint import resumed
 from mercer.learning.choice import quoted
@@ -28,7 +30,8 @@ from mercer.learning.doubt import ThetaPosterior
 from mercer.learning.integrate import INTEGRATED, USE_PRIORS
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
-from mercer.learning.progress import Progress
+from mercer.learning.plan import Plan, planned
+from mercer.learning.progress import Progress, announce
 from mercer.models.doubt import (
     StatedPrior,
     about_doubt,
@@ -42,7 +45,11 @@ from mercer.models.records import recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
+from mercer.solvers.auto import Budget
 from mercer.solvers.dense import Dense
+
+# Evaluations of the dense evidence of a regression that one by inference takes for each class, measured.
+WORK = {"laplace": 5.0, "ep": 20.0, "variational": 10.0, "mcmc": 40.0}
 
 LEARNING = ("mle", *USE_PRIORS, "sample", None)
 MIN_LATENT_VARIANCE = 2.5e-3  # smaller latent functions change probabilities by about a hundredth at most
@@ -82,7 +89,8 @@ class GaussianProcessClassifier(LabelStream):
     n_restarts : number of further optimisations, from random points around the first start (``optima_``).
     n_samples : for "mcmc" and "nuts", over four chains, each after 200 warm-up moves (400 for "sample").
     random_state : seed of restarts, subsets and samples. None means 0, so that equal data give equal models.
-    optimizer, max_iterations, progress, checkpoint, allow_invalid, budget : as for `GaussianProcessRegressor`.
+    optimizer, max_iterations, progress, checkpoint, allow_invalid, budget, max_memory, max_seconds : as for
+        `GaussianProcessRegressor`.
 
     Fitted: ``classes_``; ``kernel_`` (``kernels_`` if each class has one); ``solver_``; ``log_marginal_likelihood_``;
     ``history_``; ``optima_``; ``theta_``; ``numerics_`` (iterations of inference, during the best optimisation and
@@ -103,7 +111,7 @@ class GaussianProcessClassifier(LabelStream):
     def __init__(
         self, kernel=None, inference="auto", link="logistic", learning="mle", random_state=None, *,
         solver="auto", bound="gaussian", n_restarts=0, n_samples=1000, optimizer="lbfgs", max_iterations=200,
-        progress=True, checkpoint=None, allow_invalid=False, budget=300,
+        progress=True, checkpoint=None, allow_invalid=False, budget=300, max_memory=None, max_seconds=600,
     ):  # fmt: skip
         self.kernel = kernel
         self.inference = inference
@@ -120,6 +128,8 @@ class GaussianProcessClassifier(LabelStream):
         self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
         self.budget = budget
+        self.max_memory = max_memory
+        self.max_seconds = max_seconds
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -143,12 +153,10 @@ class GaussianProcessClassifier(LabelStream):
         kernels = self._kernels_for(X)
         warn_of_model(self, kernels, X, unknown_mean=False)
         rows = gram.Gram(gram.together(kernels), copy_rows(X))
-        self.solver_ = solvers.resolve_latent(self.solver, kernels, rows, len(self.classes_))
-        size = math.prod(self.solver_.cost(kernels[0], rows).matrix)
-        require_memory(
-            8 * size * self._matrices(len(kernels)), f"a Gaussian process classifier of {n:,} rows",
-            "Use a random subset of the rows, or a machine with more memory.",
-        )  # fmt: skip
+        self.solver_, self.plan_ = self._planned(kernels, rows)
+        self.plan_.check()
+        if self.progress and self.plan_.approximation is not None:
+            announce(self.plan_.line)
         if self.inference == "auto" and self.inference_ == "laplace":
             warnings.warn(
                 f"{n:,} rows of {len(self.classes_)} classes are many: inference='auto' uses Laplace's method, "
@@ -253,6 +261,19 @@ class GaussianProcessClassifier(LabelStream):
     def _solver(self) -> solvers.Solver:
         """``solver_``; models stored before it existed are dense."""
         return vars(self).get("solver_") or Dense()
+
+    def plan(self, X, y=None) -> Plan:
+        """The solver for a fit to these rows, the memory and time it is expected to take here, why, and what other
+        solvers would take. ``y``: labels; without them, two classes."""
+        self._check_settings()
+        new = copy.copy(self)
+        X = new._check_inputs(X, reset=True)
+        if y is None:
+            new.classes_ = np.arange(2)
+        else:
+            new._check_labels(y, count_rows(X))
+        kernels = new._kernels_for(X)
+        return new._planned(kernels, gram.Gram(gram.together(kernels), X))[1]
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -396,10 +417,20 @@ class GaussianProcessClassifier(LabelStream):
         ]
         return "\n".join(lines)
 
-    def _matrices(self, kernels: int) -> int:
-        """Number of n x n matrices that a fit holds."""
-        C = len(self.classes_)
-        return 4 if C == 2 else kernels + C + 3
+    def _planned(self, kernels: list[Kernel], rows: gram.Gram) -> tuple[solvers.Solver, Plan]:
+        """The solver for these classes, and the plan of a fit by it."""
+        C, n = len(self.classes_), count_rows(rows)
+        method = automatic(n, C) if self.inference == "auto" else self.inference
+        matrices = 4 if C == 2 else len(kernels) + C + 3  # that a fit holds
+        climbs = 0 if self.learning is None or not to_free(kernels[0]).size else 1 + self.n_restarts
+        budget = Budget.of(self.max_memory, self.max_seconds, climbs, work=C * WORK[method], copies=matrices / 2)
+        solver = solvers.resolve_latent(self.solver, kernels, rows, C, budget)
+        noise, given = CommonNoise(1.0), self.max_memory is not None
+        for asked in (self.solver, solver):
+            found, plan = planned(asked, kernels[0], rows, noise, budget, given, solvers.LABELS)
+            if found == solver:
+                break
+        return solver, plan
 
 
 def _not_positive_semidefinite(n: int) -> NotPositiveDefiniteError:

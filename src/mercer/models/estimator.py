@@ -23,7 +23,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import validate_data
 
 from mercer import gram
-from mercer.core import calendar
+from mercer.core import calendar, machine
 from mercer.core.errors import DataError, MercerError, ParameterError
 from mercer.core.inputs import (
     Kind,
@@ -338,13 +338,14 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
 
 def all_or_nothing(fit):
-    """Make ``fit`` restore the estimator's former state when it fails."""
+    """Make ``fit`` restore the estimator's former state when it fails, and keep to ``max_memory`` if it has that."""
 
     @functools.wraps(fit)
     def restoring(self, *args, **kwargs):
-        before = dict(vars(self))
+        before, limit = dict(vars(self)), getattr(self, "max_memory", None)
         try:
-            return fit(self, *args, **kwargs)
+            with machine.at_most(None if limit is None else machine.as_bytes(limit, "max_memory")):
+                return fit(self, *args, **kwargs)
         except BaseException:
             vars(self).clear()
             vars(self).update(before)

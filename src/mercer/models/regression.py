@@ -28,7 +28,8 @@ from mercer.learning.columns import default_kernel
 from mercer.learning.doubt import ThetaPosterior
 from mercer.learning.integrate import INTEGRATED, USE_PRIORS, expected_evaluations
 from mercer.learning.optimise import Settings
-from mercer.learning.plan import Plan, plan
+from mercer.learning.plan import Plan, planned
+from mercer.learning.progress import announce
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
 from mercer.means import Coefficients
@@ -49,6 +50,7 @@ from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
+from mercer.solvers.auto import Budget
 
 LEARNING = ("mle", *USE_PRIORS, None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
@@ -69,9 +71,11 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
         the resolution of y allows; exact duplicates of rows, target included, then count once (``copy_of_``). If the
         kernel has a `White` term, that is the noise, and none is added. A prior, such as
         ``mercer.priors.LogNormal(-4.0, 1.0)``, learns the noise under that prior with learning="map".
-    solver : "auto" takes the cheaper exact solver: "weights" (M x M) if the kernel has fewer features than there are
-        rows, "grid" if 1,000 rows or more form a grid over which the kernel is a product, or equal steps of one input
-        with a stationary kernel (`mercer.solvers.Grid`), "dense" (n x n) otherwise.
+    solver : "auto" takes the cheapest exact solver that fits ``max_memory`` and ``max_seconds``: "weights" (M x M) if
+        the kernel has fewer features than there are rows, "grid" if 1,000 rows or more form a grid over which the
+        kernel is a product, or equal steps of one input with a stationary kernel (`mercer.solvers.Grid`), "dense"
+        (n x n) otherwise. If none fits, it takes the most accurate approximation that does, and prints which
+        (``plan(X)`` tells before). A name takes that solver, an object of `mercer.solvers` its settings.
     learning : "mle" maximises the evidence; "map" the evidence times the priors of kernel and noise, with weak priors
         on the scale of the data where none is given (``priors_``). "laplace" and "nuts" average predictions over the
         parameters' posterior under these priors (``theta_posterior_``), by designed points around its mode or by
@@ -112,6 +116,9 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
         for "student" (``inference_``).
     optimizer : "lbfgs" or "cg".
     n_samples : draws of the parameters for "nuts", over four chains, each after 200 further ones.
+    max_memory : memory that a fit may take: bytes, or words such as "4 GiB". None is a third of what is free for
+        "auto", and all of it for a solver that was asked for. What needs more is refused before it starts.
+    max_seconds : time that "auto" may plan for a fit on this machine; None is any.
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
     progress : whether to show progress on stderr when a fit takes longer than a second or two.
@@ -139,7 +146,8 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
         *, mean=None, likelihood="gaussian", inference="auto", calibrate=None, optimizer="lbfgs", max_iterations=200,
-        progress=True, checkpoint=None, allow_invalid=False, n_samples=1000, budget=300,
+        progress=True, checkpoint=None, allow_invalid=False, n_samples=1000, budget=300, max_memory=None,
+        max_seconds=600,
     ):  # fmt: skip
         self.kernel = kernel
         self.noise = noise
@@ -159,6 +167,8 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
         self.allow_invalid = allow_invalid
         self.n_samples = n_samples
         self.budget = budget
+        self.max_memory = max_memory
+        self.max_seconds = max_seconds
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -195,9 +205,8 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
         noise = self._noise_for(kernel, n + len(self.gaps_))  # one variance per row has some for the gaps, too
         noise = noise.take(np.delete(np.arange(n + len(self.gaps_)), self.gaps_)) if len(self.gaps_) else noise
         rows = gram.Gram(kernel, copy_rows(X))
-        self.solver_ = solvers.resolve(self.solver, kernel, rows, noise)
-        plan = self._plan(self.solver_, kernel, rows, noise)
-        plan.check()
+        self.solver_, plan = self._planned(kernel, rows, noise)
+        self._announce(plan)
         mean = self._mean_for(X)
         warn_of_model(self, [kernel], X, mean.centred, noise_prior=bool(noise.priors))
         learns = self.learning is not None
@@ -398,21 +407,29 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
             )
         return KernelNoise() if white else CommonNoise(0.0)
 
-    def _plan(self, solver: solvers.Solver, kernel, X, noise: Noise) -> Plan:
+    def _planned(self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN) -> tuple[solvers.Solver, Plan]:
+        """The solver and the plan of a fit by it."""
         free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
-        runs = 0 if self.learning is None or not free else 1 + self.n_restarts
-        asked = not isinstance(self.solver, str) or self.solver != "auto"
-        return plan(solver, kernel, X, runs, asked, expected_evaluations(self.learning, free, self.n_samples))
+        climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
+        further = expected_evaluations(self.learning, free, self.n_samples)
+        budget = Budget.of(self.max_memory, self.max_seconds, climbs, further)
+        return planned(self.solver, kernel, X, noise, budget, self.max_memory is not None, task)
+
+    def _announce(self, plan: Plan):
+        """Refuse a fit that does not fit, and print the plan of one that is not exact."""
+        plan.check()
+        if self.progress and plan.approximation is not None:
+            announce(plan.line)
 
     def plan(self, X) -> Plan:
-        """The solver for a fit to these rows, the memory and time it is expected to take here, and why."""
+        """The solver for a fit to these rows, the memory and time it is expected to take here, why, and what other
+        solvers would take."""
         self._check_settings()
         new = copy.copy(self)
         X = new._check_inputs(X, reset=True)
         kernel = new._kernel_for(X)
         noise = self._noise_for(kernel, count_rows(X))
-        rows = gram.Gram(kernel, X)
-        return self._plan(solvers.resolve(self.solver, kernel, rows, noise), kernel, rows, noise)
+        return self._planned(kernel, gram.Gram(kernel, X), noise)[1]
 
     # -- prediction --------------------------------------------------------------------------------------------------
 

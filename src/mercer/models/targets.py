@@ -130,10 +130,9 @@ class OtherTargets(LearnedByEvidence):
         kernel = self._kernel_of_target(X, learns)
         constant = likelihood.constant_variance if self.normalize and not isinstance(likelihood, Ordinal) else 0.0
         rows = gram.Gram(kernel, copy_rows(X))
-        self.solver_ = solvers.resolve(self.solver, kernel, rows, CommonNoise(1.0), latent=True)
-        plan = self._plan(self.solver_, kernel, rows, CommonNoise(1.0))
+        self.solver_, plan = self._planned(kernel, rows, CommonNoise(1.0), solvers.OTHER)
         plan = dataclasses.replace(plan, memory=2 * plan.memory)  # inference has matrices of its own
-        plan.check()
+        self._announce(plan)
         warn_of_model(self, [kernel], X, bool(constant))
         self.inference_ = targets.automatic(likelihood, n) if self.inference == "auto" else self.inference
         objective = LatentObjective(

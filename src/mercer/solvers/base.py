@@ -15,7 +15,6 @@ from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
-from mercer.core.machine import keepable
 from mercer.core.registry import check_free
 from mercer.distributions import Normal
 from mercer.gp.mean import LearnedMean, MeanFunction
@@ -28,9 +27,13 @@ from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import mirror_upper
 from mercer.linalg.trend import Trend, independent_columns
 from mercer.means import RANK_TOLERANCE
+from mercer.solvers.auto import Budget, Candidate, Choice, choose, search_stages
 
 LOG_2PI = math.log(2 * math.pi)
-MAX_EXACT_FLOPS = 1e12  # of an evaluation, up to which "auto" is exact: 10,000 rows with a dense matrix
+# What a solver may be asked to serve: Gaussian noise, labels of classes, or another likelihood of numbers.
+GAUSSIAN, LABELS, OTHER = "gaussian", "labels", "other"
+
+DENSE_OVERHEAD = 1.35  # of an evaluation with a dense matrix over its factorisation and inverse, n^3 flops
 
 GivenNoise = Noise | np.ndarray | None  # what `as_noise` takes inside the package
 
@@ -205,8 +208,8 @@ def left_out(a: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 class Cost(NamedTuple):
-    """Memory in bytes, flops per evaluation of the evidence with its gradient, the shape of the largest matrix, and the
-    reason "auto" gives for choosing the solver."""
+    """Memory in bytes; flops per evaluation of the evidence with its gradient, as many as the dense solver makes in the
+    time that it takes; the shape of the largest matrix; and the reason "auto" gives for choosing the solver."""
 
     memory: float
     flops: float
@@ -230,6 +233,8 @@ class Solver(abc.ABC):
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
     several_latents: ClassVar[bool] = True  # whether `latent` serves the functions of more than two classes
     of_parts: ClassVar[bool] = True  # whether it solves random parts of the rows as it does all; else they are dense
+    own_inference: ClassVar[bool] = False  # whether labels and other likelihoods take it no more than `cost` says
+    auto_loss: ClassVar[float] = 1.0  # of an approximation, what `loss` returns
 
     @abc.abstractmethod
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
@@ -239,8 +244,32 @@ class Solver(abc.ABC):
         """Whether "auto" may choose it for these rows; by name it can be asked for in any case."""
         return True
 
+    def serves(self, task: str) -> bool:
+        """Whether "auto" may choose it for Gaussian noise (`GAUSSIAN`), labels of classes (`LABELS`) or other
+        likelihoods (`OTHER`). For the last two, a solver without a representation of its own (`latent`) is dense."""
+        return task == GAUSSIAN or type(self).latent is not Solver.latent
+
     @abc.abstractmethod
     def cost(self, kernel: Kernel, X: Inputs) -> Cost: ...
+
+    def loss(self, kernel: Kernel, X: Inputs) -> float:
+        """Of an approximation, the share by which its error is expected to exceed that of an exact fit of these rows,
+        roughly: "auto" takes the smallest that fits."""
+        return self.auto_loss
+
+    def within(self, kernel: Kernel, X: Inputs, budget: Budget) -> Self:
+        """With the settings that "auto" takes, to be as accurate as the budget allows."""
+        return self
+
+    def stages(self, n: int) -> list[int]:
+        """Numbers of rows, increasing, that parameters are learned from one after the other."""
+        return search_stages(n, self.of_parts)
+
+    def part_flops(self, cost: Cost, n: int, rows: int) -> float:
+        """Flops of an evaluation on a part of n rows, whose cost is given."""
+        if rows == n:
+            return cost.flops
+        return cost.flops * (rows / n) ** self.growth if self.of_parts else DENSE_OVERHEAD * float(rows) ** 3
 
     def approximation(self, kernel: Kernel) -> str | None:
         """What is approximated for this kernel, and how accurately, as a clause for plans; None where answers are those
@@ -278,35 +307,31 @@ def register(cls: type[Solver]) -> type[Solver]:
     return cls
 
 
-def resolve(solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, latent: bool = False) -> Solver:
-    """The solver asked for, by name or as an object. Raises `ParameterError` if it is not applicable. ``latent``: for
-    likelihoods that are not Gaussian, where a solver without a representation of its own (`Solver.latent`) is dense.
-
-    "auto" takes, of the applicable solvers that are exact for this kernel, the one with the smallest matrix, and of
-    these with the fewest flops. Only where that would need more memory than there is, or more than `MAX_EXACT_FLOPS` an
-    evaluation, does it take an approximation: the applicable one with the fewest flops.
-    """
+def choice(
+    solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget | None = None, task: str = GAUSSIAN
+) -> Choice:
+    """The solver asked for, by name or as an object, or for "auto" that of the rule (`auto.choose`), with what a fit is
+    expected to take. Raises `ParameterError` if the one asked for is not applicable. ``task``: as `Solver.serves`."""
+    budget = Budget.of() if budget is None else budget
     if isinstance(solver, str) and solver == "auto":
-        n = count_rows(X)
-        there = [cls() for cls in SOLVERS.values() if n >= cls.auto_rows]
-        if latent:
-            there = [each for each in there if each.name == "dense" or type(each).latent is not Solver.latent]
-        usable = [each for each in there if each.refusal(kernel, X, noise) is None and each.suits(kernel, X)]
-        costs = {each: each.cost(kernel, X) for each in usable}
-        exact = [each for each in usable if each.approximation(kernel) is None]
-        best = min(exact, key=lambda each: (math.prod(costs[each].matrix), costs[each].flops))
-        others = [each for each in usable if each.approximation(kernel) is not None]
-        if others and (costs[best].flops > MAX_EXACT_FLOPS or costs[best].memory > keepable(1.0)):
-            return min(others, key=lambda each: costs[each].flops)
-        return best
+        return choose([cls() for cls in SOLVERS.values()], kernel, X, noise, budget, task)
     found = checked(solver)
     refusal = found.refusal(kernel, X, noise)
     if refusal is not None:
         raise ParameterError(f"solver={solver!r} {refusal}. Use solver='auto'.")
-    return found
+    return Choice(Candidate.of(found, kernel, X, budget), "it was asked for")
 
 
-def resolve_latent(solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, classes: int) -> Solver:
+def resolve(
+    solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, latent: bool = False, budget: Budget | None = None
+) -> Solver:
+    """The solver of `choice`. ``latent``: for likelihoods that are not Gaussian."""
+    return choice(solver, kernel, X, noise, budget, OTHER if latent else GAUSSIAN).chosen.solver
+
+
+def resolve_latent(
+    solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, classes: int, budget: Budget | None = None
+) -> Solver:
     """The solver for the latent functions behind ``classes`` classes, with one kernel or one each: the one asked for;
     for "auto" that of `resolve`, if the same one is best for every kernel and fast for all classes together.
 
@@ -314,7 +339,7 @@ def resolve_latent(solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, c
     n (C M)^2 flops instead of C n^3, so weights are for M < n / sqrt(C) features.
     """
     noise = CommonNoise(1.0)  # sites are noise
-    found = [resolve(solver, kernel, X, noise, latent=True) for kernel in kernels]
+    found = [choice(solver, kernel, X, noise, budget, LABELS).chosen.solver for kernel in kernels]
     one = len(set(found)) == 1
     if classes > 2 and not all(each.several_latents for each in found):
         if solver != "auto":

@@ -14,9 +14,17 @@ from mercer.gp.process import GP
 from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.trend import log_unit
-from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, KeptMatrix, Solver, left_out, register
-
-OVERHEAD = 1.35  # of an evaluation over its factorisation and inverse
+from mercer.solvers.base import (
+    DENSE_OVERHEAD,
+    Cost,
+    Evaluation,
+    Evidence,
+    GivenNoise,
+    KeptMatrix,
+    Solver,
+    left_out,
+    register,
+)
 
 
 @register
@@ -30,10 +38,13 @@ class Dense(Solver):
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> None:
         return None
 
+    def serves(self, task: str) -> bool:
+        return True
+
     def cost(self, kernel: Kernel, X: Inputs) -> Cost:
         n = count_rows(X)
         why = "the kernel has no finite feature space, or one about as large as the data, or there is no noise"
-        return Cost(8 * 2 * n**2, OVERHEAD * float(n) ** 3, (n, n), why)
+        return Cost(8 * 2 * n**2, DENSE_OVERHEAD * float(n) ** 3, (n, n), why)
 
     def evidence(
         self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None

@@ -501,7 +501,7 @@ class Neighbors(Solver):
         m = min(self.n_neighbors, n)
         memory = n * (40 * m + 200) + min(8.0 * n * (m + 1) ** 2, machine.FACTORS_BYTES) + (1 << 28)
         flops = n * (20.0 * m**3 + 400.0 * m**2 + 1e4)  # as many as the dense solver makes in the time, measured
-        why = f"an exact fit of {n:,} rows is out of reach, and rows of so few inputs have near ones"
+        why = "rows of so few inputs have near ones"
         return Cost(memory, flops, (n, m), why)
 
     def approximation(self, kernel: Kernel) -> str | None:
