@@ -326,7 +326,9 @@ class CenterLabels(OfCenters, OfGaussian, LabelPosterior):
     """Functions behind class labels, through their values at the centres X: one for two classes, or one for each.
 
     ``counts`` rows of each class were taken in; ``evidence`` is the sum of ln p(label | blocks before), ``lost`` the
-    nats lost by leaving out centres.
+    nats lost by leaving out centres. Where rows are not those of a stream, ``codes`` (n,) are their labels, and
+    ``told`` (4, C, n) the mean of each row's function, the derivative of E ln p in it, minus twice that in the
+    variance, and the variance.
     """
 
     kernel: Kernel
@@ -339,6 +341,8 @@ class CenterLabels(OfCenters, OfGaussian, LabelPosterior):
     evidence: float = 0.0
     lost: float = 0.0
     prior_mean: MeanFunction = dataclasses.field(default_factory=MeanFunction)
+    codes: np.ndarray | None = None
+    told: np.ndarray | None = None
     given: Labels | None = None
     space: ClassVar[type[LatentSpace]] = LatentMatrix
 
@@ -408,7 +412,12 @@ class CenterLabels(OfCenters, OfGaussian, LabelPosterior):
         return np.concatenate([np.empty((0, max(2, len(self.values)))), *found])
 
     def leave_one_out(self, covariances: Sequence[LatentCovariance] | None = None) -> np.ndarray:
-        raise ParameterError(NOT_KEPT)
+        """From cavities, without the row's own site: (n, C)."""
+        if self.told is None:
+            raise ParameterError(NOT_KEPT)
+        mean, first, curvature, variance = self.told
+        m, v = cavity(mean, variance, curvature, first)
+        return self._probabilities(m.T, v.T)
 
     def start(self, covariances: Sequence[LatentCovariance]) -> None:
         return None

@@ -32,6 +32,7 @@ from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, planned
 from mercer.learning.progress import Progress, announce
+from mercer.learning.state import Journal
 from mercer.models.doubt import (
     StatedPrior,
     about_doubt,
@@ -40,6 +41,7 @@ from mercer.models.doubt import (
     stated_priors,
 )
 from mercer.models.estimator import all_or_nothing
+from mercer.models.minibatch import InferredLabels, labels_in_batches
 from mercer.models.online import LabelStream
 from mercer.models.records import recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
@@ -47,6 +49,7 @@ from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
 from mercer.solvers.dense import Dense
+from mercer.solvers.minibatch import Minibatch
 
 # Evaluations of the dense evidence of a regression that one by inference takes for each class, measured.
 WORK = {"laplace": 5.0, "ep": 20.0, "variational": 10.0, "mcmc": 40.0}
@@ -157,6 +160,11 @@ class GaussianProcessClassifier(LabelStream):
         self.plan_.check()
         if self.progress and self.plan_.approximation is not None:
             announce(self.plan_.line)
+        in_batches = isinstance(self.solver_, Minibatch)
+        if in_batches:
+            self._check_batches()
+            inference = self._inference(most_accurate(len(self.classes_)))  # of the rows that are learned from first
+            self.inference_ = "variational"
         if self.inference == "auto" and self.inference_ == "laplace":
             warnings.warn(
                 f"{n:,} rows of {len(self.classes_)} classes are many: inference='auto' uses Laplace's method, "
@@ -165,10 +173,11 @@ class GaussianProcessClassifier(LabelStream):
                 NumericalWarning,
                 stacklevel=3,
             )
-        objective, found = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None
+        objective, found, learner = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None, None
+        settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+        seed, journal = seed_of(self.random_state), Journal()
         if self.learning in ("mle", *USE_PRIORS) and objective.size:
-            settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
-            default, use_priors, seed = self.kernel is None, self.learning in USE_PRIORS, seed_of(self.random_state)
+            default, use_priors = self.kernel is None, self.learning in USE_PRIORS
             each = default_kernel(X, self.columns_) if default else None
             options = inference, self.solver_, self.learning, seed, self.optimizer, self.n_restarts
             journal = resumed(self.checkpoint, {"data": (X, codes), "kernel": (default, kernels), "settings": options})
@@ -176,6 +185,12 @@ class GaussianProcessClassifier(LabelStream):
                 inference, settings, seed, default_kernel=default, each=each, use_priors=use_priors,
                 jacobian=self.learning in INTEGRATED, journal=journal,
             )  # fmt: skip
+        if isinstance(self.solver_, Minibatch):
+            learn = None if learner is None else lambda some, labels: learner(kernels, some, labels, Dense())
+            one = self.solver_, kernels[0]
+            self._set_in_batches(labels_in_batches(*one, rows, codes, inference, learn, settings, seed, journal), rows)
+            return self
+        if learner is not None:
             found = learner(kernels, rows, codes, self.solver_)
             objective = found.objective
             if found.learned.interrupted:
@@ -234,6 +249,30 @@ class GaussianProcessClassifier(LabelStream):
                 remedy = "a larger n_samples"
             text = f"{self.inference_} inference {problem}; probabilities may be inaccurate. Try {remedy}."
             warnings.warn(text, NumericalWarning, stacklevel=4)
+
+    def _check_batches(self):
+        if self.inference not in ("auto", "variational") or self.learning not in ("mle", "map", None):
+            raise ParameterError(
+                "solver='minibatch' maximises a variational bound: leave inference='auto', and take learning='mle', "
+                f"'map' or None; got {self.inference!r} and {self.learning!r}."
+            )
+        if isinstance(self.kernel, list | tuple) and len(self.kernel) > 1:
+            raise ParameterError("solver='minibatch' takes one kernel for all classes.")
+
+    def _set_in_batches(self, found: InferredLabels, rows: gram.Gram):
+        """Set all fitted attributes from stochastic variational inference."""
+        self.X_fit_, self.codes_, self._jitter = rows.X, found.posterior.codes, 0.0
+        gram.keep(self, rows)
+        self.__dict__.pop("kernels_", None)
+        self.kernel_, self.posterior_ = found.kernel, found.posterior
+        self.theta_, self.parameter_names_ = found.theta, found.objective.names()
+        self.log_marginal_likelihood_, self.weights_ = found.posterior.evidence, np.stack(found.posterior.coefficients)
+        self.numerics_, self.theta_posterior_ = found.numerics, None
+        self.history_, self.optima_ = recorded(found.learned, found.objective.parameters)
+        self.n_evaluations_ = 0 if found.learned is None else found.learned.evaluations
+        self.priors_ = None
+        if found.learned is not None and found.learned.interrupted:
+            warn_of_interruption(found.learned.evaluations, stacklevel=5)
 
     def _inference(self, name=None) -> Inference:
         bound = "gaussian" if self.inference == "auto" else self.bound
@@ -425,6 +464,9 @@ class GaussianProcessClassifier(LabelStream):
         climbs = 0 if self.learning is None or not to_free(kernels[0]).size else 1 + self.n_restarts
         budget = Budget.of(self.max_memory, self.max_seconds, climbs, work=C * WORK[method], copies=matrices / 2)
         solver = solvers.resolve_latent(self.solver, kernels, rows, C, budget)
+        bounded = self.inference in ("auto", "variational") and self.learning in ("mle", "map", None)
+        if self.solver == "auto" and isinstance(solver, Minibatch) and not bounded:
+            solver = Dense()
         noise, given = CommonNoise(1.0), self.max_memory is not None
         for asked in (self.solver, solver):
             found, plan = planned(asked, kernels[0], rows, noise, budget, given, solvers.LABELS)

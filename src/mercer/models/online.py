@@ -44,7 +44,10 @@ class Stream(LearnedByEvidence):
 
     def _streams(self) -> bool:
         """Whether the posterior is that of a stream."""
-        return isinstance(vars(self).get("posterior_"), CenterPosterior | CenterLabels)
+        posterior = vars(self).get("posterior_")
+        return isinstance(posterior, CenterPosterior) or (
+            isinstance(posterior, CenterLabels) and posterior.told is None
+        )
 
     def _refuse_stream(self) -> None:
         if self._streams():

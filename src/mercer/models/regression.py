@@ -44,6 +44,7 @@ from mercer.models.doubt import (
 )
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
+from mercer.models.minibatch import regression_in_batches
 from mercer.models.online import RegressionStream
 from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
@@ -51,6 +52,7 @@ from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
+from mercer.solvers.minibatch import Minibatch
 
 LEARNING = ("mle", *USE_PRIORS, None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
@@ -241,6 +243,8 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
                 objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
             else:
                 learned = learn_regression(objective, settings, seed, journal)
+            if isinstance(self.solver_, Minibatch):
+                learned = regression_in_batches(objective, learned, settings, seed, journal)
             theta = learned.theta
             if learned.interrupted:
                 warn_of_interruption(learned.evaluations, stacklevel=4)

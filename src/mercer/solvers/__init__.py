@@ -8,6 +8,7 @@ from mercer.solvers.committee import Committee
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid import Grid
 from mercer.solvers.lowrank import LowRank
+from mercer.solvers.minibatch import Minibatch
 from mercer.solvers.neighbors import Neighbors
 from mercer.solvers.statespace import StateSpace
 from mercer.solvers.weights import Weights
@@ -20,6 +21,7 @@ __all__ = [
     "Evidence",
     "Grid",
     "LowRank",
+    "Minibatch",
     "Neighbors",
     "Posterior",
     "Solver",
