@@ -24,7 +24,7 @@ print(model)
 axis = np.linspace(-3, 3, 80)
 grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
 P = model.predict_proba(grid)[:, 1]
-print(f"largest error of a probability {np.abs(P - expit(latent(grid))).max():.3f}")
+print(f"mean error of a probability {np.abs(P - expit(latent(grid))).mean():.3f}")
 print(f"share of the prior variance that the centres leave {model.numerics_['left']:.1e}")
 
 figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")

@@ -288,14 +288,14 @@ def _softmax_sites(means: np.ndarray, covariances: np.ndarray, codes: np.ndarray
     for _ in range(MAX_SWEEPS):
         new_S, new_nu = curvature, first + curvature * q.mean
         trial = S + step * (new_S - S), nu + step * (new_nu - nu)
-        new, *rest = bound(*trial)
+        new, at, in_mean, in_variance = bound(*trial)
         if not new > value - SITE_TOLERANCE:
             step *= 0.5
             if step < MIN_STEP:
                 break
             continue
         (S, nu), gain, value, step = trial, new - value, new, min(1.0, 1.5 * step)
-        q, first, curvature = rest
+        q, first, curvature = at, in_mean, in_variance
         if gain < BOUND_TOLERANCE:
             break
     return S, nu
@@ -322,7 +322,7 @@ def _sites_taken(means: np.ndarray, covariances: np.ndarray, S: np.ndarray, nu: 
 
 @register
 @dataclasses.dataclass(frozen=True, eq=False)
-class CenterLabels(OfCenters, OfGaussian, LabelPosterior):
+class CenterLabels(OfCenters, OfGaussian, LabelPosterior):  # type: ignore[override]  # one kernel, of a field
     """Functions behind class labels, through their values at the centres X: one for two classes, or one for each.
 
     ``counts`` rows of each class were taken in; ``evidence`` is the sum of ln p(label | blocks before), ``lost`` the
@@ -402,7 +402,7 @@ class CenterLabels(OfCenters, OfGaussian, LabelPosterior):
     def _probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """(s, C) from moments (s, C)."""
         if self.likelihood is not None:
-            return both_classes(with_fast_integrals(self.likelihood).probability, mean[:, 0], variance[:, 0])
+            return both_classes(self.likelihood.probability, mean[:, 0], variance[:, 0])
         return mean_softmax(mean, variance[:, :, None] * np.eye(mean.shape[1]))
 
     def class_probabilities(self, Z: Inputs, likelihood: Likelihood) -> np.ndarray:

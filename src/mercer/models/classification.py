@@ -250,6 +250,14 @@ class GaussianProcessClassifier(LabelStream):
             text = f"{self.inference_} inference {problem}; probabilities may be inaccurate. Try {remedy}."
             warnings.warn(text, NumericalWarning, stacklevel=4)
 
+    def log_marginal_likelihood(self, theta=None, eval_gradient=False):
+        """As for every Gaussian process; of solver="minibatch" at ``theta_`` only, where its bound was found."""
+        if isinstance(self._solver(), Minibatch) and (theta is not None or eval_gradient):
+            raise ParameterError(
+                "solver='minibatch' finds its bound at theta_ only; for other values fit with learning=None."
+            )
+        return super().log_marginal_likelihood(theta, eval_gradient)
+
     def _check_batches(self):
         if self.inference not in ("auto", "variational") or self.learning not in ("mle", "map", None):
             raise ParameterError(
@@ -261,7 +269,7 @@ class GaussianProcessClassifier(LabelStream):
 
     def _set_in_batches(self, found: InferredLabels, rows: gram.Gram):
         """Set all fitted attributes from stochastic variational inference."""
-        self.X_fit_, self.codes_, self._jitter = rows.X, found.posterior.codes, 0.0
+        self.X_fit_, self.codes_, self._jitter = rows.X, found.objective.codes, 0.0
         gram.keep(self, rows)
         self.__dict__.pop("kernels_", None)
         self.kernel_, self.posterior_ = found.kernel, found.posterior

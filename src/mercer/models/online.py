@@ -19,6 +19,7 @@ from mercer.learning.integrate import INTEGRATED
 from mercer.models.estimator import Classifier, all_or_nothing, is_integer
 from mercer.models.records import LearnedByEvidence
 from mercer.models.targets import log_target
+from mercer.solvers.base import Solver
 from mercer.solvers.dense import Dense
 from mercer.solvers.online import CenterPosterior
 
@@ -55,7 +56,7 @@ class Stream(LearnedByEvidence):
 
     def _row_count(self) -> int:
         """Number of rows that the model was fitted to."""
-        return self.posterior_.count if self._streams() else len(self._training_targets())  # type: ignore[attr-defined]
+        return self.posterior_.count if self._streams() else len(self._training_targets())
 
     def _training_targets(self) -> np.ndarray:
         raise NotImplementedError
@@ -73,7 +74,7 @@ class Stream(LearnedByEvidence):
 
     def _some(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the first call to learn from, and the others."""
-        order = generator(seed_of(self.random_state)).permutation(n)  # type: ignore[attr-defined]
+        order = generator(seed_of(self.random_state)).permutation(n)
         return np.sort(order[:LEARNING_ROWS]), np.sort(order[LEARNING_ROWS:])
 
 
@@ -154,6 +155,9 @@ class RegressionStream(Stream):
 class LabelStream(Stream, Classifier):
     """`partial_fit` of a classifier."""
 
+    posterior_: Any
+    solver_: Solver
+
     @all_or_nothing
     def partial_fit(self, X, y, classes=None):
         """Learn from further rows, in one pass, without keeping them (Csato and Opper 2002).
@@ -166,7 +170,7 @@ class LabelStream(Stream, Classifier):
         """
         self._check_stream()
         self._check_settings()
-        if isinstance(self.kernel, list | tuple):  # type: ignore[attr-defined]
+        if isinstance(self.kernel, list | tuple):
             raise ParameterError("partial_fit takes one kernel for all classes.")
         if not hasattr(self, "posterior_"):
             given = np.asarray(y if classes is None else classes)
