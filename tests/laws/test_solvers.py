@@ -230,7 +230,7 @@ def test_a_regressor_takes_it_by_name_and_as_an_object_and_comes_back_from_a_fil
 
 def test_solvers_that_are_not_registered_are_refused():
     for given in ("cheap", 3, None):
-        with pytest.raises(mc.ParameterError, match="solver must be one of 'auto', 'dense', "):
+        with pytest.raises(mc.ParameterError, match="solver must be one of 'auto', .*'dense', "):
             mc.GaussianProcessRegressor(KERNEL, solver=given).fit(X, y)
     with pytest.raises(mc.ParameterError, match="finitely many features"):
         mc.GaussianProcessRegressor(k.RBF(), solver=mc.solvers.Weights()).fit(X, y)

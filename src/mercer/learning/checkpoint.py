@@ -61,11 +61,14 @@ def check_path(path: object) -> None:
 def _write(path: Path, state: State, digests: Mapping[str, str]) -> None:
     names = list(state.evaluations)
     metadata = {"format": FORMAT, "version": VERSION, "of": json.dumps(dict(digests)), "criteria": json.dumps(names)}
+    metadata["arrays"] = json.dumps({name: list(arrays) for name, arrays in state.arrays.items()})
     tensors = {
         f"{i}.{field}": np.ascontiguousarray(array)
         for i, name in enumerate(names)
         for field, array in vars(state.evaluations[name]).items()
     }
+    for name, arrays in state.arrays.items():
+        tensors |= {f"{name}/{field}": np.ascontiguousarray(array) for field, array in arrays.items()}
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
@@ -89,7 +92,9 @@ def _read(path: Path) -> tuple[State, dict[str, str]]:
         found = {
             name: Evaluations(*(file.get_tensor(f"{i}.{field}") for field in fields)) for i, name in enumerate(names)
         }
-        return State(found), json.loads(metadata["of"])
+        others = json.loads(metadata.get("arrays", "{}")).items()
+        arrays = {name: {field: file.get_tensor(f"{name}/{field}") for field in own} for name, own in others}
+        return State(found, arrays), json.loads(metadata["of"])
 
 
 # -- digests -------------------------------------------------------------------------------------------------------

@@ -39,9 +39,11 @@ class Evaluations:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class State:
-    """Evaluations by the name of the criterion: the rows it is about, and the kernel where several are compared."""
+    """Evaluations by the name of the criterion: the rows it is about, and the kernel where several are compared; and
+    ``arrays`` by the name of a search that is not determined by evaluations."""
 
     evaluations: Mapping[str, Evaluations]
+    arrays: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(len(found.values) for found in self.evaluations.values())
@@ -110,6 +112,7 @@ class Journal:
     def __init__(self, earlier: State | None = None, save: Callable[[State], None] | None = None) -> None:
         self._earlier, self._save = earlier, save
         self._logs: dict[str, Log] = {}
+        self._arrays: dict[str, Mapping[str, np.ndarray]] = {} if earlier is None else dict(earlier.arrays)
         self._next = time.monotonic() + SAVE_INTERVAL_SECONDS
         self._changed = False
 
@@ -122,7 +125,16 @@ class Journal:
     def state(self) -> State:
         earlier = {} if self._earlier is None else dict(self._earlier.evaluations)
         found = {name: log.evaluations() for name, log in self._logs.items()}
-        return State(earlier | {name: kept for name, kept in found.items() if kept is not None})
+        return State(earlier | {name: kept for name, kept in found.items() if kept is not None}, dict(self._arrays))
+
+    def arrays(self, name: str) -> Mapping[str, np.ndarray] | None:
+        """What was put under this name last, by this search or an earlier one."""
+        return self._arrays.get(name)
+
+    def put(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep these arrays, which must not be changed afterwards, in place of earlier ones."""
+        self._arrays[name] = arrays
+        self._added()
 
     def _added(self) -> None:
         self._changed = True

@@ -32,6 +32,7 @@ from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, planned
 from mercer.learning.progress import Progress, announce
+from mercer.learning.state import Journal
 from mercer.models.doubt import (
     StatedPrior,
     about_doubt,
@@ -39,13 +40,16 @@ from mercer.models.doubt import (
     parameter_table,
     stated_priors,
 )
-from mercer.models.estimator import Classifier, all_or_nothing
-from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
+from mercer.models.estimator import all_or_nothing
+from mercer.models.minibatch import InferredLabels, labels_in_batches
+from mercer.models.online import LabelStream
+from mercer.models.records import recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
 from mercer.solvers.dense import Dense
+from mercer.solvers.minibatch import Minibatch
 
 # Evaluations of the dense evidence of a regression that one by inference takes for each class, measured.
 WORK = {"laplace": 5.0, "ep": 20.0, "variational": 10.0, "mcmc": 40.0}
@@ -54,7 +58,7 @@ LEARNING = ("mle", *USE_PRIORS, "sample", None)
 MIN_LATENT_VARIANCE = 2.5e-3  # smaller latent functions change probabilities by about a hundredth at most
 
 
-class GaussianProcessClassifier(LearnedByEvidence, Classifier):
+class GaussianProcessClassifier(LabelStream):
     """Gaussian process classification (PRML 6.4.5, 6.4.6).
 
     Two classes have one latent function f, with p(second of ``classes_`` | f) = sigmoid(f). More than two have one
@@ -88,7 +92,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
     n_restarts : number of further optimisations, from random points around the first start (``optima_``).
     n_samples : for "mcmc" and "nuts", over four chains, each after 200 warm-up moves (400 for "sample").
     random_state : seed of restarts, subsets and samples. None means 0, so that equal data give equal models.
-    optimizer, max_iterations, progress, checkpoint, allow_invalid, max_memory, max_seconds : as for
+    optimizer, max_iterations, progress, checkpoint, allow_invalid, budget, max_memory, max_seconds : as for
         `GaussianProcessRegressor`.
 
     Fitted: ``classes_``; ``kernel_`` (``kernels_`` if each class has one); ``solver_``; ``log_marginal_likelihood_``;
@@ -110,7 +114,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
     def __init__(
         self, kernel=None, inference="auto", link="logistic", learning="mle", random_state=None, *,
         solver="auto", bound="gaussian", n_restarts=0, n_samples=1000, optimizer="lbfgs", max_iterations=200,
-        progress=True, checkpoint=None, allow_invalid=False, max_memory=None, max_seconds=600,
+        progress=True, checkpoint=None, allow_invalid=False, budget=300, max_memory=None, max_seconds=600,
     ):  # fmt: skip
         self.kernel = kernel
         self.inference = inference
@@ -126,6 +130,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         self.progress = progress
         self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
+        self.budget = budget
         self.max_memory = max_memory
         self.max_seconds = max_seconds
 
@@ -155,6 +160,11 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         self.plan_.check()
         if self.progress and self.plan_.approximation is not None:
             announce(self.plan_.line)
+        in_batches = isinstance(self.solver_, Minibatch)
+        if in_batches:
+            self._check_batches()
+            inference = self._inference(most_accurate(len(self.classes_)))  # of the rows that are learned from first
+            self.inference_ = "variational"
         if self.inference == "auto" and self.inference_ == "laplace":
             warnings.warn(
                 f"{n:,} rows of {len(self.classes_)} classes are many: inference='auto' uses Laplace's method, "
@@ -163,10 +173,11 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 NumericalWarning,
                 stacklevel=3,
             )
-        objective, found = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None
+        objective, found, learner = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None, None
+        settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+        seed, journal = seed_of(self.random_state), Journal()
         if self.learning in ("mle", *USE_PRIORS) and objective.size:
-            settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
-            default, use_priors, seed = self.kernel is None, self.learning in USE_PRIORS, seed_of(self.random_state)
+            default, use_priors = self.kernel is None, self.learning in USE_PRIORS
             each = default_kernel(X, self.columns_) if default else None
             options = inference, self.solver_, self.learning, seed, self.optimizer, self.n_restarts
             journal = resumed(self.checkpoint, {"data": (X, codes), "kernel": (default, kernels), "settings": options})
@@ -174,6 +185,12 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 inference, settings, seed, default_kernel=default, each=each, use_priors=use_priors,
                 jacobian=self.learning in INTEGRATED, journal=journal,
             )  # fmt: skip
+        if isinstance(self.solver_, Minibatch):
+            learn = None if learner is None else lambda some, labels: learner(kernels, some, labels, Dense())
+            one = self.solver_, kernels[0]
+            self._set_in_batches(labels_in_batches(*one, rows, codes, inference, learn, settings, seed, journal), rows)
+            return self
+        if learner is not None:
             found = learner(kernels, rows, codes, self.solver_)
             objective = found.objective
             if found.learned.interrupted:
@@ -232,6 +249,38 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
                 remedy = "a larger n_samples"
             text = f"{self.inference_} inference {problem}; probabilities may be inaccurate. Try {remedy}."
             warnings.warn(text, NumericalWarning, stacklevel=4)
+
+    def log_marginal_likelihood(self, theta=None, eval_gradient=False):
+        """As for every Gaussian process; of solver="minibatch" at ``theta_`` only, where its bound was found."""
+        if isinstance(self._solver(), Minibatch) and (theta is not None or eval_gradient):
+            raise ParameterError(
+                "solver='minibatch' finds its bound at theta_ only; for other values fit with learning=None."
+            )
+        return super().log_marginal_likelihood(theta, eval_gradient)
+
+    def _check_batches(self):
+        if self.inference not in ("auto", "variational") or self.learning not in ("mle", "map", None):
+            raise ParameterError(
+                "solver='minibatch' maximises a variational bound: leave inference='auto', and take learning='mle', "
+                f"'map' or None; got {self.inference!r} and {self.learning!r}."
+            )
+        if isinstance(self.kernel, list | tuple) and len(self.kernel) > 1:
+            raise ParameterError("solver='minibatch' takes one kernel for all classes.")
+
+    def _set_in_batches(self, found: InferredLabels, rows: gram.Gram):
+        """Set all fitted attributes from stochastic variational inference."""
+        self.X_fit_, self.codes_, self._jitter = rows.X, found.objective.codes, 0.0
+        gram.keep(self, rows)
+        self.__dict__.pop("kernels_", None)
+        self.kernel_, self.posterior_ = found.kernel, found.posterior
+        self.theta_, self.parameter_names_ = found.theta, found.objective.names()
+        self.log_marginal_likelihood_, self.weights_ = found.posterior.evidence, np.stack(found.posterior.coefficients)
+        self.numerics_, self.theta_posterior_ = found.numerics, None
+        self.history_, self.optima_ = recorded(found.learned, found.objective.parameters)
+        self.n_evaluations_ = 0 if found.learned is None else found.learned.evaluations
+        self.priors_ = None
+        if found.learned is not None and found.learned.interrupted:
+            warn_of_interruption(found.learned.evaluations, stacklevel=5)
 
     def _inference(self, name=None) -> Inference:
         bound = "gaussian" if self.inference == "auto" else self.bound
@@ -364,6 +413,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         other sites are kept, which changes little. Samples of "mcmc" are reweighted.
         """
         self._check_fitted()
+        self._refuse_stream()
         posterior: Any = self.posterior_
         if posterior.given is None:  # stored before posteriors knew their labels
             posterior = dataclasses.replace(posterior, given=Labels(self.codes_, self._inference(), self._jitter))
@@ -376,6 +426,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         For "mcmc", which would have to sample again without those rows, by the approximation it starts from.
         """
         self._check_fitted()
+        self._refuse_stream()
         X, C = self.X_fit_, len(self.classes_)
         inference = most_accurate(C) if self._inference().samples else self.inference
         kernels = self._fitted_kernels()
@@ -391,7 +442,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         return relevance(X, np.eye(C)[self.codes_], fitted_to, kernel, self.codes_, MIN_LATENT_VARIANCE)
 
     def _summary(self):
-        counts = np.bincount(self.codes_, minlength=len(self.classes_))
+        counts = self._class_counts()
         kernels = (
             {"": self.kernel_} if hasattr(self, "kernel_") else dict(zip(self.classes_, self.kernels_, strict=True))
         )
@@ -401,7 +452,7 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
             effective, rhat = numerics["effective_draws"], numerics["rhat"]
             status = f"{numerics['draws']:,} samples, at least {effective:,.0f} effective, R-hat at most {rhat:.3f}"
         lines = [
-            f"{type(self).__name__}, fitted to {len(self.codes_):,} rows",
+            f"{type(self).__name__}, fitted to {self._row_count():,} rows",
             *self._about_columns(),
             "classes: " + ", ".join(f"{label} ({count})" for label, count in zip(self.classes_, counts, strict=True)),
             *(f"kernel{f' of {label}' if label else ''}: {quoted(kernel)!r}" for label, kernel in kernels.items()),
@@ -421,6 +472,9 @@ class GaussianProcessClassifier(LearnedByEvidence, Classifier):
         climbs = 0 if self.learning is None or not to_free(kernels[0]).size else 1 + self.n_restarts
         budget = Budget.of(self.max_memory, self.max_seconds, climbs, work=C * WORK[method], copies=matrices / 2)
         solver = solvers.resolve_latent(self.solver, kernels, rows, C, budget)
+        bounded = self.inference in ("auto", "variational") and self.learning in ("mle", "map", None)
+        if self.solver == "auto" and isinstance(solver, Minibatch) and not bounded:
+            solver = Dense()
         noise, given = CommonNoise(1.0), self.max_memory is not None
         for asked in (self.solver, solver):
             found, plan = planned(asked, kernels[0], rows, noise, budget, given, solvers.LABELS)

@@ -92,12 +92,16 @@ class LearnedByEvidence(Estimator):
     def _objective(self):
         raise NotImplementedError
 
+    def _refuse_stream(self) -> None:
+        """Refuse what needs the training rows, where they are not kept."""
+
     def log_marginal_likelihood(self, theta=None, eval_gradient=False):
         """Log marginal likelihood ln p(y | theta) at ``theta`` (as ``theta_``, which None means), with its gradient if
         asked for; approximate where inference is."""
         self._check_fitted()
         if theta is None and not eval_gradient:
             return self.log_marginal_likelihood_
+        self._refuse_stream()
         try:
             theta = self.theta_ if theta is None else np.asarray(theta, dtype=float)
         except (TypeError, ValueError):
@@ -117,6 +121,7 @@ class LearnedByEvidence(Estimator):
         """Summary of the fit, relevance, calibration, optima, and likely problems, from leave-one-out predictions.
         Held-out rows, ``X`` and ``y``, are evaluated as well."""
         self._check_fitted()
+        self._refuse_stream()
         # Reports are above models in the import order.
         return importlib.import_module("mercer.report").report(self, X, y)
 

@@ -45,19 +45,22 @@ from mercer.models.doubt import (
 )
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
+from mercer.models.minibatch import regression_in_batches
+from mercer.models.online import RegressionStream
 from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
+from mercer.solvers.minibatch import Minibatch
 
 LEARNING = ("mle", *USE_PRIORS, None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
-class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
+class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegressor):
     """Gaussian process regression (PRML 6.4.2), with parameters learned from the evidence (6.4.3).
 
     Parameters
@@ -125,6 +128,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     checkpoint : path of a file to which the state of learning is written every few seconds. A fit with the same data,
         kernel and settings resumes from it after an interruption or a crash, and ends where an uninterrupted one would;
         ``n_evaluations_`` then counts only its own evaluations. The checkpoint of another fit is refused.
+    budget : number of basis vectors that `partial_fit` keeps; None keeps every row that it can be told by.
     allow_invalid : accept a kernel known not to be positive semidefinite.
 
     >>> import numpy as np
@@ -145,7 +149,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     def __init__(
         self, kernel=None, noise=None, solver="auto", learning="mle", n_restarts=0, normalize=True, random_state=None,
         *, mean=None, likelihood="gaussian", inference="auto", calibrate=None, optimizer="lbfgs", max_iterations=200,
-        progress=True, checkpoint=None, allow_invalid=False, n_samples=1000, max_memory=None, max_seconds=600,
+        progress=True, checkpoint=None, allow_invalid=False, n_samples=1000, budget=300, max_memory=None,
+        max_seconds=600,
     ):  # fmt: skip
         self.kernel = kernel
         self.noise = noise
@@ -164,6 +169,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         self.checkpoint = checkpoint
         self.allow_invalid = allow_invalid
         self.n_samples = n_samples
+        self.budget = budget
         self.max_memory = max_memory
         self.max_seconds = max_seconds
 
@@ -238,6 +244,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
                 objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
             else:
                 learned = learn_regression(objective, settings, seed, journal)
+            if isinstance(self.solver_, Minibatch):
+                learned = regression_in_batches(objective, learned, settings, seed, journal)
             theta = learned.theta
             if learned.interrupted:
                 warn_of_interruption(learned.evaluations, stacklevel=4)
@@ -559,6 +567,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         """Relevance of each input: the share of the variance of held-out y explained through it; for other likelihoods,
         of the latent function."""
         self._check_fitted()
+        self._refuse_stream()
         if self.likelihood_ is not None:
             return self._relevance_of_target()
         X, target, noise = self.posterior_.data
@@ -613,7 +622,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
 
     def _summary(self):
         lines = [
-            f"{type(self).__name__}, fitted to {self.n_rows_ or len(self.y_train_):,} rows"
+            f"{type(self).__name__}, fitted to {self.n_rows_ or self._row_count():,} rows"
             + (f"; {len(self.gaps_):,} without a target left out (gaps_)" if len(self.gaps_) else ""),
             *([] if self._is_gaussian() else [f"likelihood: {self.likelihood}, inference: {self.inference_}"]),
             *self._about_columns(),

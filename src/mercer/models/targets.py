@@ -25,10 +25,12 @@ from mercer.learning.integrate import INTEGRATED
 from mercer.learning.latent_regression import LatentObjective, learn_target, with_constant
 from mercer.learning.optimise import Settings
 from mercer.models.doubt import StatedPrior, stated_priors
+from mercer.models.minibatch import infer_target, target_in_batches
 from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
+from mercer.solvers.minibatch import Minibatch
 
 EXACT = ("gaussian", "lognormal")  # likelihoods by exact inference, of y or of its logarithm
 INFERENCES = ("auto", *targets.METHODS)
@@ -150,7 +152,12 @@ class OtherTargets(LearnedByEvidence):
             sides = {name: value for name, value in vars(target).items() if value is not None}
             journal = resumed(self.checkpoint, {"data": (X, y, sides), "kernel": kernel, "settings": options})
             choose = self.kernel is None and family.standard_path(kernel) is not None
-            objective, learned, self.choice_ = learn_target(objective, settings, seed, journal, choose)
+            if isinstance(self.solver_, Minibatch):
+                objective, learned, self.choice_ = target_in_batches(
+                    objective, self.solver_, settings, seed, journal, choose
+                )
+            else:
+                objective, learned, self.choice_ = learn_target(objective, settings, seed, journal, choose)
             if learned.interrupted:
                 warn_of_interruption(learned.evaluations, stacklevel=5)
         self._set_target(objective, target, center, scale, learned)
@@ -195,6 +202,8 @@ class OtherTargets(LearnedByEvidence):
 
     def _infer_target(self, X, start=None):
         """The posterior at the fitted parameters, from all rows."""
+        if isinstance(self._solver(), Minibatch):
+            return self._infer_in_batches(X)
         kernel = with_constant(self.kernel_, self._constant)
         target = self.likelihood_.standardised(self.target_, self.center_, self.scale_)
         likelihood = self.likelihood_.rescaled(1 / self.scale_)
@@ -216,9 +225,17 @@ class OtherTargets(LearnedByEvidence):
         self.log_marginal_likelihood_ = float(found.log_evidence)
         self.mean_ = self.center_ + self.scale_ * self._constant * float(found.a.sum())
 
-    def _target_objective(self) -> LatentObjective:
+    def _infer_in_batches(self, X):
+        rows = X if isinstance(X, gram.Gram) else gram.Gram(self.kernel_, X)
+        found = infer_target(self._target_objective(rows), self._solver(), bool(self.progress))
+        self._set_posterior(found.posterior)
+        self.numerics_ |= {"iterations": found.iterations, "converged": found.converged}
+        self.log_marginal_likelihood_, self.inference_ = found.log_evidence, "variational"
+        self.mean_ = self.center_ + self.scale_ * self._constant * float(found.a.sum())
+
+    def _target_objective(self, rows: gram.Gram | None = None) -> LatentObjective:
         return LatentObjective(
-            self.kernel_, gram.kept(self, self.kernel_, self.posterior_.data[0]),
+            self.kernel_, gram.kept(self, self.kernel_, self.posterior_.data[0]) if rows is None else rows,
             self.likelihood_.standardised(self.target_, self.center_, self.scale_),
             self.likelihood_.rescaled(1 / self.scale_), self.inference_, self._constant, solver=self._solver(),
         )  # fmt: skip

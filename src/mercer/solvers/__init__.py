@@ -4,20 +4,24 @@
 """
 
 from mercer.solvers.base import Cost, Evaluation, Evidence, Posterior, Solver, register
+from mercer.solvers.committee import Committee
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid import Grid
 from mercer.solvers.lowrank import LowRank
+from mercer.solvers.minibatch import Minibatch
 from mercer.solvers.neighbors import Neighbors
 from mercer.solvers.statespace import StateSpace
 from mercer.solvers.weights import Weights
 
 __all__ = [
+    "Committee",
     "Cost",
     "Dense",
     "Evaluation",
     "Evidence",
     "Grid",
     "LowRank",
+    "Minibatch",
     "Neighbors",
     "Posterior",
     "Solver",

@@ -235,3 +235,26 @@ def _gumbel(size: int) -> tuple[np.ndarray, np.ndarray]:
         cdf = np.exp(-np.exp(-x))
         density = np.where(cdf > 0, np.exp(-np.maximum(x, -700.0)), 0.0) * cdf
     return np.fft.rfft(cdf), np.fft.rfft(density)
+
+
+def independent_sites(
+    means: np.ndarray, variances: np.ndarray, codes: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Of independent functions (C, n): the sum of E ln softmax(f)_t, its derivatives in the means, E[delta_ct - p_c],
+    and minus twice those in the variances, E[p_c (1 - p_c)], over antithetic Sobol points."""
+    C, n = means.shape
+    value, first, second = 0.0, np.empty_like(means), np.empty_like(means)
+    z, weights = _sobol(C, max(FEW_SOBOL_POINTS // 2, 1 << (2 * C).bit_length()))
+    for i in _batches(np.arange(n), len(weights), C):
+        f = means[:, i, None] + np.sqrt(variances[:, i, None]) * z[:, None, :]
+        f -= f.max(axis=0)
+        value += float((f[codes[i], np.arange(len(i))] @ weights).sum())
+        p = np.exp(f, out=f)
+        total = p.sum(axis=0)
+        value -= float((np.log(total) @ weights).sum())
+        p /= total
+        average = p @ weights
+        first[:, i] = -average
+        second[:, i] = np.maximum(average - (p**2) @ weights, 0.0)
+    first[codes, np.arange(n)] += 1.0
+    return value, first, second
