@@ -10,7 +10,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,8 @@ MAX_SUM_ROWS = 4000  # up to which a sum of terms is considered: it has no struc
 CHOICE_ITERATIONS = 60  # of each climb
 
 
-class Targets(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Targets:
     """Measurements of P targets, standardised, in long form: of each the number of its place (n,) and of its target (n,).
 
     ``places`` are the inputs of all places.
