@@ -17,7 +17,7 @@ import numpy as np
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError
 from mercer.core.inputs import Inputs, as_matrix, centre_and_spread
-from mercer.core.parameters import evolve, map_children, nodes_of
+from mercer.core.parameters import children_of, evolve, evolve_at, map_children, nodes_of
 from mercer.core.random import generator
 from mercer.kernels import Coregionalization, Kernel, Matern
 from mercer.kernels.algebra import Product, Sum
@@ -37,6 +37,8 @@ SMOOTHNESS = (0.5, 1.5, 2.5, math.inf)  # nu of the default kernel
 MAX_TERMS = 3  # of the default kernel
 MAX_CHOICE_ROWS = 1000  # rows from which the default kernel is chosen
 MAX_SUM_ROWS = 4000  # up to which a sum of terms is considered: it has no structure that makes many rows fast
+NEW_LENGTHS = (0.2, 5.0)  # of a further term, in units of those of the first
+NEW_LOADING = 0.4  # of further loadings, in units of those that the correlations suggest
 CHOICE_ITERATIONS = 60  # of each climb
 
 
@@ -157,13 +159,17 @@ class OutputsObjective(RegressionObjective):
 
     correlation: np.ndarray = np.eye(1)
     given = False
-    first: np.ndarray | None = None  # parameters to start from besides
+    first: tuple[Start, ...] = ()  # where to start instead, on all rows at once
+
+    def stages(self) -> list[int]:
+        return [self.n] if self.first else super().stages()
 
     def starts(self) -> list[Start]:
+        if self.first:
+            return list(self.first)
         shares = NOISE_SHARES if self.noise.size else NOISE_SHARES[:1]
         own = [self._start(f"as given, noise {share:g}", self.kernel, share) for share in shares if self.given]
-        first = [] if self.first is None else [Start("the choice of the kernel", self.first)]
-        return [*first, *own, *self._from_data(shares)]
+        return [*own, *self._from_data(shares)]
 
     def _start(self, name: str, kernel: Kernel, share: float) -> Start:
         parts: dict[str, np.ndarray] = {"kernels": np.asarray(to_free(kernel))}
@@ -247,9 +253,11 @@ def choose(
     tried: list[Tried] = []
     results: dict[Structure, Learned] = {}
 
-    def attempt(structure: Structure) -> Tried:
+    def attempt(structure: Structure, before: Tried | None = None) -> Tried:
         began = time.monotonic()
         own = objective.with_kernel(kernel_of(structure))
+        if before is not None:
+            own.first = tuple(_grown(own, objective.with_kernel(kernel_of(before.candidate)).at(before.theta)))
         line.prefix = f"choosing the kernel ({structure}): "
         learned = learn(own, settings, generator(seed))
         results[structure] = learned
@@ -265,12 +273,13 @@ def choose(
             raise KeyboardInterrupt
         return found
 
-    interrupted = False
-    rank = 1 if P > 1 else 0
+    interrupted, rank = False, min(1, P - 1)
     try:
-        best = best_first([attempt(Structure(nu, (rank,))) for nu in SMOOTHNESS])[0]
+        best = attempt(Structure(SMOOTHNESS[0], (rank,)))
+        start = None if best.failure else best
+        best = best_first([best, *(attempt(Structure(nu, (rank,)), start) for nu in SMOOTHNESS[1:])])[0]
         while P > 1:
-            further = best_first([attempt(each) for each in best.candidate.larger(P, most_terms)])
+            further = best_first(attempt(each, best) for each in best.candidate.larger(P, most_terms))
             if not further or further[0].score <= best.score:
                 break
             best = further[0]
@@ -282,6 +291,42 @@ def choose(
         line.prefix = ""
     evaluations = sum(learned.evaluations for learned in results.values())
     return Choice(best_first(tried), objective.n, evaluations, interrupted), results
+
+
+def _grown(objective: OutputsObjective, before: Any) -> Iterator[Start]:
+    """Starts from the parameters of a smaller structure, or of the same one with another smoothness: a new term is shorter
+    or longer than the first, and new loadings are small, along the next principal component."""
+    values, vectors = np.linalg.eigh(objective.correlation)
+    values, vectors = np.maximum(values[::-1], 0.1), vectors[:, ::-1]
+    old, new = terms_of(before.kernel), terms_of(objective.kernel)
+    for factor in NEW_LENGTHS if len(new) > len(old) else NEW_LENGTHS[:1]:
+        parts, used = [], 0
+        for q, part in enumerate(new):
+            like, fresh = (old[q], 0) if q < len(old) else (old[0], len(values))
+            parts.append(_adapted(part, like, factor if fresh else 1.0, vectors * np.sqrt(values), used, bool(fresh)))
+            used += coregionalizations(part)[0].rank
+        kernel = evolve(objective.kernel, parts=tuple(parts)) if len(new) > 1 else parts[0]
+        joined = {"kernels": np.asarray(to_free(kernel))}
+        if objective.noise.size:
+            joined["noise"] = np.log(np.asarray(before.noise.noise))
+        about = f"a term {factor:g} times as long" if len(new) > len(old) else "as before"
+        yield Start(about, objective.layout.joined(**joined))
+
+
+def _adapted(part: Any, like: Any, factor: float, loadings: np.ndarray, used: int, fresh: bool) -> Any:
+    """A term with the parameters of another, its lengthscales multiplied."""
+    if isinstance(part, Matern):
+        return evolve(part, lengthscale=like.lengthscale * factor)
+    if isinstance(part, Coregionalization):
+        own = 0 if fresh else like.W.shape[1]
+        next_ones = [(used + j) % len(loadings) for j in range(own, part.rank)]
+        W = NEW_LOADING * loadings[:, next_ones]
+        kappa = like.kappa * (NEW_LOADING**2 if fresh else 1.0)
+        return evolve(part, W=np.column_stack([like.W[:, :own], W]) if part.rank else part.W, kappa=kappa)
+    pairs = zip(children_of(part), children_of(like), strict=True)
+    for (path, child), (_, other) in list(pairs):
+        part = evolve_at(part, path, **vars(_adapted(child, other, factor, loadings, used, fresh)))
+    return part
 
 
 def default_input_kernel(places: Inputs, nu: float) -> Kernel:

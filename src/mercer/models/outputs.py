@@ -25,6 +25,7 @@ from mercer.learning import outputs
 from mercer.learning.checkpoint import resumed
 from mercer.learning.climb import METHODS, Optimum
 from mercer.learning.columns import default_kernel
+from mercer.learning.objective import Start
 from mercer.learning.optimise import Learned, Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import learn_regression, standardised
@@ -163,7 +164,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
             )
             self.choice_, best = choice, choice.best
             objective = objective.with_kernel(kernel_of(best.candidate))
-            objective.first = results[best.candidate].theta
+            objective.first = (Start("the choice of the kernel", results[best.candidate].theta),)
             if choice.interrupted:
                 optimum = Optimum(best.log_evidence, best.theta, "interrupted", converged=False)
                 return objective, Learned([optimum], [], choice.evaluations, interrupted=True)
