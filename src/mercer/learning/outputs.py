@@ -168,10 +168,10 @@ class OutputsObjective(RegressionObjective):
         if self.first:
             return list(self.first)
         shares = NOISE_SHARES if self.noise.size else NOISE_SHARES[:1]
-        own = [self._start(f"as given, noise {share:g}", self.kernel, share) for share in shares if self.given]
+        own = [self._start_at(f"as given, noise {share:g}", self.kernel, share) for share in shares if self.given]
         return [*own, *self._from_data(shares)]
 
-    def _start(self, name: str, kernel: Kernel, share: float) -> Start:
+    def _start_at(self, name: str, kernel: Kernel, share: float) -> Start:
         parts: dict[str, np.ndarray] = {"kernels": np.asarray(to_free(kernel))}
         if self.noise.size:
             parts["noise"] = self.noise.start(share * self.variance())
@@ -190,7 +190,7 @@ class OutputsObjective(RegressionObjective):
             seen.append(kernel)
             about = f"lengthscales {spread:g} times apart" if Q > 1 else f"lengthscales x {length:g}"
             for share in shares:
-                yield self._start(f"{about}, noise {share:g}", kernel, share)
+                yield self._start_at(f"{about}, noise {share:g}", kernel, share)
 
     def with_kernel(self, kernel: Kernel) -> "OutputsObjective":
         new = OutputsObjective(

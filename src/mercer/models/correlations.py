@@ -16,6 +16,7 @@ MAX_PLACES = 25  # over which covariances of kernels that are not stationary are
 STEP = 1e-3  # of theta, for the curvature of the evidence
 SLOPE_STEP = 1e-5  # of theta, for derivatives of correlations
 MIN_CURVATURE = 1e-3  # in nats: less is a direction that the data say nothing of
+MAX_HALVINGS, FALL = 8, 1.0  # of an axis, until the evidence falls by no more than twice what a Gaussian does there
 QUICK_FLOPS = 2e11  # of all evaluations: a few seconds
 HALF_WIDTH = 1.96  # of a 95% interval, in standard errors
 MAX_CORRELATION = 1 - 1e-9
@@ -103,5 +104,22 @@ def _covariance_root(objective: Any, theta: np.ndarray) -> np.ndarray | None:
             if up is None or down is None:
                 return None
             H[i] = (down.gradient - up.gradient) / (2 * STEP)
-    values, vectors = np.linalg.eigh((H + H.T) / 2)
-    return vectors / np.sqrt(np.maximum(values, MIN_CURVATURE))
+        here = evidence(theta, gradient=False)
+        values, vectors = np.linalg.eigh((H + H.T) / 2)
+        root = vectors / np.sqrt(np.maximum(values, MIN_CURVATURE))
+        for i in np.flatnonzero(values < 1.0):
+            root[:, i] *= _reach(evidence, here, theta, root[:, i])
+    return root
+
+
+def _reach(evidence: Any, here: Any, theta: np.ndarray, axis: np.ndarray) -> float:
+    """How much of a long axis the evidence allows: its curvature is that of a small step, and the logarithm of a variance
+    near zero has none there, but may not grow for ever."""
+    share = 1.0
+    for _ in range(MAX_HALVINGS):
+        with np.errstate(all="ignore"):
+            ends = [evidence(theta + sign * share * axis, gradient=False) for sign in (1, -1)]
+        if here is not None and all(end is not None and end.value > here.value - FALL for end in ends):
+            break
+        share /= 2
+    return share

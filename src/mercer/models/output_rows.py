@@ -66,7 +66,7 @@ def measurements(y: Any, n: int, labels: np.ndarray | None, known: list[Any] | N
     frame = as_frame(y)
     columns = [str(name) for name in frame.columns] if frame is not None and frame.shape[1] > 1 else None
     Y = np.asarray(as_matrix(y, "y", gaps=True))
-    shape = np.shape(y)
+    shape = frame.shape if frame is not None else np.asarray(y).shape
     if len(Y) != n:
         raise DataError(f"y must have one row for each of the {n} rows of X; got shape {shape}.")
     names = known or columns or [f"y{p}" for p in range(Y.shape[1])]
