@@ -277,10 +277,9 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         mean, column = self.mean, self._column
         if mean is None and self.normalize:
             return MeanFunction.of(Basis(basis.Targets(P), columns=[column])), None
-        if mean is None or isinstance(mean, int | float | np.number) or (not isinstance(mean, str) and np.ndim(mean) == 1):
-            known = np.broadcast_to(np.asarray(0.0 if mean is None else mean, dtype=float), (P,))
-            if np.isfinite(known).all():
-                return MeanFunction.of(0.0), known.copy()
+        known = None if isinstance(mean, str | basis.Basis) else _one_each(0.0 if mean is None else mean, P)
+        if known is not None:
+            return MeanFunction.of(0.0), known
         linear = isinstance(mean, str) and mean == LINEAR
         if linear or isinstance(mean, basis.Basis):
             frame = as_frame(X)
@@ -325,15 +324,12 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
             if self.noise is None:
                 return learned
             return learned.with_priors(noise=Each(tuple(entry(self.noise, p) for p in range(P))))
-        try:
-            values = np.broadcast_to(np.asarray(self.noise, dtype=float), (P,))
-        except (TypeError, ValueError):
-            values = np.full(P, np.nan)
-        if not (np.isfinite(values).all() and (values >= 0).all()):
+        values = _one_each(self.noise, P)
+        if values is None or (values < 0).any():
             raise ParameterError(
                 f"noise must be None, a prior, one variance, or one for each of {P} targets; got {self.noise!r}."
             )
-        return GivenOutputNoise(values.copy(), self._column)
+        return GivenOutputNoise(values, self._column)
 
     @staticmethod
     def _targets(X, measured: Measurements, target: np.ndarray) -> outputs.Targets:
@@ -370,3 +366,12 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         kernel = new._kernel_for(X, rows, measured.count)
         noise, prepared = new._noise_for(measured.count), gram.Gram(kernel, rows)
         return new._plan(solvers.resolve(self.solver, kernel, prepared, noise), kernel, prepared, noise)
+
+
+def _one_each(value: Any, P: int) -> np.ndarray | None:
+    """A finite number for each target, from one or P of them: (P,); None for anything else."""
+    try:
+        found = np.broadcast_to(np.asarray(value, dtype=float), (P,)).copy()
+    except (TypeError, ValueError):
+        return None
+    return found if np.isfinite(found).all() else None
