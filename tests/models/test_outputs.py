@@ -130,7 +130,9 @@ def test_leaving_one_out_is_fitting_without_it():
     for i, p in ((0, 1), (5, 1), (12, 2)):
         rows, target, noise = model.posterior_.data
         here = (rows == [*X[i], p]).all(axis=1)
-        without = Dense().posterior(model.kernel_, rows[~here], target[~here], noise[~here], model.posterior_.prior_mean)
+        without = Dense().posterior(
+            model.kernel_, rows[~here], target[~here], noise[~here], model.posterior_.prior_mean
+        )
         mean, variance = without.moments(np.array([[*X[i], p]]))
         assert loo.mean[i, p] == pytest.approx(mean[0] * unit[p] + model.center_[p], rel=1e-7)
         assert loo.variance[i, p] == pytest.approx((variance[0] + NOISE[p] / unit[p] ** 2) * unit[p] ** 2, rel=1e-7)

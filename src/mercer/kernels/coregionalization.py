@@ -40,7 +40,9 @@ class Coregionalization(Kernel):
         for name, least in (("n_outputs", 1), ("rank", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ParameterError(f"{name} of a coregionalization must be an integer of at least {least}; got {value!r}.")
+                raise ParameterError(
+                    f"{name} of a coregionalization must be an integer of at least {least}; got {value!r}."
+                )
         P = self.n_outputs
         if self.rank == 0:
             object.__setattr__(self, "W", np.zeros((P, 1)))

@@ -237,7 +237,11 @@ class Structure:
 
 
 def choose(
-    objective: OutputsObjective, kernel_of: Callable[[Structure], Kernel], P: int, most_terms: int, seed: int,
+    objective: OutputsObjective,
+    kernel_of: Callable[[Structure], Kernel],
+    P: int,
+    most_terms: int,
+    seed: int,
     settings: Settings,
 ) -> tuple[Choice, dict[Structure, Learned]]:
     """The best structure by rows left out one by one, as for the default kernel of one target: first the smoothness, then

@@ -233,7 +233,9 @@ class OutputPredictions(LearnedByEvidence, Regressor):
             r2 = "-" if total == 0 else f"{1 - float(residual @ residual) / total:.3f}"
             inside = float(np.mean(np.abs(residual) <= 1.96 * np.sqrt(variance[own])))
             shown = [number(rounded(each)) for each in (self.mean_[i], np.sqrt(self.noise_[i]))]
-            rows.append([str(name), f"{own.sum():,}", *shown, f"{np.sqrt(np.mean(residual**2)):.4g}", r2, f"{inside:.0%}"])
+            rows.append(
+                [str(name), f"{own.sum():,}", *shown, f"{np.sqrt(np.mean(residual**2)):.4g}", r2, f"{inside:.0%}"]
+            )
         head = ["target", "measured", "mean", "noise deviation", "left-out RMSE", "left-out R^2", "in 95% intervals"]
         return table(head, rows)
 

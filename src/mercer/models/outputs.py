@@ -29,7 +29,7 @@ from mercer.learning.objective import Start
 from mercer.learning.optimise import Learned, Settings
 from mercer.learning.plan import Plan, plan
 from mercer.learning.regression import learn_regression, standardised
-from mercer.means import Basis, Coefficients
+from mercer.means import Basis
 from mercer.models.estimator import all_or_nothing, is_integer
 from mercer.models.output_predictions import OutputPredictions
 from mercer.models.output_rows import Measurements, all_targets, long_rows, measurements, output_column, split_output
@@ -86,7 +86,6 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
 
     _multi_output = True
     choice_ = None
-    trend_: Coefficients | None = None
     priors_ = theta_posterior_ = None
 
     def __init__(
@@ -159,9 +158,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         if self.kernel is None and not self._mixed() and self.rank is None:
             P, many = measured.count, objective.n > outputs.MAX_SUM_ROWS
             kernel_of = lambda member: self._default(X, P, member.nu, member.ranks)
-            choice, results = outputs.choose(
-                objective, kernel_of, P, 1 if many else outputs.MAX_TERMS, seed, settings
-            )
+            choice, results = outputs.choose(objective, kernel_of, P, 1 if many else outputs.MAX_TERMS, seed, settings)
             self.choice_, best = choice, choice.best
             objective = objective.with_kernel(kernel_of(best.candidate))
             objective.first = (Start("the choice of the kernel", results[best.candidate].theta),)
@@ -181,7 +178,9 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
             noise = evolve(objective.noise, noise=np.exp(theta[objective.layout.part("noise")]))
         rows = gram.on(kernel, objective.rows)
         variances = objective.variances(theta) + self._jitter
-        posterior = self.solver_.posterior(kernel, rows, objective.target, variances, model.mean, bool(self.allow_invalid))
+        posterior = self.solver_.posterior(
+            kernel, rows, objective.target, variances, model.mean, bool(self.allow_invalid)
+        )
         if learned is not None and self._calibrates(given):
             c = self.calibration_ = self._calibration_factor(objective, posterior)
             kernel, noise = outputs.scaled(kernel, c), noise.scaled(c)

@@ -62,7 +62,10 @@ def report(model, X=None, y=None) -> Report:
 
 def _fit(model, n: int) -> str:
     rows = [
-        ["log evidence", f"{model.log_marginal_likelihood_:.2f} ({model.log_marginal_likelihood_ / n:.3f} per measurement)"],
+        [
+            "log evidence",
+            f"{model.log_marginal_likelihood_:.2f} ({model.log_marginal_likelihood_ / n:.3f} per measurement)",
+        ],
         ["rows", f"{model._measured.rows:,}"],
         ["method", f"{model.plan_.method}, {model.n_evaluations_} evaluations of the evidence"],
         ["memory", in_words(model.plan_.memory)],

@@ -50,7 +50,9 @@ def differs(kernel: Kernel, X: Inputs, noise: Noise) -> bool:
         return False
     if isinstance(noise, OutputNoise | GivenOutputNoise):
         return isinstance(noise, OutputNoise) or bool(np.ptp(noise.noise) > 0)
-    return isinstance(noise, RowNoise) and bool(np.ptp(noise.noise) > 0) and _by_target(kernel, X, noise.noise) is not None
+    return (
+        isinstance(noise, RowNoise) and bool(np.ptp(noise.noise) > 0) and _by_target(kernel, X, noise.noise) is not None
+    )
 
 
 def _by_target(kernel: Kernel, X: Inputs, variances: np.ndarray) -> np.ndarray | None:
