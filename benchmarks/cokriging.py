@@ -1,15 +1,15 @@
-"""Several targets: `MultiOutputGaussianProcessRegressor` on concentrations of metals and on exchange rates, its speed where
-every target is measured everywhere, and GPy's coregionalised regression at equal parameters.
+"""Several targets: `MultiOutputGaussianProcessRegressor` on concentrations of metals and on exchange rates, its speed
+where every target is measured everywhere, and GPy's coregionalised regression at equal parameters.
 
     python benchmarks/cokriging.py [--only jura,fx,speed,gpy] [--gpy PYTHON] [--write]
 
 Claims: cadmium of the Swiss Jura at 100 validation places, from 259 places and nickel and zinc at all 359, to a mean
 absolute error of 0.465 or less (Goovaerts 1997); 153 days of three exchange rates of 2007, from ten others, with a
-standardised mean squared error of 0.25 or less (Nguyen and Bonilla 2014: 0.243 by convolved processes); an evaluation of
-the evidence and its gradient for 500 places and 20 targets, with a noise variance each, in a fiftieth of the time of one
-factorisation of a 10,000 x 10,000 matrix; the log likelihood and predictions of GPy. The default kernel is used
-throughout, chosen by leave-one-out on the training rows. PYTHON is an interpreter with GPy. MERCER_DATA is the folder of
-the data (default ../shared/data). Seconds are those of one core (process time).
+standardised mean squared error of 0.25 or less (Nguyen and Bonilla 2014: 0.243 by convolved processes); an evaluation
+of the evidence and its gradient for 500 places and 20 targets, with a noise variance each, in a fiftieth of the time of
+one factorisation of a 10,000 x 10,000 matrix; the log likelihood and predictions of GPy. The default kernel is used
+throughout, chosen by leave-one-out on the training rows. PYTHON is an interpreter with GPy. MERCER_DATA is the folder
+of the data (default ../shared/data). Seconds are those of one core (process time).
 """
 
 import argparse
@@ -42,7 +42,7 @@ def timed(call):
 
 
 def jura():
-    """Mean absolute errors of cadmium: by itself, with the other metals in the fit, and given them at prediction only."""
+    """Mean absolute errors of cadmium: by itself, with the other metals in the fit, and given them only to predict."""
     frame = pd.read_csv(DATA / "geostat" / "jura.csv.gz")
     X, Y = frame[["Xloc", "Yloc"]].to_numpy(), frame[METALS].to_numpy()
     new = (frame["set"] != "prediction").to_numpy()
@@ -108,8 +108,8 @@ def fx():
     head = ["hidden days of", "SMSE", "NLPD (of rates of unit spread)", "SMSE alone", "NLPD alone"]
     n = len(model._measured.values)
     text = (
-        f"{n:,} measurements of 13 rates; chosen: {model.choice_.member}; solver {model.plan_.method}; {seconds:.0f} s of one "
-        f"core, {model.n_evaluations_} evaluations."
+        f"{n:,} measurements of 13 rates; chosen: {model.choice_.member}; solver {model.plan_.method}; "
+        f"{seconds:.0f} s of one core, {model.n_evaluations_} evaluations."
     )
     return [*table(head, rows), "", text]
 
@@ -157,7 +157,8 @@ kern = GPy.kern.RBF(2, lengthscale=1.7, active_dims=[0, 1]) * GPy.kern.Coregiona
     1, P, rank=data["W"].shape[1], W=data["W"], kappa=data["kappa"], active_dims=[2])
 noise = GPy.likelihoods.MixedNoise([GPy.likelihoods.Gaussian(variance=v) for v in data["noise"]])
 rows = np.column_stack([X, p])
-m = GPy.core.GP(rows, y[:, None], kern, noise, inference_method=GPy.inference.latent_function_inference.ExactGaussianInference(),
+exact = GPy.inference.latent_function_inference.ExactGaussianInference()
+m = GPy.core.GP(rows, y[:, None], kern, noise, inference_method=exact,
                 Y_metadata={"output_index": p[:, None].astype(int)})
 mean, variance = m._raw_predict(np.column_stack([Z, q]))
 np.savez(sys.argv[2], value=m.log_likelihood(), mean=mean[:, 0], variance=variance[:, 0])

@@ -1,11 +1,11 @@
 """Borrowing strength: seven expensive measurements, and a cheap one of something else that moves along with them.
 
 A field is walked along a line. A probe reads the moisture of the soil every two metres, except in the middle, where it
-failed (top left); samples of clay go to a laboratory, and there are seven of them. By themselves, the laboratory's values
-say little between each other (bottom left). Together, both are one process of two targets, whose scales, means and
-correlation are learned: what the probe saw becomes knowledge of the clay (bottom right). The diamonds are three places
-where only the probe was read again, later: given to ``predict`` as what is known there, they tell the clay in the middle,
-too (top right).
+failed (top left); samples of clay go to a laboratory, and there are seven of them. By themselves, the laboratory's
+values say little between each other (bottom left). Together, both are one process of two targets, whose scales, means
+and correlation are learned: what the probe saw becomes knowledge of the clay (bottom right). The diamonds are three
+places where only the probe was read again, later: given to ``predict`` as what is known there, they tell the clay in
+the middle, too (top right).
 """
 
 import matplotlib.pyplot as plt

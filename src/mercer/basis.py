@@ -110,7 +110,8 @@ class Sigmoid(_Centred):
 
 class Targets(Basis):
     """Functions of inputs whose last column is the number 0, 1, ... of a target, each function for every target alone:
-    for target p, ``basis`` of the other columns in p's own functions and zero in all others. Without a basis, constants.
+    for target p, ``basis`` of the other columns in p's own functions and zero in all others. Without a basis,
+    constants.
 
     >>> Targets(2)([[7.0, 0.0], [7.0, 1.0]])
     array([[1., 0.],

@@ -113,8 +113,8 @@ _FAMILIES: dict[str, list[Any]] = {
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
         heteroscedastic.HeteroscedasticGaussianProcessRegressor, interpolator.RBFInterpolator,
         kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
-        mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork, outputs.MultiOutputGaussianProcessRegressor,
-        pca.KernelPCA,
+        mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork,
+        outputs.MultiOutputGaussianProcessRegressor, pca.KernelPCA,
         perceptron.KernelPerceptron, regression.GaussianProcessRegressor, ridge.KernelRidge,
     ],
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Co-kriging from its formula (PRML 6.62-6.67 over pairs of a place and a target), one pair at a time, with unknown means
+"""Co-kriging from its formula (PRML 6.62-6.67 over pairs of a place and a target), one pair at a time; unknown means
 by generalised least squares (RW06 2.41, 2.42)."""
 
 import numpy as np
@@ -15,8 +15,8 @@ def covariance(kernels, Bs, X, p, Z, q):
 
 
 def posterior(kernels, Bs, noise, X, p, y, Z, q):
-    """Mean and covariance of the functions at (Z, q), each target with an unknown mean, and the restricted log likelihood
-    of y, whose contrasts are along orthonormal directions."""
+    """Mean and covariance of the functions at (Z, q), each target with an unknown mean, and the restricted log
+    likelihood of y, whose contrasts are along orthonormal directions."""
     P = len(noise)
     C = covariance(kernels, Bs, X, p, X, p) + np.diag(noise[p])
     H, h = np.eye(P)[p], np.eye(P)[q]

@@ -18,13 +18,14 @@ DEFAULT_KAPPA = 0.5  # of a kernel that has yet to be learned, beside loadings o
 
 
 class Coregionalization(Kernel):
-    """B[p, p'] with B = W W^T + diag(kappa), of the numbers p = 0, ..., P - 1 of targets (Bonilla, Chai and Williams 2008).
+    """B[p, p'] with B = W W^T + diag(kappa), of the numbers p = 0, ..., P - 1 of targets (Bonilla, Chai and Williams
+    2008).
 
     A product ``k.on([0, 1]) * Coregionalization(3, 1).on(2)`` makes three targets, whose number is the last column, one
     process: the intrinsic model of coregionalization; a sum of such products is the linear one (Goovaerts 1997, 4.2).
     ``W`` (P, rank) are the loadings of the targets on ``rank`` functions that they share, ``kappa`` (P,) the variances
-    that each has for itself. Rank 0 leaves the targets independent; ``kappa=0`` leaves them nothing of their own, as for
-    latent forces.
+    that each has for itself. Rank 0 leaves the targets independent; ``kappa=0`` leaves them nothing of their own, as
+    for latent forces.
 
     >>> Coregionalization(2, W=[[1.0], [0.5]], kappa=[0.0, 0.75])([0, 1])
     array([[1. , 0.5],
@@ -58,8 +59,8 @@ class Coregionalization(Kernel):
             found = np.shape(getattr(self, name))
             if found != shape:
                 raise ParameterError(
-                    f"{name} of {P} targets and rank {self.rank} has shape {shape}; got {found}. Give n_outputs and rank "
-                    "as they are, Coregionalization(n_outputs, rank, W=..., kappa=...)."
+                    f"{name} of {P} targets and rank {self.rank} has shape {shape}; got {found}. Give n_outputs and "
+                    "rank as they are, Coregionalization(n_outputs, rank, W=..., kappa=...)."
                 )
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
@@ -68,8 +69,8 @@ class Coregionalization(Kernel):
             return rows[:, :1]
         if rows.shape[1] != 1 or not np.array_equal(rows, np.round(rows)):
             raise DataError(
-                "a coregionalization reads the numbers of targets: one column of integers, 0 for the first. Select it, as "
-                f"in Coregionalization({self.n_outputs}).on(2); got {rows.shape[1]} columns."
+                "a coregionalization reads the numbers of targets: one column of integers, 0 for the first. Select it, "
+                f"as in Coregionalization({self.n_outputs}).on(2); got {rows.shape[1]} columns."
             )
         if rows.size and (rows.min() < 0 or rows.max() >= self.n_outputs):
             bad = rows[(rows < 0) | (rows >= self.n_outputs)][0]

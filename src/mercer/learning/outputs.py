@@ -44,7 +44,8 @@ CHOICE_ITERATIONS = 60  # of each climb
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Targets:
-    """Measurements of P targets, standardised, in long form: of each the number of its place (n,) and of its target (n,).
+    """Measurements of P targets, standardised, in long form: of each the number of its place (n,) and of its target
+    (n,).
 
     ``places`` are the inputs of all places.
     """
@@ -244,8 +245,8 @@ def choose(
     seed: int,
     settings: Settings,
 ) -> tuple[Choice, dict[Structure, Learned]]:
-    """The best structure by rows left out one by one, as for the default kernel of one target: first the smoothness, then
-    terms and ranks are added for as long as that improves the score. On a random part of many rows.
+    """The best structure by rows left out one by one, as for the default kernel of one target: first the smoothness,
+    then terms and ranks are added for as long as that improves the score. On a random part of many rows.
 
     Returns what was tried, and what was learned for each.
     """
@@ -298,8 +299,8 @@ def choose(
 
 
 def _grown(objective: OutputsObjective, before: Any) -> Iterator[Start]:
-    """Starts from the parameters of a smaller structure, or of the same one with another smoothness: a new term is shorter
-    or longer than the first, and new loadings are small, along the next principal component."""
+    """Starts from the parameters of a smaller structure, or of the same one with another smoothness: a new term is
+    shorter or longer than the first, and new loadings are small, along the next principal component."""
     values, vectors = np.linalg.eigh(objective.correlation)
     values, vectors = np.maximum(values[::-1], 0.1), vectors[:, ::-1]
     old, new = terms_of(before.kernel), terms_of(objective.kernel)

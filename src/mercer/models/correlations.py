@@ -26,8 +26,8 @@ MAX_CORRELATION = 1 - 1e-9
 class Correlations:
     """Correlations (P, P) of the functions of P targets at one place, averaged over places; prints as a table.
 
-    ``error`` (P, P) are standard errors, and ``low`` and ``high`` the ends of 95% intervals, which are those of Fisher's
-    z = atanh(correlation): None where they were not computed.
+    ``error`` (P, P) are standard errors, and ``low`` and ``high`` the ends of 95% intervals, which are those of
+    Fisher's z = atanh(correlation): None where they were not computed.
     """
 
     names: list[Any]
@@ -107,14 +107,14 @@ def _covariance_root(objective: Any, theta: np.ndarray) -> np.ndarray | None:
         here = evidence(theta, gradient=False)
         values, vectors = np.linalg.eigh((H + H.T) / 2)
         root = vectors / np.sqrt(np.maximum(values, MIN_CURVATURE))
-        for i in np.flatnonzero(values < 1.0):
+        for i in np.flatnonzero(values < 1.0).tolist():
             root[:, i] *= _reach(evidence, here, theta, root[:, i])
     return root
 
 
 def _reach(evidence: Any, here: Any, theta: np.ndarray, axis: np.ndarray) -> float:
-    """How much of a long axis the evidence allows: its curvature is that of a small step, and the logarithm of a variance
-    near zero has none there, but may not grow for ever."""
+    """How much of a long axis the evidence allows: its curvature is that of a small step, and the logarithm of a
+    variance near zero has none there, but may not grow for ever."""
     share = 1.0
     for _ in range(MAX_HALVINGS):
         with np.errstate(all="ignore"):

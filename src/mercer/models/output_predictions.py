@@ -33,6 +33,8 @@ class OutputPredictions(LearnedByEvidence, Regressor):
     scale_: np.ndarray
     posterior_: Any
     _measured: Measurements
+    _places: Any
+    _scaled_noise: Any
     _correlations: Correlations | None = None
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -76,9 +78,10 @@ class OutputPredictions(LearnedByEvidence, Regressor):
         """Predictive means (s, P); with ``return_std`` also standard deviations (s, P), with ``return_cov`` covariances
         (s, P, s, P).
 
-        These are of new measurements, or with ``include_noise=False`` of the functions. ``known`` (s, P) are targets that
-        were measured at the new rows, NaN where they were not: the others are predicted from these, too (collocated
-        co-kriging), as `update` would let them. Rows of a frame with a column ``output`` ask for one target each: (s,).
+        These are of new measurements, or with ``include_noise=False`` of the functions. ``known`` (s, P) are targets
+        that were measured at the new rows, NaN where they were not: the others are predicted from these, too
+        (collocated co-kriging), as `update` would let them. Rows of a frame with a column ``output`` ask for one target
+        each: (s,).
         """
         if return_std and return_cov:
             raise ParameterError("return_std and return_cov cannot both be True; choose one.")
@@ -167,16 +170,17 @@ class OutputPredictions(LearnedByEvidence, Regressor):
         return p, mean * self.scale_[p] + self.center_[p], variance * self.scale_[p] ** 2
 
     def loo(self) -> LeaveOneOut:
-        """Leave-one-out predictions at the learned parameters, in closed form, in the form of y: each measurement from all
-        others, those of other targets in the same place among them."""
+        """Leave-one-out predictions at the learned parameters, in closed form, in the form of y: each measurement from
+        all others, those of other targets in the same place among them."""
         _, mean, variance = self.left_out()
         score = Normal(mean, np.sqrt(variance)).log_density(self._measured.values)
         form = self._measured.arranged
         return LeaveOneOut(form(mean), variance=form(variance), log_score=form(score))
 
     def correlations(self) -> Correlations:
-        """Correlations between the functions behind the targets, with standard errors and 95% intervals from the curvature
-        of the evidence (Laplace's approximation and the delta method). Takes 2 p evaluations of the evidence, once."""
+        """Correlations between the functions behind the targets, with standard errors and 95% intervals from the
+        curvature of the evidence (Laplace's approximation and the delta method). Takes 2 p evaluations of the evidence,
+        once."""
         self._check_fitted()
         if self._correlations is None or self._correlations.error is None:
             self._correlations = correlations(self._objective(), self.theta_ - self._units, self._places, self.outputs_)
@@ -200,9 +204,9 @@ class OutputPredictions(LearnedByEvidence, Regressor):
         X = self._check_inputs(X, reset=False)
         new, old = measurements(y, count_rows(X), labels, self.outputs_), self._measured
         posterior = self._conditioned(X, new)
-        both = [np.concatenate(pair) for pair in ((old.row, new.row + old.rows), (old.target, new.target))]
+        row, target = np.concatenate([old.row, new.row + old.rows]), np.concatenate([old.target, new.target])
         values = np.concatenate([old.values, new.values])
-        self._measured = Measurements(*both, values, old.names, old.form, old.rows + new.rows)
+        self._measured = Measurements(row, target, values, old.names, old.form, old.rows + new.rows)
         self._places = stack_rows(self._places, X, self._reads_places(X))
         self._correlations = None
         self._set_posterior(posterior)
@@ -210,7 +214,7 @@ class OutputPredictions(LearnedByEvidence, Regressor):
 
     @staticmethod
     def _reads_places(X) -> Any:
-        return "columns" if as_frame(X) is not None or getattr(X, "dtype", None) == object else "vectors"
+        return "columns" if as_frame(X) is not None or getattr(getattr(X, "dtype", None), "kind", "") == "O" else "vectors"
 
     def _set_posterior(self, posterior: Posterior) -> None:
         raise NotImplementedError
@@ -242,8 +246,8 @@ class OutputPredictions(LearnedByEvidence, Regressor):
     def _summary(self):
         n, P = len(self._measured.values), len(self.outputs_)
         lines = [
-            f"{type(self).__name__}, fitted to {n:,} measurements of {P} target{'s' * (P > 1)} at {self._measured.rows:,} "
-            "rows",
+            f"{type(self).__name__}, fitted to {n:,} measurements of {P} target{'s' * (P > 1)} at "
+            f"{self._measured.rows:,} rows",
             *self._about_columns(),
             f"kernel: {quoted(self.kernel_)!r}",
             *([] if self.choice_ is None else [f"chosen: {self.choice_.member}, {self.choice_.margin()} (choice_)"]),

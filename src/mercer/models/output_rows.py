@@ -26,14 +26,14 @@ class Measurements(NamedTuple):
     rows: int
 
     @property
-    def count(self) -> int:
+    def targets(self) -> int:
         return len(self.names)
 
     def arranged(self, values: np.ndarray) -> np.ndarray:
         """Numbers of each measurement in the form of y: (s, P) with NaN elsewhere, or (n,)."""
         if self.form != "wide":
             return values
-        out = np.full((self.rows, self.count), np.nan)
+        out = np.full((self.rows, self.targets), np.nan)
         out[self.row, self.target] = values
         return out
 

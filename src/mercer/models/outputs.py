@@ -55,24 +55,25 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
 
     Parameters
     ----------
-    kernel : the covariance of the functions that the targets are made of. A kernel of the inputs is one term; a list has
-        one term each. An expression with a `Coregionalization` in it is the whole covariance: of rows with the number of
-        the target (0, 1, ...) as last column, ``output`` in a frame. None chooses by leave-one-out (``choice_``): the
-        smoothness of Matern kernels with one lengthscale for each input, how many terms, and of which rank.
-    rank : number of functions that the targets share in each term: one number, or one for each kernel of a list. 0 makes
-        them independent. None is 1 for a kernel that is given.
+    kernel : the covariance of the functions that the targets are made of. A kernel of the inputs is one term; a list
+        has one term each. An expression with a `Coregionalization` in it is the whole covariance: of rows with the
+        number of the target (0, 1, ...) as last column, ``output`` in a frame. None chooses by leave-one-out
+        (``choice_``): the smoothness of Matern kernels with one lengthscale for each input, how many terms, and of
+        which rank.
+    rank : number of functions that the targets share in each term: one number, or one for each kernel of a list. 0
+        makes them independent. None is 1 for a kernel that is given.
     noise : noise variances in units of y squared: one number, or one for each target. None learns one for each, no
         smaller than the resolution of that target allows. A prior learns them under that prior with learning="map".
-    solver : "auto" takes "grid" from 1,000 measurements on where every target (but few gaps) was measured everywhere and
-        there is one term, which costs N^3 + P^3 for N places; "dense", the matrix of all measurements, otherwise.
+    solver : "auto" takes "grid" from 1,000 measurements on where every target (but few gaps) was measured everywhere
+        and there is one term, which costs N^3 + P^3 for N places; "dense", the matrix of all measurements, otherwise.
     learning : "mle" maximises the evidence, "map" the evidence times priors, weak ones where none is given. None keeps
         every parameter as given.
-    normalize : scale each target by its standard deviation internally, and integrate out its unknown mean. The kernel and
-        ``log_marginal_likelihood_`` refer to scaled targets; noise always refers to y.
+    normalize : scale each target by its standard deviation internally, and integrate out its unknown mean. The kernel
+        and ``log_marginal_likelihood_`` refer to scaled targets; noise always refers to y.
     mean : of each target. None is an unknown constant for each, "linear" unknown constants and slopes, a basis from
         `mercer.basis` unknown coefficients of its functions. A number, or one for each target, is known.
-    calibrate : whether to multiply the learned covariance by the factor that makes 95% leave-one-out intervals cover 95%.
-        None: for the default kernel with learned noise and learning="mle".
+    calibrate : whether to multiply the learned covariance by the factor that makes 95% leave-one-out intervals cover
+        95%. None: for the default kernel with learned noise and learning="mle".
     n_restarts, random_state, optimizer, max_iterations, progress, checkpoint, allow_invalid : as for
         `GaussianProcessRegressor`.
 
@@ -85,7 +86,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
     """
 
     _multi_output = True
-    choice_ = None
+    choice_: Any = None
     priors_ = theta_posterior_ = None
 
     def __init__(
@@ -119,7 +120,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         X = self._check_inputs(X, reset=True)
         measured = measurements(y, count_rows(X), labels)
         self._check_measured(measured)
-        self.outputs_, self._form, P = measured.names, measured.form, measured.count
+        self.outputs_, self._form, P = measured.names, measured.form, measured.targets
         self._column, self._correlations = output_column(X), None
         self._places = copy_rows(X)
         rows = long_rows(X, measured.row, measured.target)
@@ -156,7 +157,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         data = gram.raw(objective.rows), objective.target
         journal = resumed(self.checkpoint, {"data": data, "kernel": objective.kernel, "settings": given})
         if self.kernel is None and not self._mixed() and self.rank is None:
-            P, many = measured.count, objective.n > outputs.MAX_SUM_ROWS
+            P, many = measured.targets, objective.n > outputs.MAX_SUM_ROWS
             kernel_of = lambda member: self._default(X, P, member.nu, member.ranks)
             choice, results = outputs.choose(objective, kernel_of, P, 1 if many else outputs.MAX_TERMS, seed, settings)
             self.choice_, best = choice, choice.best
@@ -298,7 +299,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
     def _standardised(self, measured: Measurements, X, rows) -> tuple[np.ndarray, Noise, Noise, MeanFunction]:
         """Scaled targets (n,), the noise in units of y squared and in those of the targets, and the mean. Sets
         ``center_`` and ``scale_``."""
-        P, learns = measured.count, self.learning is not None
+        P, learns = measured.targets, self.learning is not None
         mean, known = self._given_mean(X, P)
         target, least = np.empty(len(measured.values)), np.zeros(P)
         self.center_, self.scale_ = np.zeros(P) if known is None else known, np.ones(P)
@@ -307,7 +308,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
             about = None if known is None else MeanFunction.of(float(known[p]))
             found = standardised(measured.values[own], LearnedNoise(), bool(self.normalize), learns, about)
             target[own], self.center_[p], self.scale_[p] = found.target, found.center, found.scale
-            least[p] = found.noise.min_variance
+            least[p] = float(np.exp(found.noise.floor()[0]))
         noise = self._noise_for(P)
         own_noise = noise.rescaled(self.scale_**-2.0)
         if isinstance(own_noise, OutputNoise):
@@ -332,7 +333,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
 
     @staticmethod
     def _targets(X, measured: Measurements, target: np.ndarray) -> outputs.Targets:
-        return outputs.Targets(X, measured.row, measured.target, target, measured.count)
+        return outputs.Targets(X, measured.row, measured.target, target, measured.targets)
 
     def _calibrates(self, noise: Noise) -> bool:
         if self.calibrate is None:
@@ -353,8 +354,8 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         return plan(solver, kernel, X, runs, asked)
 
     def plan(self, X, y) -> Plan:
-        """The solver for a fit to these measurements, the memory and time it is expected to take here, and why. Of y, only
-        where it is missing counts."""
+        """The solver for a fit to these measurements, the memory and time it is expected to take here, and why. Of y,
+        only where it is missing counts."""
         self._check_settings()
         new = copy.copy(self)
         X, labels = split_output(X)
@@ -362,8 +363,8 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         measured = measurements(y, count_rows(X), labels)
         new._column = output_column(X)
         rows = long_rows(X, measured.row, measured.target)
-        kernel = new._kernel_for(X, rows, measured.count)
-        noise, prepared = new._noise_for(measured.count), gram.Gram(kernel, rows)
+        kernel = new._kernel_for(X, rows, measured.targets)
+        noise, prepared = new._noise_for(measured.targets), gram.Gram(kernel, rows)
         return new._plan(solvers.resolve(self.solver, kernel, prepared, noise), kernel, prepared, noise)
 
 

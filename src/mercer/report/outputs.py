@@ -77,8 +77,8 @@ def _widened(model) -> str:
     if model.calibration_ <= 1:
         return ""
     return (
-        f"\nintervals were widened: the covariance was multiplied by {model.calibration_:.3g}, so that 95% intervals cover "
-        "95% of left-out measurements, and of new ones"
+        f"\nintervals were widened: the covariance was multiplied by {model.calibration_:.3g}, so that 95% intervals "
+        "cover 95% of left-out measurements, and of new ones"
     )
 
 
@@ -118,8 +118,8 @@ def _suggestions(model, p: np.ndarray) -> list[str]:
     few = [str(name) for name, count in zip(model.outputs_, counts, strict=True) if count < FEW_MEASUREMENTS]
     if few and model.optima_ and model.learning == "mle":
         found.append(
-            f"{', '.join(few)} {'has' if len(few) == 1 else 'have'} few measurements: learning='map' keeps the covariance "
-            "with the other targets from being learned from accidents."
+            f"{', '.join(few)} {'has' if len(few) == 1 else 'have'} few measurements: learning='map' keeps the "
+            "covariance with the other targets from being learned from accidents."
         )
     if model.numerics_["jitter"] > 0:
         found.append("the covariance was numerically singular, so jitter was added: give noise, or drop duplicates.")

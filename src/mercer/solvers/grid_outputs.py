@@ -31,8 +31,8 @@ from mercer.solvers.grid_rows import Lattice, find
 
 
 def target_column(kernel: Kernel) -> tuple[Any, int] | None:
-    """The column that the coregionalizations of a kernel read, and the number of targets; None if there are none, or they
-    read several."""
+    """The column that the coregionalizations of a kernel read, and the number of targets; None if there are none, or
+    they read several."""
     found = {
         (node.columns[0], inside.n_outputs)
         for node in nodes_of(kernel)
@@ -91,8 +91,8 @@ def of_one_target(H: np.ndarray, number: np.ndarray) -> np.ndarray | None:
 
 
 class OutputGridEvidence(Evidence):
-    """Evidence of targets with a noise variance each: N^3 + P^3 + N P (N + P) flops, and those of `GridEvidence` for cells
-    that are missing."""
+    """Evidence of targets with a noise variance each: N^3 + P^3 + N P (N + P) flops, and those of `GridEvidence` for
+    cells that are missing."""
 
     def _representation(self, kernel: Kernel, X: Inputs) -> Lattices:
         found = target_column(kernel)
@@ -147,8 +147,8 @@ class OutputGridEvidence(Evidence):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OutputGridPosterior(Posterior):
-    """Posterior given measurements of targets with a noise variance each, on a grid: that of the measurements divided by
-    the deviations of their noise. The mean has no coefficients that targets share."""
+    """Posterior given measurements of targets with a noise variance each, on a grid: that of the measurements divided
+    by the deviations of their noise. The mean has no coefficients that targets share."""
 
     kernel: Kernel
     X: Any
