@@ -90,6 +90,8 @@ def examples(d: int) -> list[Kernel]:
         k.ThinPlate(), k.ThinPlate(power=1), k.ThinPlate(power=3), k.ThinPlate(power=4),
         k.Standard(1.3, 0.8, 0.5, 0.2), k.Standard(1.0, ard, 0.0, 0.0), k.Standard(2.0, ard, 1.0, 0.7),
         k.FeatureMap(features, alpha=2.0), k.FeatureMap(PolynomialBasis(2)), k.Custom(function), k.Precomputed(K),
+        k.Coregionalization(3, 2, W=[[1.2, 0.1], [-0.4, 0.8], [0.3, 0.5]], kappa=[0.3, 0.0, 0.9]),
+        k.Coregionalization(3, 0),
     ]  # fmt: skip
     timed = [
         k.Cosine(1.7), k.AR(0.6), k.AR(-0.6), k.AR([1.1, -0.28]), k.AR([1.2, -0.6]), k.AR([0.5, 0.3]),
@@ -123,7 +125,7 @@ def at_steps(kernel) -> bool:
 
 def inputs(kernel, n: int, d: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    if any(isinstance(node, k.Precomputed) for node in nodes_of(kernel)):
+    if any(isinstance(node, k.Precomputed | k.Coregionalization) for node in nodes_of(kernel)):
         return rng.integers(0, 3, size=(n, 1)).astype(float)
     if at_steps(kernel):
         step, origin = next((q.step, q.origin) for q in nodes_of(kernel) if isinstance(q, k.AR))

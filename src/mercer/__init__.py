@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mercer.models.mixture import GaussianMixtureRegressor
     from mercer.models.neighbors import KernelNeighborsClassifier
     from mercer.models.network import RBFNetwork
+    from mercer.models.outputs import MultiOutputGaussianProcessRegressor
     from mercer.models.pca import KernelPCA
     from mercer.models.perceptron import KernelPerceptron
     from mercer.models.regression import GaussianProcessRegressor
@@ -79,6 +80,7 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "mercer_expansion": "mercer.check",
     "MercerError": "mercer.core.errors",
     "ModelWarning": "mercer.core.errors",
+    "MultiOutputGaussianProcessRegressor": "mercer.models.outputs",
     "NadarayaWatson": "mercer.models.kernel_regression",
     "NotEnoughMemoryError": "mercer.core.errors",
     "NotPositiveDefiniteError": "mercer.core.errors",
@@ -111,6 +113,7 @@ __all__ = [
     "KernelRidge",
     "MercerError",
     "ModelWarning",
+    "MultiOutputGaussianProcessRegressor",
     "NadarayaWatson",
     "NotEnoughMemoryError",
     "NotPositiveDefiniteError",

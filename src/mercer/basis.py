@@ -106,3 +106,23 @@ class Sigmoid(_Centred):
                 "Select one, for instance with FeatureMap(...).on(0)."
             )
         return jax.nn.sigmoid(difference[..., 0] / self.width)
+
+
+class Targets(Basis):
+    """Functions of inputs whose last column is the number 0, 1, ... of a target, each function for every target alone:
+    for target p, ``basis`` of the other columns in p's own functions and zero in all others. Without a basis,
+    constants.
+
+    >>> Targets(2)([[7.0, 0.0], [7.0, 1.0]])
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    n_outputs: int = eqx.field(static=True, converter=plain)
+    basis: Any = None
+
+    def design(self, X: jax.Array) -> jax.Array:
+        own = (X[:, -1:] == jnp.arange(float(self.n_outputs))).astype(X.dtype)
+        if self.basis is None:
+            return own
+        return (own[:, :, None] * self.basis.design(X[:, :-1])[:, None, :]).reshape(len(X), -1)

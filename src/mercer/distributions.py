@@ -49,7 +49,7 @@ class Distribution(abc.ABC):
         if not 0 <= level <= 1:
             raise ParameterError(f"level must lie between 0 and 1, as in 0.95; got {level!r}.")
         ends = self.quantile([0.5 - level / 2, 0.5 + level / 2])
-        return ends[:, 0], ends[:, 1]
+        return ends[..., 0], ends[..., 1]
 
     def crps(self, y: ArrayLike) -> np.ndarray:
         """Continuous ranked probability score, in the units of y; lower is better. The mean over levels of twice the
@@ -88,7 +88,7 @@ class Normal(Distribution):
             raise ParameterError(f"q must lie between 0 and 1, as in 0.95; got {q!r}.")
         mean, deviation = np.asarray(self.mean), np.asarray(self.deviation)
         offset = np.multiply.outer(deviation, ndtri(q))
-        return (mean if q.ndim == 0 else mean[:, None]) + np.where(np.isnan(offset), 0.0, offset)
+        return (mean if q.ndim == 0 else mean[..., None]) + np.where(np.isnan(offset), 0.0, offset)
 
     def log_density(self, y: ArrayLike) -> np.ndarray:
         """ln N(y | mean, deviation^2); infinite, not NaN, where the deviation is zero."""
@@ -108,8 +108,8 @@ class Normal(Distribution):
         return np.where(self.deviation > 0, score, np.abs(residual))
 
     def sample(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        mean, deviation = np.asarray(self.mean)[:, None], np.asarray(self.deviation)[:, None]
-        return mean + deviation * rng.standard_normal((len(mean), size))
+        mean, deviation = np.asarray(self.mean)[..., None], np.asarray(self.deviation)[..., None]
+        return mean + deviation * rng.standard_normal((*mean.shape[:-1], size))
 
     def scaled(self, factor: float, shift: float = 0.0) -> "Normal":
         return Normal(self.mean * factor + shift, self.deviation * factor)

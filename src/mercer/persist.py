@@ -51,6 +51,7 @@ from mercer.kernels.functions import PairFunction, RowFunction
 from mercer.kernels.generative import latent
 from mercer.kernels.structured import text
 from mercer.learning import choice, columns, family
+from mercer.learning.outputs import Structure
 from mercer.learning.plan import Plan
 from mercer.linalg.cholesky import Cholesky
 from mercer.linalg.spectrum import RidgePath
@@ -58,6 +59,7 @@ from mercer.linalg.trend import Trend
 from mercer.models import (
     centers,
     classification,
+    correlations,
     density,
     discriminant,
     heteroscedastic,
@@ -67,6 +69,8 @@ from mercer.models import (
     mixture,
     neighbors,
     network,
+    output_rows,
+    outputs,
     pca,
     perceptron,
     records,
@@ -88,7 +92,7 @@ _FAMILIES: dict[str, list[Any]] = {
         space.OnSphere, space.Rotated,
     ],
     "means": [means.Basis, means.Coefficients],
-    "basis": [basis.Polynomial, basis.Gaussian, basis.Sigmoid],
+    "basis": [basis.Polynomial, basis.Gaussian, basis.Sigmoid, basis.Targets],
     "priors": [
         priors.Normal, priors.LogNormal, priors.HalfNormal, priors.HalfCauchy, priors.Gamma, priors.InverseGamma,
         priors.PenalisedVariance, priors.PenalisedLengthscale, priors.Each,
@@ -103,13 +107,14 @@ _FAMILIES: dict[str, list[Any]] = {
     "parts": [
         RowFunction, substitution.Span, MeanFunction, Observed, Cholesky, Trend, Plan, Labels,
         family.Member, choice.Tried, choice.Choice, columns.Column, columns.Columns, records.Iteration, records.Found,
-        RidgePath, centers.CenterPath, text.Corpus,
+        RidgePath, centers.CenterPath, text.Corpus, output_rows.Measurements, correlations.Correlations, Structure,
     ],
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
         heteroscedastic.HeteroscedasticGaussianProcessRegressor, interpolator.RBFInterpolator,
         kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
-        mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork, pca.KernelPCA,
+        mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork,
+        outputs.MultiOutputGaussianProcessRegressor, pca.KernelPCA,
         perceptron.KernelPerceptron, regression.GaussianProcessRegressor, ridge.KernelRidge,
     ],
 }  # fmt: skip

@@ -35,7 +35,7 @@ def has(kernel, *classes):
 
 
 def only_some_inputs(kernel):
-    return has(kernel, k.Precomputed) or at_steps(kernel)
+    return has(kernel, k.Precomputed, k.Coregionalization) or at_steps(kernel)
 
 
 def test_every_kernel_class_is_in_the_battery():

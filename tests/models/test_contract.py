@@ -15,6 +15,7 @@ ESTIMATORS = [
     mc.KernelPCA(),
     mc.KernelPerceptron(),
     mc.KernelRidge(),
+    mc.MultiOutputGaussianProcessRegressor(mc.kernels.RBF(), progress=False),
     mc.NadarayaWatson(progress=False),
     mc.ParzenDensity(),
     mc.RBFInterpolator(),

@@ -154,6 +154,10 @@ def pair(kernel, x, z, same_row):
         return kernel.f.function.exact(x, z)
     if kind is k.Precomputed:
         return exact(kernel.K[int(x[0]), int(z[0])])
+    if kind is k.Coregionalization:
+        i, j = int(x[0]), int(z[0])
+        shared = dot([exact(w) for w in kernel.W[i]], [exact(w) for w in kernel.W[j]])
+        return shared + (exact(kernel.kappa[i]) if i == j else 0)
     if kind is algebra.Sum:
         return mp.fsum(pair(part, x, z, same_row) for part in kernel.parts)
     if kind is algebra.Product:

@@ -56,5 +56,6 @@ class Model(Assembly):
             prefix, name = self.prefix(slot.path), slot.name
             if field == "kernels" and prefix and classes:
                 name = f"{classes[place or 0]}: {name.removeprefix(prefix)}"
-            rows.append([name, number(rounded(np.mean(slot.value) if field == "noise" else slot.value))])
+            of_rows = field == "noise" and self.noise is not None and not self.noise.size
+            rows.append([name, number(rounded(np.mean(slot.value) if of_rows else slot.value))])
         return rows

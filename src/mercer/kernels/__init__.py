@@ -12,6 +12,7 @@ from typing import NoReturn
 from mercer.kernels import densities as densities
 from mercer.kernels.autoregressive import AR, ARMA
 from mercer.kernels.base import Kernel
+from mercer.kernels.coregionalization import Coregionalization
 from mercer.kernels.custom import Custom, FeatureMap, Precomputed
 from mercer.kernels.dot import Linear, Polynomial, Sigmoid
 from mercer.kernels.generative.density import Density, Mixture
@@ -55,6 +56,7 @@ __all__ = [
     "BagOfWords",
     "Categorical",
     "Constant",
+    "Coregionalization",
     "Cosine",
     "Custom",
     "Density",

@@ -4,8 +4,9 @@ import functools
 
 from mercer.core.errors import ParameterError
 from mercer.models.classification import GaussianProcessClassifier
+from mercer.models.outputs import MultiOutputGaussianProcessRegressor
 from mercer.models.regression import GaussianProcessRegressor
-from mercer.report import classification, regression
+from mercer.report import classification, outputs, regression
 from mercer.report.page import Report
 
 
@@ -16,6 +17,7 @@ def report(model, X=None, y=None) -> Report:
 
 
 report.register(GaussianProcessRegressor, regression.report)
+report.register(MultiOutputGaussianProcessRegressor, outputs.report)
 report.register(GaussianProcessClassifier, classification.report)
 
 __all__ = ["Report", "report"]

@@ -30,6 +30,7 @@ from mercer.core.random import as_key, normal
 from mercer.distributions import Normal
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import CommonNoise, LearnedNoise, Noise, RowNoise, as_noise, as_variances
+from mercer.gp.output_noise import GivenOutputNoise
 from mercer.gp.posterior import Posterior
 from mercer.gp.process import GP, MAX_DENSE_SAMPLES, check_size
 from mercer.kernels.algebra import split_white, terms_of
@@ -41,6 +42,7 @@ from mercer.linalg.trend import Trend
 from mercer.solvers.base import Cost, Evidence, GivenNoise, Solver, register
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid_evidence import SAME_VARIANCE, GridEvidence, Lattices, Measured, lattices, most_common
+from mercer.solvers.grid_outputs import OutputGridEvidence, OutputGridPosterior, differs
 from mercer.solvers.grid_rows import Lattice, find, flops, limit
 
 
@@ -309,7 +311,8 @@ class GridPosterior(Posterior):
 class Grid(Solver):
     """Structure of a grid: a product kernel on all combinations of values of groups of columns, or a stationary kernel
     of one input at equal steps. Cells may be missing, or have a noise of their own: up to a hundred, or a quarter of
-    all up to ``max_missing``.
+    all up to ``max_missing``. Where one group is the number of a target (`Coregionalization`), each target may have a
+    noise variance of its own.
 
     >>> from mercer import kernels as k
     >>> X = np.array([(place, time) for place in (0.0, 0.7, 3.0) for time in range(5)])
@@ -323,7 +326,7 @@ class Grid(Solver):
 
     name = "grid"
     summary = "exact, by the structure of the covariance on a grid"
-    parts = (GridPosterior,)
+    parts = (GridPosterior, OutputGridPosterior)
     auto_rows = 1000
     of_parts = False
 
@@ -338,8 +341,12 @@ class Grid(Solver):
         most = limit(found.size, self.max_missing)
         if found.missing > most:
             return f"is for at most {most:,} missing cells here; {found.words()} has {found.missing:,}"
+        if differs(kernel, X, noise):
+            return None
+        if isinstance(noise, GivenOutputNoise):
+            noise = CommonNoise(float(noise.noise[0]))
         if not isinstance(noise, LearnedNoise | CommonNoise | RowNoise):
-            return f"is for one noise variance, not {noise!r}"
+            return f"is for one noise variance, or one for each target, not {noise!r}"
         if not noise.positive and not split_white(kernel)[1]:
             return "needs a positive noise variance in every row"
         if isinstance(noise, RowNoise) or len(found.observed) < len(found.cell):
@@ -370,8 +377,11 @@ class Grid(Solver):
         self, kernel: Kernel, X: Inputs, y: np.ndarray, noise: GivenNoise = None, mean: MeanFunction | None = None
     ) -> Evidence:
         # Learning starts on random parts of the rows, and tries other kernels: these may have no structure.
-        if self.refusal(kernel, X, as_noise(noise, len(y))) is not None:
+        made = as_noise(noise, len(y))
+        if self.refusal(kernel, X, made) is not None:
             return Dense().evidence(kernel, X, y, noise, mean)
+        if differs(kernel, X, made):
+            return OutputGridEvidence(kernel, X, y, noise, mean)
         return GridEvidence(kernel, X, y, noise, mean)
 
     def posterior(
@@ -383,6 +393,10 @@ class Grid(Solver):
         mean: MeanFunction | None = None,
         allow_invalid: bool = False,
     ) -> Posterior:
-        if self.refusal(kernel, X, RowNoise(as_variances(noise, count_rows(X)))) is not None:
+        rows = RowNoise(as_variances(noise, count_rows(X)))
+        if self.refusal(kernel, X, rows) is not None:
             return Dense().posterior(kernel, X, y, noise, mean, allow_invalid)
+        if differs(kernel, X, rows):
+            found = OutputGridPosterior.given(kernel, X, y, noise, mean)
+            return Dense().posterior(kernel, X, y, noise, mean, allow_invalid) if found is None else found
         return GridPosterior.given(kernel, X, y, noise, mean)
