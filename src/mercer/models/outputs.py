@@ -27,7 +27,7 @@ from mercer.learning.climb import METHODS, Optimum
 from mercer.learning.columns import default_kernel
 from mercer.learning.objective import Start
 from mercer.learning.optimise import Learned, Settings
-from mercer.learning.plan import Plan, plan
+from mercer.learning.plan import Plan, planned
 from mercer.learning.regression import learn_regression, standardised
 from mercer.means import Basis
 from mercer.models.estimator import all_or_nothing, is_integer
@@ -37,6 +37,7 @@ from mercer.models.records import recorded, warn_of_interruption, warn_of_model
 from mercer.priors import Each, Prior, entry
 from mercer.scores import unbiased_factor, widening
 from mercer.solvers import base as solvers
+from mercer.solvers.auto import Budget
 
 LEARNING = ("mle", "map", None)
 DEFAULT_RANK = 1  # of a kernel that is given
@@ -130,8 +131,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
             given_noise = noise = KernelNoise()
         warn_of_model(self, [kernel], rows, mean.unknown, noise_prior=bool(noise.priors))
         prepared = gram.Gram(kernel, rows)
-        self.solver_ = solvers.resolve(self.solver, kernel, prepared, noise)
-        self.plan_ = self._plan(self.solver_, kernel, prepared, noise)
+        self.solver_, self.plan_ = self._planned(kernel, prepared, noise)
         self.plan_.check()
         learned, self.choice_ = None, None
         use_priors = self.learning == "map"
@@ -347,11 +347,11 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         mean, variance = posterior.leave_one_out()
         return factor * widening(Normal(mean, np.sqrt(variance)).z(objective.target), CALIBRATED_LEVEL)
 
-    def _plan(self, solver: solvers.Solver, kernel, X, noise: Noise) -> Plan:
+    def _planned(self, kernel, X, noise: Noise) -> tuple[solvers.Solver, Plan]:
+        """The solver and the plan of a fit by it."""
         free = len(free_names(kernel)) + noise.size
-        runs = 0 if self.learning is None or not free else 1 + self.n_restarts
-        asked = not isinstance(self.solver, str) or self.solver != "auto"
-        return plan(solver, kernel, X, runs, asked)
+        climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
+        return planned(self.solver, kernel, X, noise, Budget.of(climbs=climbs))
 
     def plan(self, X, y) -> Plan:
         """The solver for a fit to these measurements, the memory and time it is expected to take here, and why. Of y,
@@ -365,7 +365,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         rows = long_rows(X, measured.row, measured.target)
         kernel = new._kernel_for(X, rows, measured.targets)
         noise, prepared = new._noise_for(measured.targets), gram.Gram(kernel, rows)
-        return new._plan(solvers.resolve(self.solver, kernel, prepared, noise), kernel, prepared, noise)
+        return new._planned(kernel, prepared, noise)[1]
 
 
 def _one_each(value: Any, P: int) -> np.ndarray | None:
