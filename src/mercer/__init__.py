@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 if TYPE_CHECKING:
-    from mercer import basis, datasets, kernels, likelihoods, means, plot, priors, solvers
+    from mercer import basis, datasets, kernels, likelihoods, means, operators, plot, priors, solvers
     from mercer.check import check_kernel, mercer_expansion
     from mercer.core.errors import (
         DataError,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_SUBMODULES = ("basis", "datasets", "kernels", "likelihoods", "means", "plot", "priors", "solvers")
+_SUBMODULES = ("basis", "datasets", "kernels", "likelihoods", "means", "operators", "plot", "priors", "solvers")
 _HOMES = {  # of public names, which are loaded when first asked for
     "BayesianLinearRegression": "mercer.models.linear",
     "check_kernel": "mercer.check",
@@ -128,6 +128,7 @@ __all__ = [
     "load",
     "means",
     "mercer_expansion",
+    "operators",
     "plot",
     "priors",
     "save",
