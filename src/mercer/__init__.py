@@ -66,6 +66,8 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "GaussianProcessClassifier": "mercer.models.classification",
     "GaussianProcessRegressor": "mercer.models.regression",
     "GP": "mercer.gp.process",
+    "minimize": "mercer.models.optimizer",
+    "Optimizer": "mercer.models.optimizer",
     "HeteroscedasticGaussianProcessRegressor": "mercer.models.heteroscedastic",
     "InfiniteFeaturesError": "mercer.core.errors",
     "InterruptedFitWarning": "mercer.core.errors",

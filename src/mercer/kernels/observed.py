@@ -20,6 +20,7 @@ from mercer.core.errors import DataError, InvalidKernelError, NumericalWarning, 
 from mercer.core.inputs import Inputs, Rows, as_matrix, column_names, select_columns
 from mercer.core.parameters import Parametrized, evolve
 from mercer.core.precision import Array, concretely, is_traced
+from mercer.core.registry import storable
 from mercer.kernels.base import Kernel, register
 from mercer.kernels.distance import smooth_distances
 from mercer.kernels.operators import Composed, Operator, Rule, Value, columns_integrated, integrates
@@ -41,6 +42,7 @@ def gauss_legendre(size: int) -> tuple[np.ndarray, np.ndarray]:
     return 0.5 * (nodes + 1), 0.5 * weights
 
 
+@storable("operators")
 class Functionals(Parametrized):
     """The operators that rows may refer to, and how rows are coded: [inputs, number of the operator, its numbers].
 

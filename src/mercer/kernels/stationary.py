@@ -226,7 +226,11 @@ class Standard(Kernel):
 
     @property
     def smoothness(self) -> float | None:
-        return math.inf if self.nu is None else math.ceil(self.nu) - 1 if self.nu < math.inf else math.inf
+        if self.nu is None:
+            return math.inf
+        if is_traced(self.nu):
+            return 0  # the least it may be
+        return math.ceil(self.nu) - 1 if self.nu < math.inf else math.inf
 
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
         X, Z, r2 = self._parts(X, Z)

@@ -41,6 +41,7 @@ from mercer.models.doubt import (
 )
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
+from mercer.models.observations import LinearObservations
 from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
@@ -52,7 +53,7 @@ MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little 
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
-class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
+class GaussianProcessRegressor(OtherTargets, LinearObservations, PredictiveRegressor):
     """Gaussian process regression (PRML 6.4.2), with parameters learned from the evidence (6.4.3).
 
     Parameters
@@ -157,8 +158,12 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def fit(self, X, y, *, exposure=None, trials=None, lower=None, upper=None):
+    def fit(self, X, y, *, exposure=None, trials=None, lower=None, upper=None, operator=None):
         """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far.
+
+        ``operator`` from `mercer.operators`, one or a list of one per row, says what y is of the function: a
+        derivative, an integral, the left side of a differential equation. Unless noise is given, each kind of
+        observation has its own, learned. The default kernel is then the standard one, which is smooth.
 
         ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``. A row
         whose y is NaN was not measured: it is left out (``gaps_``), and can be predicted as any other. Infinite values
@@ -167,6 +172,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         self._check_settings()
         sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
         self._check_likelihood(sides)
+        if operator is not None:
+            return self._fit_observed(X, y, operator)
         X = self._check_inputs(X, reset=True)
         X, y, sides, self.gaps_ = self._without_gaps(X, y, sides)
         if not len(y):
@@ -541,8 +548,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
 
     # -- new data ----------------------------------------------------------------------------------------------------
 
-    def update(self, X, y, noise=None, *, exposure=None, trials=None, lower=None, upper=None):
-        """Condition on further measurements, at O(n^2) each.
+    def update(self, X, y, noise=None, *, exposure=None, trials=None, lower=None, upper=None, operator=None):
+        """Condition on further measurements, at O(n^2) each; with an ``operator`` as in `fit`, on linear ones.
 
         Parameters, and the centre and scale of y, do not change. ``noise`` of the new rows is needed if every training
         row has its own. Where the likelihood is not Gaussian, the posterior of all rows is found anew. Rows whose y is
@@ -550,6 +557,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
+        if operator is not None:
+            return self._update_observed(X, y, noise, operator)
         rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper, "noise": noise}
         before = len(self.y_train_) + len(self.gaps_)
         X, y, rows, gaps = self._without_gaps(X, y, rows)
