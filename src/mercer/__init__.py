@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 if TYPE_CHECKING:
-    from mercer import basis, datasets, kernels, likelihoods, means, operators, plot, priors, solvers
+    from mercer import basis, datasets, kernels, likelihoods, means, operators, plot, priors, solvers, tools
     from mercer.check import check_kernel, mercer_expansion
     from mercer.core.errors import (
         DataError,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mercer.models.mixture import GaussianMixtureRegressor
     from mercer.models.neighbors import KernelNeighborsClassifier
     from mercer.models.network import RBFNetwork
+    from mercer.models.optimizer import Optimizer, minimize
     from mercer.models.pca import KernelPCA
     from mercer.models.perceptron import KernelPerceptron
     from mercer.models.regression import GaussianProcessRegressor
@@ -54,7 +55,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_SUBMODULES = ("basis", "datasets", "kernels", "likelihoods", "means", "operators", "plot", "priors", "solvers")
+_SUBMODULES = (
+    "basis",
+    "datasets",
+    "kernels",
+    "likelihoods",
+    "means",
+    "operators",
+    "plot",
+    "priors",
+    "solvers",
+    "tools",
+)
 _HOMES = {  # of public names, which are loaded when first asked for
     "BayesianLinearRegression": "mercer.models.linear",
     "check_kernel": "mercer.check",
@@ -66,8 +78,6 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "GaussianProcessClassifier": "mercer.models.classification",
     "GaussianProcessRegressor": "mercer.models.regression",
     "GP": "mercer.gp.process",
-    "minimize": "mercer.models.optimizer",
-    "Optimizer": "mercer.models.optimizer",
     "HeteroscedasticGaussianProcessRegressor": "mercer.models.heteroscedastic",
     "InfiniteFeaturesError": "mercer.core.errors",
     "InterruptedFitWarning": "mercer.core.errors",
@@ -81,11 +91,13 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "mercer_expansion": "mercer.check",
     "MercerError": "mercer.core.errors",
     "ModelWarning": "mercer.core.errors",
+    "minimize": "mercer.models.optimizer",
     "NadarayaWatson": "mercer.models.kernel_regression",
     "NotEnoughMemoryError": "mercer.core.errors",
     "NotPositiveDefiniteError": "mercer.core.errors",
     "NumericalWarning": "mercer.core.errors",
     "ParameterError": "mercer.core.errors",
+    "Optimizer": "mercer.models.optimizer",
     "ParzenDensity": "mercer.models.density",
     "RBFInterpolator": "mercer.models.interpolator",
     "RBFNetwork": "mercer.models.network",
@@ -117,6 +129,7 @@ __all__ = [
     "NotEnoughMemoryError",
     "NotPositiveDefiniteError",
     "NumericalWarning",
+    "Optimizer",
     "ParameterError",
     "ParzenDensity",
     "RBFInterpolator",
@@ -130,12 +143,14 @@ __all__ = [
     "load",
     "means",
     "mercer_expansion",
+    "minimize",
     "operators",
     "plot",
     "priors",
     "save",
     "select_kernel",
     "solvers",
+    "tools",
 ]
 
 

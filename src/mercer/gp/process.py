@@ -24,11 +24,13 @@ from mercer.core.inputs import (
     copy_rows,
     count_rows,
     stack_rows,
+    take_rows,
 )
 from mercer.core.parameters import evolve
 from mercer.core.precision import is_traced
 from mercer.core.random import as_key, normal
 from mercer.distributions import Normal
+from mercer.gp.constraints import MIN_SITE, SOFTNESS, interval_sites
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import as_variances
 from mercer.gp.observed import ObservedMean
@@ -385,6 +387,44 @@ class GP(Posterior):
             F, inner = Functionals.over(X), kernel
         F = F.by_default(as_operators(operator, 1, F.width, F.names)[0])
         return self._under(ObservedKernel.of(inner, F).accurate(F.coded(np.zeros((1, F.width)))))
+
+    def constrain(
+        self, X: Inputs, lower: ArrayLike | None = None, upper: ArrayLike | None = None, operator: Any = None
+    ) -> "GP":
+        """Posterior given that the function lies between ``lower`` and ``upper`` at the rows of X; with an
+        ``operator``, that L f does: a derivative is at least zero where the function is monotone.
+
+        By expectation propagation, with one site for each row (`mercer.gp.constraints`).
+
+        >>> from mercer import kernels as k
+        >>> from mercer.operators import Derivative
+        >>> f = GP(k.RBF()).condition([0.0, 1.0, 2.0], [0.0, 1.0, 0.9], noise=0.02)
+        >>> rising = f.constrain(np.linspace(0, 2, 9), lower=0.0, operator=Derivative(0))
+        >>> bool((np.diff(f.mean([1.0, 1.5, 2.0])) < 0).any()), bool((np.diff(rising.mean([1.0, 1.5, 2.0])) > 0).all())
+        (True, True)
+        """
+        n = count_rows(X)
+        if lower is None and upper is None:
+            raise ParameterError("constrain needs lower=..., upper=..., or both.")
+        low, high = (
+            np.full(n, empty) if side is None else as_vector(np.broadcast_to(np.asarray(side, dtype=float), n), n, name)
+            for side, empty, name in ((lower, -np.inf, "lower"), (upper, np.inf, "upper"))
+        )
+        if not (low < high).all():
+            raise ParameterError("lower must be less than upper; for a value that is known use condition.")
+        process, rows = self.observing(X, Value() if operator is None else operator)
+        mean, K = process.mean(rows), process.covariance(rows)
+        deviation = np.sqrt(np.maximum(gram.diagonal(process.kernel, process._aligned(rows)), np.finfo(float).tiny))
+        K[np.diag_indices_from(K)] += 1e-10 * deviation**2  # rounding, relative to the prior variance
+        S, nu, converged = interval_sites(mean, K, low, high, SOFTNESS * deviation)
+        if not converged:
+            warnings.warn(
+                f"expectation propagation did not converge on these {n} constraints: the data may contradict them.",
+                NumericalWarning,
+                stacklevel=2,
+            )
+        told = np.flatnonzero(S * deviation**2 > MIN_SITE)
+        return process.condition(take_rows(rows, told), nu[told] / S[told], 1 / S[told]) if len(told) else process
 
     def _with(
         self, rows: gram.Gram, y: np.ndarray, noise: np.ndarray, L: Cholesky, diagonal: np.ndarray | None = None

@@ -1,12 +1,13 @@
 """Covariances of linear observations: a kernel under operators in both arguments (Graepel 2003).
 
-Rows say which operator was observed where: a matrix of the inputs, the number of the operator among those of the kernel,
-and the numbers in it, such as the limits of an integral. Operators that differ in these alone share one compiled
+Rows say which operator was observed where: a matrix of the inputs, the number of the operator among those of the
+kernel, and the numbers in it, such as the limits of an integral. Operators that differ in these alone share one compiled
 formula. A plain matrix of inputs is rows of one of them, the values unless said otherwise, so that all that works with
 kernels, processes and solvers works with observations of any kind.
 """
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -227,7 +228,7 @@ class Observed(OfPlaces):
         over = max(columns_integrated(self.functionals.operators[i], self.functionals.width) for i in integrals)
         sizes = [size for size in SIZES if size <= MAX_NODES.get(over, MAX_NODES[3])]
         known, error = self._with_rule(sizes[0], sizes[-1]).diag(sample), np.inf
-        for size, larger in zip(sizes[:-1], sizes[1:], strict=True):
+        for size, larger in itertools.pairwise(sizes):
             values = self._with_rule(larger, sizes[-1]).diag(sample)
             scale = np.maximum(np.abs(values), np.finfo(float).tiny)
             known, error = values, float((np.abs(values - known) / scale).max())
@@ -343,12 +344,12 @@ class Observed(OfPlaces):
 def _too_rough(operator: Operator, orders: tuple[int, ...], rough: Kernel) -> str:
     if rough.smoothness == -1:
         return (
-            f"{rough!r} is noise, which has no derivatives or integrals, so {operator!r} cannot be observed. Leave it out "
-            "of the kernel, and give the noise of measurements as noise=..."
+            f"{rough!r} is noise, which has no derivatives or integrals, so {operator!r} cannot be observed. Leave it "
+            "out of the kernel, and give the noise of measurements as noise=..."
         )
     total = sum(orders)
     has = "none" if rough.smoothness == 0 else f"{rough.smoothness:g}"
     return (
-        f"{operator!r} takes {total} derivative{'s' * (total > 1)}, and functions drawn from {rough!r} have {has}. Take a "
-        f"smoother kernel: Matern(nu={total + 0.5:g}), which has {total}, or RBF."
+        f"{operator!r} takes {total} derivative{'s' * (total > 1)}, and functions drawn from {rough!r} have {has}. Take "
+        f"a smoother kernel: Matern(nu={total + 0.5:g}), which has {total}, or RBF."
     )

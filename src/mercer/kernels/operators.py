@@ -1,7 +1,7 @@
 """Linear operators on functions: values, derivatives, integrals, what else is linear, and their sums and products.
 
-An operator turns a function g into another, x -> (L g)(x). Applied to both arguments of a kernel it gives the covariance
-of linear observations (Graepel 2003): cov((L f)(x), (M f)(z)) = L_x M_z k(x, z). Functions are of one input, a vector,
+An operator turns a function g into another, x -> (L g)(x). Applied to both arguments of a kernel it gives the
+covariance of linear observations (Graepel 2003): cov((L f)(x), (M f)(z)) = L_x M_z k(x, z). Functions are of one input, a vector,
 and are differentiated by JAX; integrals are sums over the nodes of a Gauss-Legendre rule.
 """
 
@@ -176,8 +176,8 @@ class Integral(Operator):
     """The integral over an interval, or over a box with one limit for each input.
 
     ``lower`` and ``upper`` are numbers, or vectors with one entry for each column integrated over; a limit that is None
-    is the row's own value, so that ``Integral(0.0, None)`` is the integral from 0 to x. ``column`` (an index, a name, or
-    several) selects inputs to integrate over, the others being as in the row; None is all of them, and then values in
+    is the row's own value, so that ``Integral(0.0, None)`` is the integral from 0 to x. ``column`` (an index, a name,
+    or several) selects inputs to integrate over, the others being as in the row; None is all of them, and then values in
     the row that no limit takes do not matter. For different intervals give one operator for each row, or with one
     column arrays of limits, one for each row.
     """
@@ -278,8 +278,8 @@ def _integrated(g: Scalar, rule: Rule, c: int, low: jax.Array, high: jax.Array, 
 class Linear(Operator):
     """Any linear operator: ``transform`` takes a function of one input and returns another.
 
-    It is written in JAX: ``Linear(lambda f: lambda x: jax.grad(f)(x)[0] - x[0] * f(x))``. With one column, x may also be
-    used as a number. It is tried on a few functions, and refused if it is not linear. ``order`` is the highest
+    It is written in JAX: ``Linear(lambda f: lambda x: jax.grad(f)(x)[0] - x[0] * f(x))``. With one column, x may
+    also be used as a number. It is tried on a few functions, and refused if it is not linear. ``order`` is the highest
     derivative that it takes, by which it is told which kernels are smooth enough; None finds it out.
     """
 

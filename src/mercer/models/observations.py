@@ -8,16 +8,15 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, ModelWarning, ParameterError
-from mercer.core.inputs import as_matrix, column_names, count_rows
+from mercer.core.inputs import count_rows
 from mercer.core.random import seed_of
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import CommonNoise, Noise, as_noise
 from mercer.gp.observed import KindNoise, ObservedMean
 from mercer.gp.process import GP
-from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.kernels.observed import Functionals, Observed
-from mercer.kernels.operators import as_operators
+from mercer.kernels.operators import Derivative, Value, as_operators, position
 from mercer.learning import heuristics
 from mercer.learning.optimise import Settings
 from mercer.learning.regression import MIN_NOISE_RATIO, RegressionObjective, learn_regression, resolution
@@ -26,6 +25,9 @@ from mercer.models.doubt import average_over_parameters
 from mercer.models.records import LearnedByEvidence, warn_of_interruption, warn_of_model
 from mercer.solvers.dense import Dense
 
+FIRST_POINTS, MAX_CANDIDATES = 20, 120  # virtual observations of the shape at first, and points at which it is checked
+MAX_ROUNDS, ADDED_POINTS = 8, 15  # of adding points where the shape is doubtful
+MAX_DOUBT = -1.0  # deviations of the mean beyond the limit, above which the shape is doubtful
 MAX_REFINEMENTS = 3  # of the quadrature, as learned lengthscales become shorter
 
 
@@ -39,6 +41,7 @@ class LinearObservations(LearnedByEvidence):
     noise: Any
     normalize: Any
     random_state: Any
+    n_virtual_: int = 0  # rows of the posterior that hold a known shape, not data
 
     def _fit_observed(self, X, y, operator):
         self._refuse_with_operators()
@@ -54,7 +57,7 @@ class LinearObservations(LearnedByEvidence):
             raise DataError(f"y has no finite value: all {n} are missing (NaN).")
         F = F.with_operators(each)
         kernel, rows = self._kernel_of_observations(X, F, told), F.coded(X, each)[told]
-        self.gaps_ = np.flatnonzero(np.isnan(y))
+        self.gaps_, self.n_virtual_ = np.flatnonzero(np.isnan(y)), 0
         y, places = y[told], F.places(X)[told]
         self.likelihood_, self.target_, self._logarithmic, self.inference_ = None, None, False, "exact"
         self.y_train_, self.copy_of_, self.choice_ = y, np.arange(len(y)), None
@@ -147,6 +150,65 @@ class LinearObservations(LearnedByEvidence):
                 return ObservedMean.under(MeanFunction.of(0.0), F)
         return mean
 
+    def _refuse_relevance(self):
+        if isinstance(self.kernel_, Observed):
+            raise DataError("relevance is measured on values of the function; this model has linear observations.")
+
+    def _told(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Rows, targets and noise of the posterior, without those of a known shape."""
+        X, target, noise = self.posterior_.data
+        n = len(target) - self.n_virtual_
+        return (X[:n], target[:n], noise[:n]) if self.n_virtual_ else (X, target, noise)
+
+    def _places(self, X):
+        """Inputs of rows of the posterior, without what was observed there."""
+        return self.kernel_.functionals.places(X) if isinstance(self.kernel_, Observed) else X
+
+    # -- known shape ---------------------------------------------------------------------------------------------------
+
+    def _fit_constrained(self, X, y, operator, monotone, within):
+        """Fit, and condition on the shape at virtual points: where it is most doubtful, until it holds everywhere on a
+        sample of the range of X."""
+        operator = Value() if operator is None else operator
+        shapes, bounds = _checked_shape(monotone, within)
+        self._fit_observed(X, y, operator)
+        process = self.posterior_
+        F = (
+            process.observing(X, Value())[0].kernel.functionals
+            if isinstance(process.kernel, Observed)
+            else Functionals.over(X)
+        )
+        places = F.places(X)
+        tasks = [(Derivative(position(c, F.names, F.width)), 0.0, np.inf, sign) for c, sign in shapes.items()]
+        if bounds is not None:
+            low, high = (np.array(side) / self.scale_ for side in bounds)
+            tasks.append((Value(), float(low), float(high), 1.0))
+        candidates = _spread_points(places, MAX_CANDIDATES)
+        chosen: list[list[int]] = [
+            list(range(0, len(candidates), max(1, len(candidates) // FIRST_POINTS))) for _ in tasks
+        ]
+        for _ in range(MAX_ROUNDS):
+            constrained = process
+            for (one, low, high, sign), at in zip(tasks, chosen, strict=True):
+                own = one if sign > 0 else -1.0 * one
+                constrained = constrained.constrain(candidates[at], *_sides(low, high), own)
+            broken = 0
+            for (one, low, high, sign), at in zip(tasks, chosen, strict=True):
+                view, rows = constrained.observing(candidates, one if sign > 0 else -1.0 * one)
+                mean, deviation = view.mean(rows), np.sqrt(view.variance(rows))
+                doubt = np.maximum(low - mean, mean - high) / np.maximum(deviation, 1e-12 * np.abs(mean).max() + 1e-300)
+                worst = [int(i) for i in np.argsort(-doubt)[:ADDED_POINTS] if doubt[i] > MAX_DOUBT and i not in at]
+                broken += len(worst)
+                at += worst
+            if not broken:
+                break
+        self.n_virtual_ = len(constrained.data[1]) - len(process.data[1])
+        evidence = self.log_marginal_likelihood_
+        self.kernel_ = constrained.kernel
+        self._set_posterior(constrained)
+        self.log_marginal_likelihood_ = evidence  # of the data
+        return self
+
     # -- prediction ----------------------------------------------------------------------------------------------------
 
     def _applied(self, X, operator) -> tuple[GP, np.ndarray, np.ndarray]:
@@ -189,6 +251,41 @@ class LinearObservations(LearnedByEvidence):
         self.y_train_ = np.concatenate([self.y_train_, y[told]])
         self._set_posterior(posterior)
         return self
+
+
+def _checked_shape(monotone: Any, within: Any) -> tuple[dict[Any, float], tuple[float, float] | None]:
+    shapes = {} if monotone is None else monotone
+    if not isinstance(shapes, dict) or not all(sign in (1, -1) for sign in shapes.values()):
+        raise ParameterError(
+            f"monotone must be a dict of inputs with +1 for rising or -1 for falling, as in {{0: +1}}; got "
+            f"{monotone!r}."
+        )
+    if within is None:
+        return shapes, None
+    try:
+        low, high = (
+            empty if side is None else float(side) for side, empty in zip(within, (-np.inf, np.inf), strict=True)
+        )
+    except (TypeError, ValueError):
+        low, high = np.nan, np.nan
+    if not low < high:
+        raise ParameterError(f"within must be (lower, upper), numbers or None, with lower < upper; got {within!r}.")
+    return shapes, (low, high)
+
+
+def _sides(low: float, high: float) -> tuple[float | None, float | None]:
+    return (low if np.isfinite(low) else None), (high if np.isfinite(high) else None)
+
+
+def _spread_points(X: np.ndarray, n: int) -> np.ndarray:
+    """Points spread over the range of the rows, with its ends; for several inputs also the rows themselves."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    if X.shape[1] == 1:
+        return np.linspace(low, high, n)
+    from scipy.stats import qmc
+
+    rows = X[np.unique(np.linspace(0, len(X) - 1, n // 2).astype(int))]
+    return np.vstack([rows, low + qmc.Halton(X.shape[1], scramble=False).random(n - len(rows)) * (high - low)])
 
 
 def _scale(y: np.ndarray, values: np.ndarray) -> float:

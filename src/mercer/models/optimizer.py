@@ -44,9 +44,9 @@ NOISY = 1e-3  # share of the variance from which the best value is that of the m
 class Minimum:
     """What `minimize` found.
 
-    ``x`` (d,) is the best point evaluated and ``fun`` the value there: the smallest one measured, or if measurements are
-    noisy the smallest one of the model, with ``deviation``. ``history``: all points (n, d) and values (n,), NaN where an
-    evaluation failed. ``model`` is the last fit, of ``optimizer``, which can go on.
+    ``x`` (d,) is the best point evaluated and ``fun`` the value there: the smallest one measured, or if measurements
+    are noisy the smallest one of the model, with ``deviation``. ``history``: all points (n, d) and values (n,), NaN
+    where an evaluation failed. ``model`` is the last fit, of ``optimizer``, which can go on.
     """
 
     x: np.ndarray
@@ -80,10 +80,10 @@ class Minimum:
 class Optimizer:
     """Bayesian optimisation by `ask` and `tell`: the minimum of a function within bounds, in few evaluations.
 
-    ``bounds`` are pairs (lower, upper), one for each input. The first ``n_initial`` points, 2 (d + 1) unless given, fill
-    the space. ``acquisition``: "ei" maximises the expected improvement, "thompson" minimises a function drawn from the
-    posterior. ``noise``: variance of a measurement; None learns it, 0.0 is none. ``kernel``: of the inputs scaled to the
-    unit cube; None is a Matern 5/2 function with a lengthscale for each.
+    ``bounds`` are pairs (lower, upper), one for each input. The first ``n_initial`` points, 2 (d + 1) unless given,
+    fill the space. ``acquisition``: "ei" maximises the expected improvement, "thompson" minimises a function drawn from
+    the posterior. ``noise``: variance of a measurement; None learns it, 0.0 is none. ``kernel``: of the inputs scaled
+    to the unit cube; None is a Matern 5/2 function with a lengthscale for each.
 
     >>> optimizer = Optimizer([(-2.0, 2.0)], random_state=0)
     >>> for _ in range(12):
@@ -97,7 +97,7 @@ class Optimizer:
         self, bounds: Any, *, acquisition: str = "ei", n_initial: int | None = None, noise: float | None = None,
         kernel: Any = None, random_state: Any = None,
     ) -> None:  # fmt: skip
-        self.bounds = _checked_bounds(bounds)
+        self.bounds = checked_bounds(bounds)
         d = len(self.bounds)
         if acquisition not in ACQUISITIONS:
             raise ParameterError(
@@ -147,7 +147,7 @@ class Optimizer:
         if len(y) != len(X):
             raise DataError(f"tell takes one value for each point; got {len(X)} points and {len(y)} values.")
         y[np.isinf(y)] = np.nan
-        outside = (X < self.bounds[:, 0] - 1e-9 * self._range) | (X > self.bounds[:, 1] + 1e-9 * self._range)
+        outside = (self.bounds[:, 0] - 1e-9 * self._range > X) | (self.bounds[:, 1] + 1e-9 * self._range < X)
         if outside.any():
             raise DataError(f"point {X[outside.any(axis=1)][0]} lies outside the bounds.")
         self.X, self.y = np.vstack([self.X, X]), np.concatenate([self.y, y])
@@ -315,14 +315,16 @@ def improvement_with_slopes(
     return value, of_mean, 0.5 * of_s / s
 
 
-def _checked_bounds(bounds: Any) -> np.ndarray:
+def checked_bounds(bounds: Any) -> np.ndarray:
+    """Bounds (d, 2) from pairs of numbers."""
     try:
         found = np.array([(float(low), float(high)) for low, high in bounds])
     except (TypeError, ValueError):
         found = np.zeros((0, 2))
     if found.ndim != 2 or not len(found) or not np.isfinite(found).all() or not (found[:, 0] < found[:, 1]).all():
         raise ParameterError(
-            f"bounds must be pairs (lower, upper) of finite numbers with lower < upper, one for each input; got {bounds!r}."
+            f"bounds must be pairs (lower, upper) of finite numbers with lower < upper, one for each input; got "
+            f"{bounds!r}."
         )
     return found
 
@@ -339,8 +341,8 @@ def minimize(
     """Minimum of a function that is slow to evaluate, within bounds, by Bayesian optimisation.
 
     ``f`` takes one point (d,) and returns a number; with ``batch`` of more than one it takes a matrix (batch, d) and
-    returns a vector, for evaluations in parallel. NaN is an evaluation that failed. Ctrl-C ends the search with what was
-    found. ``callback`` is called with the `Minimum` after every batch, and ends the search by returning True.
+    returns a vector, for evaluations in parallel. NaN is an evaluation that failed. Ctrl-C ends the search with what
+    was found. ``callback`` is called with the `Minimum` after every batch, and ends the search by returning True.
     ``settings`` are those of `Optimizer`: acquisition, n_initial, noise, kernel, random_state.
 
     >>> found = minimize(lambda x: (x[0] - 1.0) ** 2 + abs(x[1]), [(-2.0, 3.0), (-1.0, 1.0)], 25, random_state=0)

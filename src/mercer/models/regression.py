@@ -158,12 +158,17 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, PredictiveRegre
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def fit(self, X, y, *, exposure=None, trials=None, lower=None, upper=None, operator=None):
+    def fit(
+        self, X, y, *, exposure=None, trials=None, lower=None, upper=None, operator=None, monotone=None, within=None
+    ):
         """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far.
 
         ``operator`` from `mercer.operators`, one or a list of one per row, says what y is of the function: a
         derivative, an integral, the left side of a differential equation. Unless noise is given, each kind of
         observation has its own, learned. The default kernel is then the standard one, which is smooth.
+
+        ``monotone={0: +1, "price": -1}`` makes the function rise or fall with these inputs, and ``within=(0.0, None)``
+        keeps it within limits, over the range of X: after learning, by virtual observations (`GP.constrain`).
 
         ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``. A row
         whose y is NaN was not measured: it is left out (``gaps_``), and can be predicted as any other. Infinite values
@@ -172,8 +177,11 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, PredictiveRegre
         self._check_settings()
         sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
         self._check_likelihood(sides)
+        if monotone is not None or within is not None:
+            return self._fit_constrained(X, y, operator, monotone, within)
         if operator is not None:
             return self._fit_observed(X, y, operator)
+        self.n_virtual_ = 0
         X = self._check_inputs(X, reset=True)
         X, y, sides, self.gaps_ = self._without_gaps(X, y, sides)
         if not len(y):
@@ -509,7 +517,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, PredictiveRegre
     def _objective(self):
         if self.likelihood_ is not None:
             return self._target_objective()
-        X, target, _ = self.posterior_.data
+        X, target, _ = self._told()
         rows, noise = gram.kept(self, self.kernel_, X), self._fitted_noise().scaled(self.scale_**-2)
         return RegressionObjective(self.kernel_, rows, target, noise, self._solver(), self.posterior_.prior_mean)
 
@@ -537,6 +545,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, PredictiveRegre
         self._check_fitted()
         if self.likelihood_ is not None:
             return self._relevance_of_target()
+        self._refuse_relevance()
         X, target, noise = self.posterior_.data
         prior_mean = self.posterior_.prior_mean.unfitted()
 
