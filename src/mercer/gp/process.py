@@ -381,12 +381,13 @@ class GP(Posterior):
         """
         kernel = self.kernel
         if isinstance(kernel, ObservedKernel):
-            F, inner = kernel.functionals, kernel.inner
+            known, inner = kernel.functionals, kernel.inner
         else:
             X = np.zeros((1, n_inputs)) if self.observed is None else self.observed.X
-            F, inner = Functionals.over(X), kernel
-        F = F.by_default(as_operators(operator, 1, F.width, F.names)[0])
-        return self._under(ObservedKernel.of(inner, F).accurate(F.coded(np.zeros((1, F.width)))))
+            known, inner = Functionals.over(X), kernel
+        F = known.by_default(as_operators(operator, 1, known.width, known.names)[0])
+        places = np.zeros((1, F.width)) if self.observed is None else known.places(self.observed.X)
+        return self._under(ObservedKernel.of(inner, F).accurate(F.coded(places)))
 
     def constrain(
         self, X: Inputs, lower: ArrayLike | None = None, upper: ArrayLike | None = None, operator: Any = None

@@ -1,9 +1,9 @@
 """Covariances of linear observations: a kernel under operators in both arguments (Graepel 2003).
 
 Rows say which operator was observed where: a matrix of the inputs, the number of the operator among those of the
-kernel, and the numbers in it, such as the limits of an integral. Operators that differ in these alone share one compiled
-formula. A plain matrix of inputs is rows of one of them, the values unless said otherwise, so that all that works with
-kernels, processes and solvers works with observations of any kind.
+kernel, and the numbers in it, such as the limits of an integral. Operators that differ in these alone share one
+compiled formula. A plain matrix of inputs is rows of one of them, the values unless said otherwise, so that all that
+works with kernels, processes and solvers works with observations of any kind.
 """
 
 import functools
@@ -24,15 +24,16 @@ from mercer.core.precision import Array, concretely, is_traced
 from mercer.core.registry import storable
 from mercer.kernels.base import Kernel, register
 from mercer.kernels.distance import smooth_distances
-from mercer.kernels.operators import Composed, Operator, Rule, Value, columns_integrated, integrates
+from mercer.kernels.operators import Composed, Operator, Rule, Value, columns_integrated, integrates, open_ended
 from mercer.kernels.space import OfPlaces
 from mercer.kernels.substitution import by_position
 from mercer.kernels.validity import Validity, derive
 
 QUADRATURE_TOLERANCE = 1e-9  # change of the variance of an integral when there are more nodes
 ACCEPTED_ERROR = 1e-7  # without a warning
-SIZES = (6, 8, 12, 16, 24, 32, 48, 64, 96)  # numbers of nodes
-MAX_NODES = {1: 96, 2: 24, 3: 8}  # for each column integrated over, by how many there are
+SIZES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # numbers of nodes
+MAX_NODES = {1: 96, 2: 16, 3: 6}  # for each column integrated over, by how many there are
+OPEN_ENDED_NODES = 24  # at least, of integrals whose range depends on the row
 SAMPLE_ROWS = 12  # on which the accuracy is measured
 
 
@@ -226,13 +227,18 @@ class Observed(OfPlaces):
             return self
         sample = rows[own[np.unique(np.linspace(0, len(own) - 1, SAMPLE_ROWS).astype(int))]]
         over = max(columns_integrated(self.functionals.operators[i], self.functionals.width) for i in integrals)
-        sizes = [size for size in SIZES if size <= MAX_NODES.get(over, MAX_NODES[3])]
+        most = MAX_NODES.get(over, MAX_NODES[3])
+        least = len(self.functionals.nodes)
+        if any(open_ended(self.functionals.operators[i]) for i in integrals):  # other rows may have longer ranges
+            least = max(least, min(OPEN_ENDED_NODES, most))
+        sizes = [size for size in SIZES if size <= most]
+        floor = 1e-8 * float(np.max(self.inner.diag(self.functionals.places(sample))))  # terms may cancel
         known, error = self._with_rule(sizes[0], sizes[-1]).diag(sample), np.inf
         for size, larger in itertools.pairwise(sizes):
             values = self._with_rule(larger, sizes[-1]).diag(sample)
-            scale = np.maximum(np.abs(values), np.finfo(float).tiny)
+            scale = np.maximum(np.abs(values), floor)
             known, error = values, float((np.abs(values - known) / scale).max())
-            if error <= QUADRATURE_TOLERANCE and size >= len(self.functionals.nodes):
+            if error <= QUADRATURE_TOLERANCE and size >= least:
                 return self._with_rule(size)
         if error > ACCEPTED_ERROR:
             warnings.warn(
@@ -269,16 +275,22 @@ class Observed(OfPlaces):
         first, second = self.functionals._operator(i, mine), self.functionals._operator(j, theirs)
         if first.is_value and second.is_value:
             return self._of_pair(x, z)
-        rule = Rule(self.functionals.nodes, self.functionals.weights, None if self._is_smooth else ())
+        rule = Rule(self.functionals.nodes, self.functionals.weights, () if any(self._rough_columns) else None)
 
         def inner(u: jax.Array) -> jax.Array:
-            return second.apply(lambda v: self._of_pair(u, v), rule.around([[u[c]] for c in range(u.shape[0])]))(z)
+            return second.apply(lambda v: self._of_pair(u, v), rule.around(self._kinks([[value] for value in u])))(z)
 
-        return first.apply(inner, rule.around(second.ends(z)))(x)
+        return first.apply(inner, rule.around(self._kinks(second.ends(z))))(x)
+
+    def _kinks(self, ends: list[list[Any]]) -> list[list[Any]]:
+        """Positions of kinks in each column, of those in which the kernel has some."""
+        return [own if rough else [] for own, rough in zip(ends, self._rough_columns, strict=True)]
 
     @property
-    def _is_smooth(self) -> bool:
-        return self.inner.rough_part(10**6) is None
+    def _rough_columns(self) -> list[bool]:
+        d = self.functionals.width
+        orders = [tuple(10**6 if i == j else 0 for i in range(d)) for j in range(d)]
+        return [self.inner.rough_part(each) is not None for each in orders]
 
     def _row(self, x: Any, kind: Any, mine: Any, Z: Rows) -> jax.Array:
         """Covariances of one row with all others: (m,)."""
@@ -302,25 +314,15 @@ class Observed(OfPlaces):
         return jax.lax.switch(kind, branches, x, mine)
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
-        # Row by row, so that each takes the formula of its own operator alone; padding repeats the last row.
-        @jax.checkpoint
-        def step(before: tuple[Any, Any], row: Rows) -> tuple[tuple[Any, Any], Any]:
-            x, kind, mine, index = row
-            found = jax.lax.cond(index == before[0], lambda: before[1], lambda: self._row(x, kind, mine, Z))
-            return (index, found), found
-
-        rows = (*X[:3], jnp.asarray(X[3]))
-        start = rows[3][0] - 1, jnp.zeros(Z[0].shape[0])
-        return jax.lax.scan(step, start, rows)[1]
+        return _by_row(lambda x, kind, mine: self._row(x, kind, mine, Z), X, jnp.zeros(Z[0].shape[0]))
 
     def block_diag(self, X: Rows) -> jax.Array:
-        def one(row: Rows) -> jax.Array:
-            x, kind, mine, _ = row
+        def one(x: Any, kind: Any, mine: Any) -> jax.Array:
             each = range(len(self.functionals.operators))
             branches = [lambda x, mine, i=i: self._covariance(i, i, x, mine, x, mine) for i in each]
             return jax.lax.switch(kind, branches, x, mine)
 
-        return jax.lax.map(one, X)
+        return _by_row(one, X, jnp.zeros(()))
 
     @property
     def smoothness(self) -> float | None:
@@ -341,6 +343,20 @@ class Observed(OfPlaces):
         return repr(self.inner)
 
 
+def _by_row(f: Callable[..., jax.Array], rows: Rows, empty: jax.Array) -> jax.Array:
+    """``f`` of each row, one after the other, so that each takes the formula of its own operator alone. Padding repeats
+    the last row, whose result is not computed again."""
+
+    @jax.checkpoint
+    def step(before: tuple[Any, Any], row: Rows) -> tuple[tuple[Any, Any], Any]:
+        x, kind, mine, index = row
+        found = jax.lax.cond(index == before[0], lambda: before[1], lambda: f(x, kind, mine))
+        return (index, found), found
+
+    index = jnp.asarray(rows[3])
+    return jax.lax.scan(step, (index[0] - 1, empty), (*rows[:3], index))[1]
+
+
 def _too_rough(operator: Operator, orders: tuple[int, ...], rough: Kernel) -> str:
     if rough.smoothness == -1:
         return (
@@ -350,6 +366,6 @@ def _too_rough(operator: Operator, orders: tuple[int, ...], rough: Kernel) -> st
     total = sum(orders)
     has = "none" if rough.smoothness == 0 else f"{rough.smoothness:g}"
     return (
-        f"{operator!r} takes {total} derivative{'s' * (total > 1)}, and functions drawn from {rough!r} have {has}. Take "
-        f"a smoother kernel: Matern(nu={total + 0.5:g}), which has {total}, or RBF."
+        f"{operator!r} takes {total} derivative{'s' * (total > 1)}, and functions drawn from {rough!r} have {has}. "
+        f"Take a smoother kernel: Matern(nu={total + 0.5:g}), which has {total}, or RBF."
     )

@@ -1,8 +1,8 @@
 """Linear operators on functions: values, derivatives, integrals, what else is linear, and their sums and products.
 
 An operator turns a function g into another, x -> (L g)(x). Applied to both arguments of a kernel it gives the
-covariance of linear observations (Graepel 2003): cov((L f)(x), (M f)(z)) = L_x M_z k(x, z). Functions are of one input, a vector,
-and are differentiated by JAX; integrals are sums over the nodes of a Gauss-Legendre rule.
+covariance of linear observations (Graepel 2003): cov((L f)(x), (M f)(z)) = L_x M_z k(x, z). Functions are of one input,
+a vector, and are differentiated by JAX; integrals are sums over the nodes of a Gauss-Legendre rule.
 """
 
 import functools
@@ -177,8 +177,8 @@ class Integral(Operator):
 
     ``lower`` and ``upper`` are numbers, or vectors with one entry for each column integrated over; a limit that is None
     is the row's own value, so that ``Integral(0.0, None)`` is the integral from 0 to x. ``column`` (an index, a name,
-    or several) selects inputs to integrate over, the others being as in the row; None is all of them, and then values in
-    the row that no limit takes do not matter. For different intervals give one operator for each row, or with one
+    or several) selects inputs to integrate over, the others being as in the row; None is all of them, and then values
+    in the row that no limit takes do not matter. For different intervals give one operator for each row, or with one
     column arrays of limits, one for each row.
     """
 
@@ -519,6 +519,11 @@ def _columns(column: Any) -> tuple[Any, ...] | None:
 def integrates(operator: Operator) -> bool:
     """Whether there is an integral in it."""
     return any(isinstance(node, Integral) for node in nodes_of(operator))
+
+
+def open_ended(operator: Operator) -> bool:
+    """Whether the range of an integral in it depends on the row."""
+    return any(isinstance(node, Integral) and (node.lower is None or node.upper is None) for node in nodes_of(operator))
 
 
 def columns_integrated(operator: Operator, d: int) -> int:

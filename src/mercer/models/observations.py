@@ -173,11 +173,7 @@ class LinearObservations(LearnedByEvidence):
         shapes, bounds = _checked_shape(monotone, within)
         self._fit_observed(X, y, operator)
         process = self.posterior_
-        F = (
-            process.observing(X, Value())[0].kernel.functionals
-            if isinstance(process.kernel, Observed)
-            else Functionals.over(X)
-        )
+        F = process.kernel.functionals
         places = F.places(X)
         tasks = [(Derivative(position(c, F.names, F.width)), 0.0, np.inf, sign) for c, sign in shapes.items()]
         if bounds is not None:
