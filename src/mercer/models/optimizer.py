@@ -6,23 +6,31 @@ the predicted values of those before it (the kriging believer of Ginsbourger et 
 """
 
 import dataclasses
+import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize as climb
 from scipy.special import erfcx, log_ndtr
 from scipy.stats import qmc
 
+from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError, InterruptedFitWarning, ParameterError
 from mercer.core.inputs import as_matrix, as_vector
+from mercer.core.parameters import bare
+from mercer.core.precision import concretely
 from mercer.core.random import entropy
 from mercer.core.text import number, table
 from mercer.gp.posterior import Posterior
-from mercer.kernels import Matern
+from mercer.gp.process import GP
+from mercer.kernels import Matern, evaluate
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.priors import LogNormal
 
@@ -32,8 +40,9 @@ CANDIDATES_PER_INPUT, MAX_CANDIDATES = 256, 1024  # points of which the best are
 THOMPSON_CANDIDATES = 1000  # points at which a function is drawn
 LOCAL_SPREADS = (0.1, 0.01)  # of candidates around the best points, as a share of the range
 CLIMB_STEPS = 60
+SURFACE_ROWS = 64  # to multiples of which the rows are padded, so that few programs are compiled
 SAME_POINT = 1e-6  # distance, as a share of the range, within which an evaluation would tell nothing new
-LEARN_EVERY = 0.1  # parameters are learned again when there are this many more rows, relatively
+LEARN_EVERY = 0.2  # parameters are learned again when there are this many more rows, relatively
 NOISE_PRIOR = (-7.0, 2.0)  # log-normal, of the variance relative to that of the values
 LENGTHSCALE_PRIOR = (math.sqrt(2.0), math.sqrt(3.0))  # log-normal, plus ln(d)/2 (Hvarfner et al. 2024)
 MAX_DEVIATIONS = 3.0  # of values above the middle, beyond which they are drawn in logarithmically
@@ -264,11 +273,12 @@ class Optimizer:
         value = log_expected_improvement(*posterior.moments(points), best)
         starts = points[np.argsort(-value)[:STARTS]]
 
+        surface = Surface(posterior)
+
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
             # All starts at once: their terms have no variable in common.
             U = flat.reshape(-1, d)
-            mean, variance = posterior.moments(U)
-            dmean, dvariance = posterior.gradients(U)
+            mean, variance, dmean, dvariance = surface(U)
             value, of_mean, of_variance = improvement_with_slopes(mean, variance, best)
             slope = of_mean[:, None] * dmean + of_variance[:, None] * dvariance
             return -float(value.sum()), -np.where(np.isfinite(slope), slope, 0.0).ravel()
@@ -288,6 +298,52 @@ class Optimizer:
             return u
         points = qmc.Sobol(len(u), seed=self.rng).random(256)
         return points[int(np.argmax(posterior.moments(points)[1]))]
+
+
+class Surface:
+    """Mean and variance of a posterior of few rows with an unknown constant, and their gradients, by one compiled
+    program: a climb asks for them dozens of times at a few points."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        assert isinstance(posterior, GP)
+        observed = posterior._require_data()
+        n = len(observed.y)
+        size = next(size for size in itertools.count(SURFACE_ROWS, SURFACE_ROWS) if size >= n)
+        P = np.zeros((size, size))
+        P[:n, :n] = observed.factor.solve(np.eye(n))
+        self._level = float(posterior.coefficients()[0][0]) if posterior.prior_mean.unknown else 0.0
+        self._known = float(posterior.prior_mean.constant)
+        self._flat = 1.0 if posterior.prior_mean.unknown else 0.0
+        a, self._kernel = np.pad(observed.a, (0, size - n)), posterior.kernel.fix()
+        with concretely():
+            self._leaves = jax.tree.leaves(bare(self._kernel))
+            rows = evaluate.take(self._kernel.prepare(np.asarray(observed.X), np.arange(n)), 0, n, size)
+            self._data = jax.device_put((rows, a, P, P.sum(axis=1), P.sum()))
+
+    def __call__(self, U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and variance (s,), and their gradients (s, d)."""
+        program = _surface_program(Layout.of(self._kernel))
+        with concretely():
+            mean, variance, *slopes = map(np.asarray, program(self._leaves, U, self._flat, *self._data))
+        return mean + self._known + self._level, np.maximum(variance, 0.0), slopes[0], slopes[1]
+
+
+@functools.lru_cache(maxsize=16)
+def _surface_program(layout: Layout) -> Callable:
+    def moments(leaves: Any, U: Any, flat: Any, rows: Any, a: Any, P: Any, w: Any, total: Any) -> Any:
+        kernel = jax.tree.unflatten(layout.structure, leaves)
+
+        def both(U: Any) -> Any:
+            own = kernel.prepare(U, jnp.arange(-U.shape[0], 0))
+            K = kernel.block(own, rows)
+            variance = kernel.block_diag(own) - jnp.sum((K @ P) * K, axis=1) + flat * (1 - K @ w) ** 2 / total
+            return K @ a, variance
+
+        (mean, variance), pull = jax.vjp(both, U)
+        one, none = jnp.ones_like(mean), jnp.zeros_like(mean)
+        return mean, variance, pull((one, none))[0], pull((none, one))[0]
+
+    return jax.jit(moments)
 
 
 def log_expected_improvement(mean: np.ndarray, variance: np.ndarray, best: float) -> np.ndarray:
