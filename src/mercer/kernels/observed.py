@@ -166,11 +166,15 @@ class Functionals(Parametrized):
 
                 def one(x: Any, values: Any, kind: int = kind) -> jax.Array:
                     operator = self._operator(int(kind), values)
-                    return jnp.stack([operator.apply(lambda u, i=i: g(u)[i], rule)(x) for i in range(size)])
+                    return jnp.stack([operator.apply(_component(g, i), rule)(x) for i in range(size)])
 
                 if size:
                     out[own] = np.asarray(jax.jit(jax.vmap(one))(places[own], numbers[own]))
         return out
+
+
+def _component(g: Callable[[Any], Any], i: int) -> Callable[[Any], Any]:
+    return lambda x: g(x)[i]
 
 
 def _size(shape: tuple[int, ...]) -> int:
