@@ -2,8 +2,8 @@
 
     python benchmarks/minimize.py [--seeds 20] [--evaluations 60] [--peer PYTHON]
 
-``--peer``: a Python interpreter with BoTorch, for which this script is run again; both start from 2 (d + 1) Sobol points
-and are given the same functions and numbers of evaluations. A step is everything but the evaluation.
+``--peer``: a Python interpreter with BoTorch, for which this script is run again; both start from 2 (d + 1) Sobol
+points and are given the same functions and numbers of evaluations. A step is everything but the evaluation.
 """
 
 import argparse

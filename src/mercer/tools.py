@@ -119,7 +119,7 @@ def zeros(f: Any, bounds: Any, level: float = 0.0, size: int = 200, seed: int = 
     box = checked_bounds(bounds)
     if len(box) != 1:
         raise ParameterError(f"zeros are found of functions of one input; got bounds for {len(box)}.")
-    x = np.linspace(*box[0], GRID)
+    x = np.linspace(box[0, 0], box[0, 1], GRID)
     draws = _drawn(f, x[:, None], size, seed) - level
     found = []
     for values in draws:
@@ -144,7 +144,7 @@ def _extreme(f: Any, bounds: Any, size: int, seed: int, sign: float) -> Extreme:
     box = checked_bounds(bounds)
     low, width, d = box[:, 0], box[:, 1] - box[:, 0], len(box)
     if d == 1:
-        x = np.linspace(*box[0], GRID)
+        x = np.linspace(box[0, 0], box[0, 1], GRID)
         draws = sign * _drawn(f, x[:, None], size, seed)
         where, value = _by_parabola(x, draws)
         return Extreme(where[:, None], sign * value)

@@ -29,8 +29,9 @@ def test_values_and_slopes_together_tell_more(model):
     alone = mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False).fit(BOTH[:15], y[:15])
     assert deviation.mean() < 0.8 * alone.predict(NEW, return_std=True, include_noise=False)[1].mean()
     # Each kind has its own noise: 1 and 0.04.
-    assert 0.3 < model.noise_[0] < 3 and 0.01 < model.noise_[1] < 0.15
-    slope, of_slope = model.predict(NEW, return_std=True, operator=Derivative("t"))
+    assert 0.3 < model.noise_[0] < 3
+    assert 0.01 < model.noise_[1] < 0.15
+    slope, _of_slope = model.predict(NEW, return_std=True, operator=Derivative("t"))
     np.testing.assert_allclose(slope, 10 * np.cos(NEW["t"]), atol=0.6)
     np.testing.assert_allclose(slope, model.predict_gradient(NEW)[0][:, 0], rtol=1e-8)
     # The same of a model that was fitted to values, whose target was centred.
@@ -81,7 +82,9 @@ def test_monotone_and_bounded_functions():
     rising = mc.GaussianProcessRegressor(**settings).fit(x, noisy, monotone={0: +1}, within=(0.0, 3.0))
     grid = np.linspace(x.min(), x.max(), 50)[:, None]
     mean = rising.predict(grid)
-    assert (np.diff(mean) > 0).all() and mean.min() > 0 and mean.max() < 3
+    assert (np.diff(mean) > 0).all()
+    assert mean.min() > 0
+    assert mean.max() < 3
     error = lambda m: np.sqrt(np.mean((m.predict(grid) - np.log1p(3 * grid[:, 0])) ** 2))
     assert error(rising) < 1.05 * error(free)
     assert rising.loo().mean.shape == (20,)

@@ -48,7 +48,8 @@ def test_the_minimum_of_a_bowl():
     np.testing.assert_allclose(found.x, [0.7, -0.4], atol=0.05)
     assert found.fun < 3.005
     X, y = found.history
-    assert X.shape == (22, 2) and found.fun == y.min()
+    assert X.shape == (22, 2)
+    assert found.fun == y.min()
     assert "after 22 evaluations" in repr(found)
     again = mc.minimize(bowl, BOX, 22, random_state=0)
     np.testing.assert_array_equal(again.history[0], X)
@@ -71,15 +72,18 @@ def test_thompson_sampling_and_batches():
 def test_noise_failures_constants_and_interruptions():
     rng = np.random.default_rng(0)
     noisy = mc.minimize(lambda x: bowl(x) + 0.3 * rng.normal(), BOX, 24, random_state=0, noise=0.09)
-    assert bowl(noisy.x) < 3.6 and 0 < noisy.deviation < 0.3
+    assert bowl(noisy.x) < 3.6
+    assert 0 < noisy.deviation < 0.3
 
     def fails(x):
         return np.nan if x[0] < 0 else bowl(x)
 
     found = mc.minimize(fails, BOX, 20, random_state=0)
-    assert found.fun < 3.1 and "failed" in repr(found)
+    assert found.fun < 3.1
+    assert "failed" in repr(found)
     constant = mc.minimize(lambda x: 5.0, [(0, 1)], 8, random_state=0)
-    assert constant.fun == 5.0 and len(np.unique(constant.history[0])) == 8
+    assert constant.fun == 5.0
+    assert len(np.unique(constant.history[0])) == 8
 
     def interrupted(x, calls=[]):  # noqa: B006
         calls.append(x)
@@ -89,7 +93,8 @@ def test_noise_failures_constants_and_interruptions():
 
     with pytest.warns(mc.InterruptedFitWarning, match="8 evaluations"):
         found = mc.minimize(interrupted, BOX, 20, random_state=0)
-    assert found.interrupted and len(found.history[1]) == 8
+    assert found.interrupted
+    assert len(found.history[1]) == 8
 
 
 def test_points_that_were_told_before_are_not_asked_again():

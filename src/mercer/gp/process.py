@@ -359,12 +359,10 @@ class GP(Posterior):
         """The same process with a kernel for rows of more kinds."""
         F, observed = kernel.functionals, self.observed
         if observed is not None:
-            known = isinstance(self.kernel, ObservedKernel)
-            X = (
-                F.recoded(observed.X, self.kernel.functionals)
-                if known
-                else evolve(F, default=Value()).coded(observed.X)
-            )
+            if isinstance(self.kernel, ObservedKernel):
+                X = F.recoded(observed.X, self.kernel.functionals)
+            else:
+                X = evolve(F, default=Value()).coded(observed.X)
             observed = dataclasses.replace(observed, X=X)
         return self._replace(kernel=kernel, prior_mean=ObservedMean.under(self.prior_mean, F), observed=observed)
 

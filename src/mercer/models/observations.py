@@ -61,7 +61,7 @@ class LinearObservations(LearnedByEvidence):
         y, places = y[told], F.places(X)[told]
         self.likelihood_, self.target_, self._logarithmic, self.inference_ = None, None, False, "exact"
         self.y_train_, self.copy_of_, self.choice_ = y, np.arange(len(y)), None
-        self.solver_ = Dense()
+        self.solver_: Any = Dense()
         kernel = Observed.of(kernel.fitted(places), F).accurate(rows)
         noise = self._noise_of_observations(n, rows, F)
         noise = noise.take(told) if len(told) < n else noise
@@ -71,7 +71,7 @@ class LinearObservations(LearnedByEvidence):
         warn_of_model(self, [kernel.inner], places, mean.centred, noise_prior=bool(noise.priors))
         scale = _scale(y, F.split(rows)[1] == 0) if self.normalize else 1.0
         given, learns = noise, self.learning is not None
-        floors = _floors(y, F.split(rows)[1], noise) / scale**2
+        floors: Any = _floors(y, F.split(rows)[1], noise) / scale**2
         noise = noise.scaled(scale**-2).bounded_below(floors if isinstance(noise, KindNoise) else float(np.min(floors)))
         mean = mean.in_units(0.0, scale)
         settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
@@ -86,7 +86,8 @@ class LinearObservations(LearnedByEvidence):
                 break
             learned = learn_regression(objective, settings, seed)
             theta = learned.theta
-            refined = objective.at(theta).kernel.accurate(rows)
+            refined: Any = objective.at(theta).kernel
+            refined = refined.accurate(rows)
             if learned.interrupted or len(refined.functionals.nodes) <= len(kernel.functionals.nodes):
                 break
             kernel = refined  # with more nodes, from where learning ended
@@ -175,7 +176,9 @@ class LinearObservations(LearnedByEvidence):
         process = self.posterior_
         F = process.kernel.functionals
         places = F.places(X)
-        tasks = [(Derivative(position(c, F.names, F.width)), 0.0, np.inf, sign) for c, sign in shapes.items()]
+        tasks: list[Any] = [
+            (Derivative(position(c, F.names, F.width)), 0.0, np.inf, sign) for c, sign in shapes.items()
+        ]
         if bounds is not None:
             low, high = (np.array(side) / self.scale_ for side in bounds)
             tasks.append((Value(), float(low), float(high), 1.0))

@@ -151,8 +151,11 @@ class Optimizer:
     def tell(self, X: ArrayLike, y: ArrayLike) -> None:
         """Values y (n,) measured at points X (n, d), those asked for or others. NaN is an evaluation that failed: its
         surroundings are avoided, as if the largest value so far had been found."""
-        X = as_matrix(np.reshape(np.asarray(X, dtype=float), (-1, len(self.bounds))))
-        y = np.array(np.ravel(np.asarray(y, dtype=float)))
+        self._told(
+            as_matrix(np.reshape(np.asarray(X, dtype=float), (-1, len(self.bounds)))), np.array(y, float).ravel()
+        )
+
+    def _told(self, X: np.ndarray, y: np.ndarray) -> None:
         if len(y) != len(X):
             raise DataError(f"tell takes one value for each point; got {len(X)} points and {len(y)} values.")
         y[np.isinf(y)] = np.nan
@@ -432,10 +435,10 @@ def minimize(
 
 
 def _one_value(f: Callable, x: np.ndarray) -> float:
-    value = np.asarray(f(x), dtype=float)
-    if value.size != 1:
-        raise DataError(f"f must return one number for a point; it returned shape {value.shape}.")
-    value = float(value.reshape(()))
+    returned = np.asarray(f(x), dtype=float)
+    if returned.size != 1:
+        raise DataError(f"f must return one number for a point; it returned shape {returned.shape}.")
+    value = float(returned.reshape(()))
     return value if math.isfinite(value) else math.nan
 
 

@@ -130,7 +130,7 @@ class OtherTargets(LearnedByEvidence):
         kernel = self._kernel_of_target(X, learns)
         constant = likelihood.constant_variance if self.normalize and not isinstance(likelihood, Ordinal) else 0.0
         rows = gram.Gram(kernel, copy_rows(X))
-        self.solver_ = solvers.resolve(self.solver, kernel, rows, CommonNoise(1.0), latent=True)
+        self.solver_: Any = solvers.resolve(self.solver, kernel, rows, CommonNoise(1.0), latent=True)
         plan = self._plan(self.solver_, kernel, rows, CommonNoise(1.0))
         plan = dataclasses.replace(plan, memory=2 * plan.memory)  # inference has matrices of its own
         plan.check()
