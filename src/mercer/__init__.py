@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 if TYPE_CHECKING:
-    from mercer import basis, datasets, kernels, likelihoods, means, plot, priors, solvers
+    from mercer import basis, datasets, kernels, likelihoods, means, operators, plot, priors, solvers, tools
     from mercer.check import check_kernel, mercer_expansion
     from mercer.core.errors import (
         DataError,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mercer.models.neighbors import KernelNeighborsClassifier
     from mercer.models.network import RBFNetwork
     from mercer.models.outputs import MultiOutputGaussianProcessRegressor
+    from mercer.models.optimizer import Optimizer, minimize
     from mercer.models.pca import KernelPCA
     from mercer.models.perceptron import KernelPerceptron
     from mercer.models.regression import GaussianProcessRegressor
@@ -55,7 +56,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_SUBMODULES = ("basis", "datasets", "kernels", "likelihoods", "means", "plot", "priors", "solvers")
+_SUBMODULES = (
+    "basis",
+    "datasets",
+    "kernels",
+    "likelihoods",
+    "means",
+    "operators",
+    "plot",
+    "priors",
+    "solvers",
+    "tools",
+)
 _HOMES = {  # of public names, which are loaded when first asked for
     "BayesianLinearRegression": "mercer.models.linear",
     "check_kernel": "mercer.check",
@@ -81,11 +93,13 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "MercerError": "mercer.core.errors",
     "ModelWarning": "mercer.core.errors",
     "MultiOutputGaussianProcessRegressor": "mercer.models.outputs",
+    "minimize": "mercer.models.optimizer",
     "NadarayaWatson": "mercer.models.kernel_regression",
     "NotEnoughMemoryError": "mercer.core.errors",
     "NotPositiveDefiniteError": "mercer.core.errors",
     "NumericalWarning": "mercer.core.errors",
     "ParameterError": "mercer.core.errors",
+    "Optimizer": "mercer.models.optimizer",
     "ParzenDensity": "mercer.models.density",
     "RBFInterpolator": "mercer.models.interpolator",
     "RBFNetwork": "mercer.models.network",
@@ -118,6 +132,7 @@ __all__ = [
     "NotEnoughMemoryError",
     "NotPositiveDefiniteError",
     "NumericalWarning",
+    "Optimizer",
     "ParameterError",
     "ParzenDensity",
     "RBFInterpolator",
@@ -131,11 +146,14 @@ __all__ = [
     "load",
     "means",
     "mercer_expansion",
+    "minimize",
+    "operators",
     "plot",
     "priors",
     "save",
     "select_kernel",
     "solvers",
+    "tools",
 ]
 
 

@@ -179,6 +179,14 @@ class Basis(Parametrized):
             return np.ones((count_rows(X), 1))
         return self._functions(X) @ self.transform
 
+    def at(self, x: jax.Array) -> jax.Array:
+        """A row of `design`, for one input in JAX: (q,)."""
+        if self.degree == 0:
+            return jnp.ones(1)
+        x = x if self.columns is None else x[jnp.array([int(c) for c in self.columns])]
+        x = x if self.shift is None else (x - self.shift) / self.spread
+        return self.basis(self.basis.prepare(x[None, :]))[0] @ jnp.asarray(self.transform)
+
     def slope(self, Z: np.ndarray, names: list[str] | None) -> np.ndarray:
         """Derivatives of `design` with respect to all inputs, a matrix (s, d) with these column names: (s, q, d)."""
         out = np.zeros((*Z.shape, self.transform.shape[1]))

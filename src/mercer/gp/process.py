@@ -24,16 +24,23 @@ from mercer.core.inputs import (
     copy_rows,
     count_rows,
     stack_rows,
+    take_rows,
 )
+from mercer.core.parameters import evolve
 from mercer.core.precision import is_traced
 from mercer.core.random import as_key, normal
 from mercer.distributions import Normal
+from mercer.gp.constraints import MIN_SITE, SOFTNESS, interval_sites
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import as_variances
+from mercer.gp.observed import ObservedMean
 from mercer.gp.posterior import Posterior
 from mercer.kernels.algebra import split_white, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
+from mercer.kernels.observed import Functionals
+from mercer.kernels.observed import Observed as ObservedKernel
+from mercer.kernels.operators import Value, as_operators
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, clear_upper, factor, random_root, root
 from mercer.linalg.trend import Trend, log_unit
@@ -205,6 +212,8 @@ class GP(Posterior):
             raise ParameterError(
                 "a GP works on plain numbers, outside jax.jit and jax.grad: it calls LAPACK. Kernels can be traced."
             )
+        if isinstance(self.kernel, ObservedKernel) and not isinstance(Z, gram.Gram):
+            return self.kernel.functionals.coded(Z)
         return Z if self.observed is None else align_columns(self.observed.X, Z, self._needs_all_columns)
 
     @property
@@ -304,11 +313,16 @@ class GP(Posterior):
             log_det, contrasts = log_det + observed.trend.log_det(), contrasts - observed.trend.flat
         return -0.5 * (log_det + quadratic + contrasts * math.log(2 * math.pi))
 
-    def condition(self, X: Inputs, y: ArrayLike, noise: ArrayLike = 0.0) -> "GP":
+    def condition(self, X: Inputs, y: ArrayLike, noise: ArrayLike = 0.0, operator: Any = None) -> "GP":
         """Posterior given y = f(X) + noise, of one variance or one per row (PRML 6.66, 6.67).
 
+        With an ``operator`` from `mercer.operators`, or a list of one for each row, y = (L f)(X) + noise: derivatives,
+        integrals, residuals of differential equations (Graepel 2003). The kernel must be smooth enough for it.
         Conditioning twice equals conditioning once on both data sets: the factor is extended, not recomputed.
         """
+        if operator is not None:
+            process, rows = self.observing(X, operator)
+            return process.condition(rows, y, noise)
         X, n = self._aligned(X, y, noise), count_rows(X)
         X = X if isinstance(X, gram.Gram) else as_rows(X, self.kernel.reads)
         y, noise = as_vector(y, n), as_variances(noise, n)
@@ -325,6 +339,91 @@ class GP(Posterior):
         C = gram.covariance(self.kernel, rows, noise)
         diagonal = np.diag(C).copy()
         return self._with(rows, y, noise, self._warned(factor(C, clear=False), n), diagonal)
+
+    def observing(self, X: Inputs, operator: Any) -> "tuple[GP, Inputs]":
+        """The same process, for rows that say what is observed, and these rows: those of X under the operator."""
+        kernel, n = self.kernel, count_rows(X)
+        known = isinstance(kernel, ObservedKernel)
+        if not known and self.observed is not None:
+            X = self._aligned(X)
+        F = kernel.functionals if isinstance(kernel, ObservedKernel) else Functionals.over(X)
+        each = as_operators(operator, n, F.width, F.names)
+        if not known and all(one.is_value for one in each):
+            return self, X
+        inner = kernel.inner if isinstance(kernel, ObservedKernel) else kernel.fitted(X)
+        F = F.with_operators(each)
+        rows = F.coded(X, each)
+        return self._under(ObservedKernel.of(inner, F).accurate(rows)), rows
+
+    def _under(self, kernel: ObservedKernel) -> "GP":
+        """The same process with a kernel for rows of more kinds."""
+        F, observed = kernel.functionals, self.observed
+        if observed is not None:
+            if isinstance(self.kernel, ObservedKernel):
+                X = F.recoded(observed.X, self.kernel.functionals)
+            else:
+                X = evolve(F, default=Value()).coded(observed.X)
+            observed = dataclasses.replace(observed, X=X)
+        return self._replace(kernel=kernel, prior_mean=ObservedMean.under(self.prior_mean, F), observed=observed)
+
+    def apply(self, operator: Any, n_inputs: int = 1) -> "GP":
+        """The process (L f)(x): its mean, covariance and samples are those of L f, and data are observations of it.
+
+        ``n_inputs``: number of columns of x, where the process has no observations yet.
+
+        >>> from mercer import kernels as k
+        >>> from mercer.operators import Derivative
+        >>> slope = GP(k.RBF(0.5)).apply(Derivative(0))
+        >>> slope.variance([0.0])
+        array([4.])
+        """
+        kernel = self.kernel
+        if isinstance(kernel, ObservedKernel):
+            known, inner = kernel.functionals, kernel.inner
+        else:
+            X = np.zeros((1, n_inputs)) if self.observed is None else self.observed.X
+            known, inner = Functionals.over(X), kernel
+        F = known.by_default(as_operators(operator, 1, known.width, known.names)[0])
+        places = np.zeros((1, F.width)) if self.observed is None else known.places(self.observed.X)
+        return self._under(ObservedKernel.of(inner, F).accurate(F.coded(places)))
+
+    def constrain(
+        self, X: Inputs, lower: ArrayLike | None = None, upper: ArrayLike | None = None, operator: Any = None
+    ) -> "GP":
+        """Posterior given that the function lies between ``lower`` and ``upper`` at the rows of X; with an
+        ``operator``, that L f does: a derivative is at least zero where the function is monotone.
+
+        By expectation propagation, with one site for each row (`mercer.gp.constraints`).
+
+        >>> from mercer import kernels as k
+        >>> from mercer.operators import Derivative
+        >>> f = GP(k.RBF()).condition([0.0, 1.0, 2.0], [0.0, 1.0, 0.9], noise=0.02)
+        >>> rising = f.constrain(np.linspace(0, 2, 9), lower=0.0, operator=Derivative(0))
+        >>> bool((np.diff(f.mean([1.0, 1.5, 2.0])) < 0).any()), bool((np.diff(rising.mean([1.0, 1.5, 2.0])) > 0).all())
+        (True, True)
+        """
+        n = count_rows(X)
+        if lower is None and upper is None:
+            raise ParameterError("constrain needs lower=..., upper=..., or both.")
+        low, high = (
+            np.full(n, empty) if side is None else as_vector(np.broadcast_to(np.asarray(side, dtype=float), n), n, name)
+            for side, empty, name in ((lower, -np.inf, "lower"), (upper, np.inf, "upper"))
+        )
+        if not (low < high).all():
+            raise ParameterError("lower must be less than upper; for a value that is known use condition.")
+        process, rows = self.observing(X, Value() if operator is None else operator)
+        mean, K = process.mean(rows), process.covariance(rows)
+        deviation = np.sqrt(np.maximum(gram.diagonal(process.kernel, process._aligned(rows)), np.finfo(float).tiny))
+        K[np.diag_indices_from(K)] += 1e-10 * deviation**2  # rounding, relative to the prior variance
+        S, nu, converged = interval_sites(mean, K, low, high, SOFTNESS * deviation)
+        if not converged:
+            warnings.warn(
+                f"expectation propagation did not converge on these {n} constraints: the data may contradict them.",
+                NumericalWarning,
+                stacklevel=2,
+            )
+        told = np.flatnonzero(S * deviation**2 > MIN_SITE)
+        return process.condition(take_rows(rows, told), nu[told] / S[told], 1 / S[told]) if len(told) else process
 
     def _with(
         self, rows: gram.Gram, y: np.ndarray, noise: np.ndarray, L: Cholesky, diagonal: np.ndarray | None = None
@@ -393,7 +492,7 @@ class GP(Posterior):
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of `mean` and `variance` with respect to the inputs: (s, d), (s, d)."""
-        named = self._aligned(Z)
+        named = self.kernel.functionals.places(Z) if isinstance(self.kernel, ObservedKernel) else self._aligned(Z)
         names = column_names(named)
         kernel = self.kernel if names is None else by_position(self.kernel, names)
         Z = as_matrix(named)

@@ -444,6 +444,8 @@ def terms_of(kernel: Kernel) -> tuple[Kernel, ...]:
     (RBF(lengthscale=1.0), Linear())
     """
     latent = split_white(kernel)[0]
+    if isinstance(latent, OfPlaces) and latent.terms is not None:
+        return latent.terms
     return () if latent is None else latent.parts if isinstance(latent, Sum) else (latent,)
 
 

@@ -132,6 +132,19 @@ class Kernel(Parametrized):
         return False
 
     @property
+    def smoothness(self) -> float | None:
+        """How many derivatives functions drawn from it have (in mean square), in all inputs together: infinity, 0 for
+        continuous functions, -1 for noise; None if it is not known, or differs between inputs."""
+        return None
+
+    def rough_part(self, orders: "tuple[int, ...] | int") -> "Kernel | None":
+        """The part of it that is too rough for derivatives of these orders in each input, or of this order in any;
+        None if there is none that is known to be."""
+        if (own := self.smoothness) is not None:
+            return self if (orders if isinstance(orders, int) else sum(orders)) > own else None
+        return next(filter(None, (child.rough_part(orders) for child in self._kernels())), None)
+
+    @property
     def symmetric(self) -> bool:
         """Whether k(x, x') = k(x', x) by construction."""
         return all(child.symmetric for child in self._kernels())

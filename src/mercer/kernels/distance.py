@@ -28,6 +28,7 @@ MIN_RELATIVE_DISTANCE_FOR_SLOPE = 1e-7
 MAX_SQUARED_NORM_FOR_SLOPE = 1e6  # squared distance from the centre, in lengthscales, beyond which derivatives need it
 
 _fast: contextvars.ContextVar[bool] = contextvars.ContextVar("fast", default=False)
+_smooth: contextvars.ContextVar[bool] = contextvars.ContextVar("smooth", default=False)
 
 
 @contextlib.contextmanager
@@ -49,10 +50,30 @@ def uses_fast_distances() -> bool:
     return _fast.get()
 
 
+@contextlib.contextmanager
+def smooth_distances() -> Iterator[None]:
+    """Context in which traced code has derivatives of every order in the inputs, also at coincident points: distances
+    are sums of squared differences, and formulas take no shortcut that has the right value or slope alone."""
+    token = _smooth.set(True)
+    try:
+        yield
+    finally:
+        _smooth.reset(token)
+
+
+def uses_smooth_distances() -> bool:
+    """Whether derivatives of every order are wanted."""
+    return _smooth.get()
+
+
 def squared_distance(X: Array, Z: Array, lengthscale: Any = 1.0, what: str = "lengthscale") -> jax.Array:
     """sum_i (x_i - z_i)^2 / l_i^2 for all pairs: (n, d), (m, d) -> (n, m). 3 n m d flops."""
     d = X.shape[1]
     precision = 1.0 / jnp.asarray(lengthscale)
+    if uses_smooth_distances():
+        if precision.size > 1:
+            check_width(X, precision.size, what)
+        return jnp.sum(jnp.square((X[:, None, :] - Z[None, :, :]) * precision), axis=-1)
     if precision.ndim == 0:
         return _distances(X, Z, jnp.ones(d)) * precision**2
     if precision.size > 1:

@@ -85,6 +85,8 @@ class Linear(Kernel):
     def distance_is_isotropic(self) -> bool:
         return self.A is None or is_zero(self.A)
 
+    smoothness = math.inf
+
     @property
     def validity(self) -> Validity:
         says = "linear: A is the unit matrix" if self.A is None else "linear: A is symmetric positive semidefinite"
@@ -153,6 +155,8 @@ class Polynomial(Kernel):
     @property
     def homogeneity(self) -> int | None:
         return int(self.degree) if is_zero(self.offset) else None
+
+    smoothness = math.inf
 
     @property
     def validity(self) -> Validity:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mercer.kernels.distance import uses_smooth_distances
+
 
 class Geometry(NamedTuple):
     """Arrays (n, m), for all pairs of rows."""
@@ -53,6 +55,8 @@ class Geometry(NamedTuple):
 
 def not_negative(distance: jax.Array) -> jax.Array:
     """Zero where rounding made a distance negative. Unlike `maximum`, it keeps the full derivative at zero."""
+    if uses_smooth_distances():  # rounding must not hide derivatives at coincident points
+        return distance
     return jnp.where(distance < 0, 0.0, distance)
 
 

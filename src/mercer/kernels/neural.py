@@ -1,5 +1,7 @@
 """Covariances of neural networks with infinitely many hidden units (PRML 6.4.7; Williams 1998)."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,6 +53,8 @@ class ArcSine(Kernel):
         a = self.bias + self._squared_norm(X)
         return 2 / jnp.pi * jnp.arctan2(2 * a, jnp.sqrt(1 + 4 * a))
 
+    smoothness = math.inf
+
     @property
     def validity(self) -> Validity:
         return proved("6.1", "an expectation of products of hidden units (6.4.7; Williams 1998, 10)", repr(self))
@@ -80,6 +84,8 @@ class GaussianNetwork(Kernel):
     def block_diag(self, X: Rows) -> jax.Array:
         height, _, m = self._constants(X.shape[1])
         return height * jnp.exp(-jnp.sum((X / m) ** 2, axis=1))
+
+    smoothness = math.inf
 
     @property
     def validity(self) -> Validity:

@@ -52,6 +52,8 @@ class Periodic(Stationary):
             return None
         return states.periodic(self.period, self.lengthscale, order)
 
+    smoothness = math.inf
+
     @property
     def validity(self) -> Validity:
         gaussian = gaussian_proof("exp(-|u-u'|^2 / 2 l^2)")
@@ -96,6 +98,8 @@ class Cosine(Stationary):
     def state_space(self, order: Any = None) -> "states.States | None":
         wave = np.array([[1.0, 0.0]])
         return states.damped(jnp.zeros(1), 2 * np.pi / jnp.reshape(jnp.asarray(self.period), (1,)), wave, wave)
+
+    smoothness = math.inf
 
     @property
     def validity(self) -> Validity:

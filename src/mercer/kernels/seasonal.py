@@ -63,6 +63,10 @@ class Seasonal(Kernel):
     def block_diag(self, X: Rows) -> jax.Array:
         return jnp.ones_like(X[:, 0])
 
+    @property
+    def smoothness(self) -> float | None:
+        return self._change().smoothness
+
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return unit_norms(self.block(X, Z))
 

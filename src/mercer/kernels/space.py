@@ -11,6 +11,7 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_matrix
 from mercer.core.parameters import Positive, Real, evolve, show
 from mercer.core.precision import Array, is_traced, namespace
+from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary
 from mercer.kernels.geometry import Geometry
 from mercer.kernels.validity import Validity, derive
@@ -33,6 +34,14 @@ class OfPlaces(Unary):
 
     def feature_block(self, X: Rows) -> jax.Array:
         return self.inner.feature_block(self._placed(X))
+
+    def rough_part(self, orders: tuple[int, ...] | int) -> Kernel | None:
+        return self.inner.rough_part(orders if isinstance(orders, int) else sum(orders))
+
+    @property
+    def terms(self) -> "tuple[Kernel, ...] | None":
+        """Terms of which it is the sum, where it is linear in k1; else None."""
+        return None
 
     def _placed(self, X: Rows) -> Rows:
         """Rows prepared for the inner kernel, from those prepared for this one."""

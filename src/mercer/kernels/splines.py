@@ -95,6 +95,10 @@ class ThinPlate(Kernel):
     stationary = isotropic = True
 
     @property
+    def smoothness(self) -> float | None:
+        return (self.power + 1) // 2 - 1
+
+    @property
     def validity(self) -> Validity:
         says = f"Green's function of an operator whose null space is the polynomials up to degree {self.order - 1}"
         return Validity(False, Proof("6.3", says, repr(self)), conditional=self.order)

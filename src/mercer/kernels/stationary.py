@@ -17,7 +17,7 @@ from mercer.core.text import number
 from mercer.kernels import states
 from mercer.kernels.base import Kernel
 from mercer.kernels.bessel import matern
-from mercer.kernels.distance import safe_sqrt, squared_distance
+from mercer.kernels.distance import safe_sqrt, squared_distance, uses_smooth_distances
 from mercer.kernels.dot import Linear
 from mercer.kernels.geometry import Geometry, gaussian_of, unit_norms
 from mercer.kernels.validity import Validity, derive, gaussian_proof, proved
@@ -73,6 +73,8 @@ class RBF(Isotropic):
     Infinitely smooth; valid in every dimension; its feature space is infinite (Ex 6.11).
     """
 
+    smoothness = math.inf
+
     def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         return jnp.exp(-0.5 * r2)
 
@@ -89,6 +91,8 @@ class RBF(Isotropic):
 
 class Exponential(Isotropic):
     """Ornstein-Uhlenbeck (PRML 6.56): exp(-|x - x'| / l). Continuous, nowhere differentiable; Markov for one input."""
+
+    smoothness = 0
 
     def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         return jnp.exp(-safe_sqrt(r2))
@@ -120,6 +124,10 @@ class Matern(Isotropic):
             return jnp.exp(-0.5 * r2)
         return matern(nu, 2 * nu * r2)
 
+    @property
+    def smoothness(self) -> float | None:
+        return math.ceil(self.nu) - 1 if self.nu < math.inf else math.inf
+
     def state_space(self, order: Any = None) -> "states.States | None":
         if math.isinf(self.nu):
             return RBF(self.lengthscale).state_space()
@@ -137,6 +145,8 @@ class RationalQuadratic(Isotropic):
     """(1 + |x - x'|^2 / 2 alpha l^2)^-alpha (RW06 4.19): a scale mixture of Gaussian kernels; alpha = inf is `RBF`."""
 
     alpha: Positive = 1.0
+
+    smoothness = math.inf
 
     def of_squared_distance(self, r2: jax.Array) -> jax.Array:
         # log1p is accurate for large alpha.
@@ -201,6 +211,10 @@ class Standard(Kernel):
         if self.nu is None:
             return jnp.exp(-0.5 * r2)
         nu = jnp.asarray(self.nu)
+        if uses_smooth_distances():
+            radial = [lambda r2, nu=nu: matern(nu, 2 * nu * r2) for nu in SMOOTHNESSES[:3]]
+            known = jnp.asarray(SMOOTHNESSES[:3])
+            return jax.lax.switch(jnp.searchsorted(known, nu), [*radial, lambda r2: jnp.exp(-0.5 * r2)], r2)
         smooth = jnp.isinf(nu)
         s = jnp.where(smooth, 0.5 * r2, jnp.sqrt(2 * jnp.where(smooth, 0.5, nu)) * safe_sqrt(r2))
         a, b = jnp.where(smooth | (nu < 1), 0.0, 1.0), jnp.where(nu == 2.5, 1 / 3, 0.0)
@@ -214,6 +228,14 @@ class Standard(Kernel):
     def block_diag(self, X: Rows) -> jax.Array:
         X = self._standardised(X)
         return self.theta0 + self.theta2 + self.theta3 * jnp.sum(X * X, axis=1)
+
+    @property
+    def smoothness(self) -> float | None:
+        if self.nu is None:
+            return math.inf
+        if is_traced(self.nu):
+            return 0  # the least it may be
+        return math.ceil(self.nu) - 1 if self.nu < math.inf else math.inf
 
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
         X, Z, r2 = self._parts(X, Z)
@@ -292,6 +314,8 @@ class _Pointwise(Kernel):
 class Constant(_Pointwise):
     """The same value for every pair: a common, unknown offset."""
 
+    smoothness = math.inf
+
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(self.variance), (X.shape[0], Z.shape[0]))
 
@@ -316,6 +340,8 @@ class White(_Pointwise):
     Two rows are different even if their values are equal, like two measurements at one place. Only ``kernel(X)``, or
     ``kernel(X, X)`` with the very same object, pairs a row with itself.
     """
+
+    smoothness = -1
 
     def block(self, X: Rows, Z: Rows) -> jax.Array:
         return jnp.where(X[:, None] == Z[None, :], self.variance, 0.0)

@@ -92,6 +92,9 @@ class Warp(Unary):
         with concretely():
             return evolve(self, inner=self.inner.fit(np.asarray(self.phi(self.phi.prepare(X)))))
 
+    def rough_part(self, orders: tuple[int, ...] | int) -> Kernel | None:
+        return self.inner.rough_part(orders if isinstance(orders, int) else sum(orders))
+
     def _warped(self, X: Rows) -> Rows:
         rows, index = X
         values = self.phi(rows)
@@ -150,6 +153,11 @@ class On(Unary):
 
     def prepare(self, X: Inputs, index: Array) -> Rows:
         return self._named(lambda part: self.inner.prepare(part, index), X)
+
+    def rough_part(self, orders: tuple[int, ...] | int) -> Kernel | None:
+        if not isinstance(orders, int):
+            orders = tuple(orders[i] for i in positions_of(self.selection, len(orders)))
+        return self.inner.rough_part(orders)
 
     def normalize(self) -> Kernel:
         return evolve(self, inner=self.inner.normalize())  # which may be computed without overflow

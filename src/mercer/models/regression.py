@@ -46,6 +46,7 @@ from mercer.models.doubt import (
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
 from mercer.models.minibatch import regression_in_batches
+from mercer.models.observations import LinearObservations
 from mercer.models.online import RegressionStream
 from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
@@ -60,7 +61,7 @@ MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little 
 CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
-class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegressor):
+class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStream, PredictiveRegressor):
     """Gaussian process regression (PRML 6.4.2), with parameters learned from the evidence (6.4.3).
 
     Parameters
@@ -176,8 +177,18 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def fit(self, X, y=None, *, exposure=None, trials=None, lower=None, upper=None):
+    def fit(
+        self, X, y=None, *, exposure=None, trials=None, lower=None, upper=None, operator=None, monotone=None,
+        within=None,
+    ):  # fmt: skip
         """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far.
+
+        ``operator`` from `mercer.operators`, one or a list of one per row, says what y is of the function: a
+        derivative, an integral, the left side of a differential equation. Unless noise is given, each kind of
+        observation has its own, learned. The default kernel is then the standard one, which is smooth.
+
+        ``monotone={0: +1, "price": -1}`` makes the function rise or fall with these inputs, and ``within=(0.0, None)``
+        keeps it within limits, over the range of X: after learning, by virtual observations (`GP.constrain`).
 
         ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``. A row
         whose y is NaN was not measured: it is left out (``gaps_``), and can be predicted as any other. Infinite values
@@ -190,7 +201,13 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
         chunks = as_chunks(X, y)
         self.n_rows_ = None
         if chunks is not None:
+            self._refuse_in_chunks(sides | {"operator": operator, "monotone": monotone, "within": within})
             return streaming.fit_in_chunks(self, chunks)
+        if monotone is not None or within is not None:
+            return self._fit_constrained(X, y, operator, monotone, within)
+        if operator is not None:
+            return self._fit_observed(X, y, operator)
+        self.n_virtual_ = 0
         X = self._check_inputs(X, reset=True)
         X, y, sides, self.gaps_ = self._without_gaps(X, y, sides)
         if not len(y):
@@ -413,13 +430,22 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
             )
         return KernelNoise() if white else CommonNoise(0.0)
 
-    def _planned(self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN) -> tuple[solvers.Solver, Plan]:
-        """The solver and the plan of a fit by it."""
+    @staticmethod
+    def _refuse_in_chunks(given: dict):
+        for name, value in given.items():
+            if value is not None:
+                raise ParameterError(f"{name} goes with rows in memory; X passes in chunks. Load it first.")
+
+    def _planned(
+        self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN, solver: solvers.Solver | None = None
+    ) -> tuple[solvers.Solver, Plan]:
+        """The solver, unless it is given, and the plan of a fit by it."""
         free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
         climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
         further = expected_evaluations(self.learning, free, self.n_samples)
         budget = Budget.of(self.max_memory, self.max_seconds, climbs, further)
-        return planned(self.solver, kernel, X, noise, budget, self.max_memory is not None, task)
+        solver = self.solver if solver is None else solver
+        return planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
 
     def _announce(self, plan: Plan):
         """Refuse a fit that does not fit, and print the plan of one that is not exact."""
@@ -541,7 +567,7 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
                 f"this model keeps {len(self.y_train_):,} of the {self.n_rows_:,} rows that it was fitted to, so the "
                 "evidence of other parameters is not known; log_marginal_likelihood_ is that of its own."
             )
-        X, target, _ = self.posterior_.data
+        X, target, _ = self._told()
         rows, noise = gram.kept(self, self.kernel_, X), self._fitted_noise().scaled(self.scale_**-2)
         return RegressionObjective(self.kernel_, rows, target, noise, self._solver(), self.posterior_.prior_mean)
 
@@ -570,6 +596,7 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
         self._refuse_stream()
         if self.likelihood_ is not None:
             return self._relevance_of_target()
+        self._refuse_relevance()
         X, target, noise = self.posterior_.data
         prior_mean = self.posterior_.prior_mean.unfitted()
 
@@ -581,8 +608,9 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
 
     # -- new data ----------------------------------------------------------------------------------------------------
 
-    def update(self, X, y, noise=None, *, exposure=None, trials=None, lower=None, upper=None):
-        """Condition on further measurements, at O(n^2) each; with the state-space solver at O(1) for a later time.
+    def update(self, X, y, noise=None, *, exposure=None, trials=None, lower=None, upper=None, operator=None):
+        """Condition on further measurements, at O(n^2) each; with the state-space solver at O(1) for a later time; with
+        an ``operator`` as in `fit`, on linear ones.
 
         Parameters, and the centre and scale of y, do not change. ``noise`` of the new rows is needed if every training
         row has its own. Where the likelihood is not Gaussian, the posterior of all rows is found anew. Rows whose y is
@@ -590,6 +618,8 @@ class GaussianProcessRegressor(OtherTargets, RegressionStream, PredictiveRegress
         """
         self._check_fitted()
         X = self._check_inputs(X, reset=False)
+        if operator is not None:
+            return self._update_observed(X, y, noise, operator)
         rows = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper, "noise": noise}
         before = len(self.y_train_) + len(self.gaps_)
         X, y, rows, gaps = self._without_gaps(X, y, rows)

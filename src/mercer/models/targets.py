@@ -258,17 +258,23 @@ class OtherTargets(LearnedByEvidence):
         mean, variance = self.posterior_.moments(X)
         return mean * self.scale_ + self.center_, variance * self.scale_**2
 
-    def predict(self, X, return_std=False, return_cov=False, include_noise=True, *, exposure=None, trials=None):
+    def predict(
+        self, X, return_std=False, return_cov=False, include_noise=True, *, exposure=None, trials=None, operator=None
+    ):
         """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
 
         These are of new measurements (PRML 6.66, 6.67), or with ``include_noise=False`` of the function itself. If
         every training row has its own noise variance, new measurements get their mean. Counts are for an ``exposure``
-        of one and shares for one of ``trials``, unless given.
+        of one and shares for one of ``trials``, unless given. With an ``operator`` from `mercer.operators`, one or a
+        list of one per row, predictions are of derivatives, integrals or other linear functionals of the function, free
+        of noise.
         """
         self._check_fitted()
         if return_std and return_cov:
             raise ParameterError("return_std and return_cov cannot both be True; choose one.")
         X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
+        if operator is not None:
+            return self._predict_observed(X, operator, return_std, return_cov)
         if return_cov:
             self._require_location("return_cov")
             return self._mean_of(X, rows), self._covariance(X, include_noise)

@@ -4,6 +4,7 @@ import numpy as np
 
 from mercer.core.inputs import column_names, select_columns
 from mercer.gp.process import GP
+from mercer.kernels.observed import Observed
 from mercer.plot.axes import along, new_axes, pyplot
 from mercer.plot.doubt import parameters
 
@@ -44,11 +45,23 @@ def posterior(process, X=None, ax=None, color="tab:red", include_noise: bool = F
     ax.fill_between(x, *predicted.interval(level), color=color, alpha=0.15, lw=0, label=f"{level:.0%} interval")
     ax.plot(x, predicted.mean, color=color, label="mean")
     if y is not None:
+        inputs_seen, y = _values_seen(process, inputs_seen, y)
         size = float(np.clip(40 / np.sqrt(len(y)), 2, 5))
         ax.plot(_data_along(inputs_seen, X), y, "o", color="tab:blue", ms=size, label="data")
     ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
     ax.legend()
     return ax
+
+
+def _values_seen(process, data, y):
+    """Of rows that say which operator was observed, the values of the function; others have other units."""
+    kernel = getattr(process, "kernel_", None) or process.kernel
+    if not isinstance(kernel, Observed):
+        return data, y
+    kinds = kernel.functionals.split(data)[1]
+    values = kinds == 0
+    values[len(data) - getattr(process, "n_virtual_", 0) :] = False
+    return kernel.functionals.places(data)[values], y[values]
 
 
 def _is_of_another_target(model) -> bool:

@@ -103,7 +103,7 @@ def _allowance(model, n: int) -> float:
 
 def _columns(model, n) -> tuple[np.ndarray, list[str]]:
     """The numeric inputs (n, d) and their names."""
-    X = model.posterior_.data[0]
+    X = model._places(model._told()[0])
     frame = as_frame(X)
     if frame is None:
         matrix = as_matrix(X) if holds_numbers(X) else np.zeros((n, 0))
@@ -116,7 +116,7 @@ def _columns(model, n) -> tuple[np.ndarray, list[str]]:
 def _independent(model) -> np.ndarray | None:
     """Standardised residuals of each row given those before it in random order, L^-1 (y - m): independent if the model
     is right, which leave-one-out residuals are not. None for more than MAX_DENSE_ROWS rows."""
-    X, target, noise = model.posterior_.data
+    X, target, noise = model._told()
     n = len(target)
     if n > MAX_DENSE_ROWS:
         return None

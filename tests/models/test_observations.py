@@ -1,0 +1,95 @@
+"""Regression on linear observations and with known shapes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mercer as mc
+from mercer import kernels as k
+from mercer.operators import Derivative, Integral, Value
+
+rng = np.random.default_rng(0)
+T = np.linspace(0.0, 6.0, 15)
+BOTH = pd.DataFrame({"t": np.concatenate([T, T])})
+y = np.concatenate([30 + 10 * np.sin(T) + rng.normal(size=15), 10 * np.cos(T) + 0.2 * rng.normal(size=15)])
+OPS = [Value()] * 15 + [Derivative("t")] * 15
+NEW = pd.DataFrame({"t": np.linspace(0.1, 5.9, 12)})
+
+
+@pytest.fixture(scope="module")
+def model():
+    return mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False).fit(BOTH, y, operator=OPS)
+
+
+def test_values_and_slopes_together_tell_more(model):
+    truth = 30 + 10 * np.sin(NEW["t"])
+    mean, deviation = model.predict(NEW, return_std=True, include_noise=False)
+    assert np.abs(mean - truth).max() < 1.0
+    assert np.mean(np.abs(mean - truth) < 2.5 * deviation) > 0.8
+    alone = mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False).fit(BOTH[:15], y[:15])
+    assert deviation.mean() < 0.8 * alone.predict(NEW, return_std=True, include_noise=False)[1].mean()
+    # Each kind has its own noise: 1 and 0.04.
+    assert 0.3 < model.noise_[0] < 3
+    assert 0.01 < model.noise_[1] < 0.15
+    slope, _of_slope = model.predict(NEW, return_std=True, operator=Derivative("t"))
+    np.testing.assert_allclose(slope, 10 * np.cos(NEW["t"]), atol=0.6)
+    np.testing.assert_allclose(slope, model.predict_gradient(NEW)[0][:, 0], rtol=1e-8)
+    # The same of a model that was fitted to values, whose target was centred.
+    np.testing.assert_allclose(
+        alone.predict(NEW, operator=Derivative("t")), alone.predict_gradient(NEW)[0][:, 0], rtol=1e-6
+    )
+    total, of_total = alone.predict(NEW[:1], return_std=True, operator=Integral(0.0, 6.0))
+    assert abs(total[0] - (180 + 10 * (1 - np.cos(6.0)))) < 3 * of_total[0]
+
+
+def test_the_evidence_and_its_gradient(model):
+    value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
+    np.testing.assert_allclose(value, model.log_marginal_likelihood_, rtol=1e-8)
+    for i in range(len(gradient)):
+        step = 1e-5 * np.eye(len(gradient))[i]
+        up, down = (model.log_marginal_likelihood(model.theta_ + s) for s in (step, -step))
+        np.testing.assert_allclose(gradient[i], (up - down) / 2e-5, atol=1e-3)
+
+
+def test_leave_one_out_and_files(model, tmp_path):
+    left = model.loo()
+    assert left.mean.shape == (30,)
+    assert np.mean(np.abs(left.mean - y) < 2.5 * np.sqrt(left.variance)) > 0.8
+    mc.save(model, tmp_path / "slopes.mercer")
+    np.testing.assert_array_equal(mc.load(tmp_path / "slopes.mercer").predict(NEW), model.predict(NEW))
+
+
+def test_derivatives_alone_leave_the_level_open():
+    with pytest.warns(mc.ModelWarning, match="do not determine the level"):
+        found = mc.GaussianProcessRegressor(1.0 * k.RBF(), noise=0.04, progress=False).fit(
+            BOTH[15:], y[15:], operator=Derivative("t")
+        )
+    mean = found.predict(NEW)
+    np.testing.assert_allclose(np.diff(mean), np.diff(10 * np.sin(NEW["t"])), atol=0.5)
+
+
+@pytest.mark.parametrize("settings", [{"likelihood": "poisson"}, {"solver": "weights"}, {"calibrate": True}])
+def test_settings_that_have_no_meaning_with_operators(settings):
+    with pytest.raises(mc.ParameterError, match=next(iter(settings))):
+        mc.GaussianProcessRegressor(progress=False, **settings).fit(BOTH, y, operator=OPS)
+
+
+def test_monotone_and_bounded_functions():
+    x = np.sort(rng.uniform(0, 5, 20))[:, None]
+    noisy = np.log1p(3 * x[:, 0]) + 0.3 * rng.normal(size=20)
+    settings = {"kernel": 1.0 * k.RBF(), "progress": False}
+    free = mc.GaussianProcessRegressor(**settings).fit(x, noisy)
+    rising = mc.GaussianProcessRegressor(**settings).fit(x, noisy, monotone={0: +1}, within=(0.0, 3.0))
+    grid = np.linspace(x.min(), x.max(), 50)[:, None]
+    mean = rising.predict(grid)
+    assert (np.diff(mean) > 0).all()
+    assert mean.min() > 0
+    assert mean.max() < 3
+    error = lambda m: np.sqrt(np.mean((m.predict(grid) - np.log1p(3 * grid[:, 0])) ** 2))
+    assert error(rising) < 1.05 * error(free)
+    assert rising.loo().mean.shape == (20,)
+    np.testing.assert_allclose(
+        rising.log_marginal_likelihood(rising.theta_), rising.log_marginal_likelihood_, rtol=1e-6
+    )
+    with pytest.raises(mc.ParameterError, match=r"\+1"):
+        rising.fit(x, noisy, monotone={0: 2})
