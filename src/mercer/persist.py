@@ -63,6 +63,7 @@ from mercer.models import (
     heteroscedastic,
     interpolator,
     kernel_regression,
+    latent_variables,
     linear,
     mixture,
     neighbors,
@@ -72,6 +73,7 @@ from mercer.models import (
     records,
     regression,
     ridge,
+    topographic,
 )
 from mercer.models.estimator import Estimator
 from mercer.solvers.base import SOLVERS
@@ -108,9 +110,11 @@ _FAMILIES: dict[str, list[Any]] = {
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
         heteroscedastic.HeteroscedasticGaussianProcessRegressor, interpolator.RBFInterpolator,
-        kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
+        kernel_regression.NadarayaWatson, latent_variables.GaussianProcessLatentVariables,
+        linear.BayesianLinearRegression,
         mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork, pca.KernelPCA,
         perceptron.KernelPerceptron, regression.GaussianProcessRegressor, ridge.KernelRidge,
+        topographic.GenerativeTopographicMapping,
     ],
 }  # fmt: skip
 CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}

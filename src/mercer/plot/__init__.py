@@ -3,11 +3,12 @@
 from mercer.plot.classification import decision, reliability
 from mercer.plot.forecast import forecast
 from mercer.plot.kernel import gram, profile
+from mercer.plot.latent import latent
 from mercer.plot.maps import map, variogram
 from mercer.plot.process import field, posterior, samples
 from mercer.plot.regression import calibration, predictions, relevance
 
 __all__ = [
-    "calibration", "decision", "field", "forecast", "gram", "map", "posterior", "predictions", "profile", "relevance",
-    "reliability", "samples", "variogram",
+    "calibration", "decision", "field", "forecast", "gram", "latent", "map", "posterior", "predictions", "profile",
+    "relevance", "reliability", "samples", "variogram",
 ]  # fmt: skip
