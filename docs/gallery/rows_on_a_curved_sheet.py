@@ -20,12 +20,11 @@ oil, water = rng.uniform(0.05, 0.45, size=(2, 72))
 rays = np.linspace(-0.9, 0.9, 6)[:, None]
 half = np.sqrt(1 - rays**2)  # of the path of a ray through the pipe
 level = 1 - 2 * oil
-paths = {
-    "stratified": (
-        2 * half * np.clip((rays - level) * 4, 0, 1),
-        2 * half * np.clip((-rays - (1 - 2 * water)) * 4, 0, 1),
-    ),
-    "annular": (2 * np.sqrt(np.maximum(oil - rays**2, 0)), 2 * half - 2 * np.sqrt(np.maximum(1 - water - rays**2, 0))),
+below, above = np.clip(4 * (rays - level), 0, 1), np.clip(-4 * (rays - (2 * water - 1)), 0, 1)
+core, shell = np.sqrt(np.maximum(oil - rays**2, 0)), np.sqrt(np.maximum(1 - water - rays**2, 0))
+paths = {  # through oil, and through water
+    "stratified": (2 * half * below, 2 * half * above),
+    "annular": (2 * core, 2 * (half - shell)),
     "mixed": (2 * half * oil, 2 * half * water),
 }
 X = np.empty((72, 12))
@@ -44,9 +43,9 @@ def errors(points):
 
 models = {
     "generative topographic mapping": mc.GenerativeTopographicMapping(n_points=16, progress=False),
-    "latent variables": mc.GaussianProcessLatentVariables(max_iterations=150, progress=False),
+    "latent variables": mc.GaussianProcessLatentVariables(max_iterations=100, progress=False),
     "latent variables, bound": mc.GaussianProcessLatentVariables(
-        5, bayesian=True, n_inducing=20, max_iterations=200, progress=False
+        5, bayesian=True, n_inducing=16, max_iterations=150, progress=False
     ),
 }
 flat = PCA(2).fit_transform((X - X.mean(axis=0)) / X.std(axis=0))
