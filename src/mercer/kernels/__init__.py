@@ -12,6 +12,7 @@ from typing import NoReturn
 from mercer.kernels import densities as densities
 from mercer.kernels.autoregressive import AR, ARMA
 from mercer.kernels.base import Kernel
+from mercer.kernels.changes import Line, Step
 from mercer.kernels.custom import Custom, FeatureMap, Precomputed
 from mercer.kernels.dot import Linear, Polynomial, Sigmoid
 from mercer.kernels.generative.density import Density, Mixture
@@ -66,6 +67,7 @@ __all__ = [
     "HiddenMarkov",
     "Kernel",
     "Latent",
+    "Line",
     "Linear",
     "Matern",
     "Mixture",
@@ -80,6 +82,7 @@ __all__ = [
     "Sigmoid",
     "Spectrum",
     "Standard",
+    "Step",
     "Subsequence",
     "Subsets",
     "Tanimoto",
