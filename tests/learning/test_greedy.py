@@ -176,7 +176,7 @@ TWO = [Axis("a", "a", 0.0, 10.0, 0.1), Axis("b", "b", -1.0, 2.0, 0.1)]
     (k.Seasonal("year", decay=12.0) * k.Line(-0.2, start=1960.0, unit=40.0),
      "a yearly pattern that changes slowly over about 12 years, growing in size"),
     (k.RBF(3.0) * k.Step(0.5, 0.1, start=1960.0, unit=40.0),
-     "a smooth curve that changes over about 3 years, from about 1979-12 on"),
+     "a smooth curve that changes over about 3 years, from about 1980-01 on"),
     (k.RBF(3.0) * k.Step(0.25, 0.1, True, start=1960.0, unit=40.0),
      "a smooth curve that changes over about 3 years, until about 1970-01"),
     (k.Polynomial(3), "Polynomial(degree=3, offset=0.0)"),
@@ -188,7 +188,7 @@ def test_terms_of_dates_in_words(kernel, words):
 @pytest.mark.parametrize(("kernel", "words"), [
     (k.RBF(3.0).on("a"), "a smooth function of a that changes over about 3"),
     (k.Line(0.5).on("b"), "a straight line in b"),
-    (k.RBF([1.0, 2.0]), "a smooth function of a and b together"),
+    (k.RBF([1.0, 2.0]), "a smooth function of a, b together"),
     (2.0 * k.RBF(3.0).on("a") * k.RBF(1.0).on("b"),
      "a smooth function of a that changes over about 3, which changes with b over about 1"),
     (k.RBF(3.0).on("a") * k.Line(0.5, start=0.0, unit=10.0).on("a"),

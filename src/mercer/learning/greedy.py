@@ -2,7 +2,8 @@
 
 It begins with the best single term. In every round each term that could be added, and each factor by which a term
 could be multiplied, is learned for a few steps from the parameters found so far; the best are learned further, and the
-best of them is kept if it is better. At the end terms without which the score is no lower are dropped.
+best of them is kept if it is better. In the end terms without which the score is no lower are dropped, and smooth ones
+made straight.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mercer import priors
 from mercer.core import calendar
 from mercer.core.coordinates import to_free
 from mercer.core.errors import FileError, ParameterError
@@ -31,14 +33,18 @@ from mercer.learning.components import Axis, factors_of
 from mercer.learning.objective import Start
 from mercer.learning.optimise import Settings
 from mercer.learning.regression import RegressionObjective
-from mercer.learning.seasons import periods_of
+from mercer.learning.seasons import CHANGE, SHAPE, periods_of
 
 SCREENING_ITERATIONS, POLISHING_ITERATIONS = 12, 80
-POLISHED = 2  # candidates of a round that are learned further
+POLISHED = 3  # candidates of a round that are learned further
 MIN_GAIN = 1.0  # nats of the penalised evidence that a round has to bring; of the score by leaving out, a thousandth
 MIN_GAIN_SHARE = 1e-3
 MAX_ROUNDS = 8
+MAX_ADDITIVE = 10  # columns up to which a function of each is a start
 MAX_INTERACTIONS = 6  # columns up to which every pair is tried
+# Deviations of logarithms of lengthscales around a third of the range, and of the origin of a line, in ranges. Without
+# them parameters run away together to limits that are other kernels: a season with a huge lengthscale is a parabola.
+LENGTH_DEVIATION, ORIGIN_DEVIATION = 1.5, 1.0
 LAST_NOISE = 0.1  # variance, where nothing is known yet
 FORMAT = "mercer-search-1"
 
@@ -85,6 +91,23 @@ def _on(kernel: Kernel, axis: Axis) -> Kernel:
     return kernel if axis.column is None else kernel.on(axis.column)
 
 
+def _smooth(axis: Axis, share: float) -> Kernel:
+    return _on(_with_length(RBF(share * axis.span), axis), axis)
+
+
+def _rough(axis: Axis, size: float) -> Kernel:
+    return _on(_with_length(Exponential(size), axis), axis)
+
+
+def _with_length(kernel: Any, axis: Axis) -> Any:
+    return kernel.with_priors(lengthscale=priors.LogNormal(math.log(axis.span / 3), LENGTH_DEVIATION))
+
+
+def _season(axis: Axis, period: Any, decay: float) -> Kernel:
+    shape, change = (priors.LogNormal(math.log(median), deviation) for median, deviation in (SHAPE, CHANGE))
+    return _on(Seasonal(period, 1.0, decay).with_priors(lengthscale=shape, decay=change), axis)
+
+
 # -- moves ---------------------------------------------------------------------------------------------------------
 
 
@@ -98,15 +121,15 @@ class Candidate(NamedTuple):
 def single_terms(axis: Axis, variance: float) -> Iterator[tuple[str, list[Kernel]]]:
     """Terms of one column that may be added."""
     span = axis.span
-    yield f"smooth({axis.name})", [variance * _on(RBF(share * span), axis) for share in (0.1, 0.5)]
+    yield f"smooth({axis.name})", [variance * _smooth(axis, share) for share in (0.1, 0.5)]
     rough = [max(2 * axis.step, span / 50), span / 5]
-    yield f"rough({axis.name})", [variance * _on(Exponential(size), axis) for size in rough]
+    yield f"rough({axis.name})", [variance * _rough(axis, size) for size in rough]
     # With an unknown constant in the mean the origin of a lone line does not matter.
     line = Line(0.5, start=axis.low, unit=span).fix("origin")
     yield f"line({axis.name})", [4 * variance * _on(line, axis), 0.1 * variance * _on(line, axis)]
     for period in axis.periods:
         shown = period if isinstance(period, str) else f"{period:.4g}"
-        yield f"season({axis.name}, {shown})", [variance * _on(Seasonal(period, 1.0, d), axis) for d in (5.0, 50.0)]
+        yield f"season({axis.name}, {shown})", [variance * _season(axis, period, d) for d in (5.0, 50.0)]
 
 
 def factors(term: Kernel, axes: Sequence[Axis]) -> Iterator[tuple[str, list[tuple[float, Kernel]]]]:
@@ -120,7 +143,12 @@ def factors(term: Kernel, axes: Sequence[Axis]) -> Iterator[tuple[str, list[tupl
             continue
         if axis.column in owners:
             if Line not in kinds and kinds & {Seasonal, Exponential, RBF}:
-                lines = [Line(origin, start=axis.low, unit=axis.span) for origin in (-0.3, 1.3)]
+                lines = [
+                    Line(origin, start=axis.low, unit=axis.span).with_priors(
+                        origin=priors.Normal(0.5, ORIGIN_DEVIATION)
+                    )
+                    for origin in (-0.3, 1.3)
+                ]
                 yield f"line({axis.name})", [(1 / 3 + line.origin**2 - line.origin, _on(line, axis)) for line in lines]
             if Step not in kinds:
                 for falling in (False, True):
@@ -130,7 +158,7 @@ def factors(term: Kernel, axes: Sequence[Axis]) -> Iterator[tuple[str, list[tupl
                     word = "until" if falling else "from"
                     yield f"{word}({axis.name})", [(0.5, _on(place, axis)) for place in places]
         elif len(axes) <= MAX_INTERACTIONS:
-            yield f"smooth({axis.name})", [(1.0, _on(RBF(share * axis.span), axis)) for share in (0.2, 0.7)]
+            yield f"smooth({axis.name})", [(1.0, _smooth(axis, share)) for share in (0.2, 0.7)]
 
 
 def candidates(
@@ -145,11 +173,27 @@ def candidates(
             scales[position] = axis.span / 4 * math.sqrt(len(axes))
         for name, make in (("smooth(all)", RBF), ("rough(all)", lambda size: Matern(size, nu=1.5))):
             yield [name], Candidate(name, [0.9 * make(share * scales) for share in (0.5, 1.5)])
+        if len(axes) <= MAX_ADDITIVE:  # of which those without use are dropped in the end
+            names = [f"smooth({axis.name})" for axis in axes]
+            sums = [_sum([0.9 / len(axes) * _smooth(axis, s) for axis in axes]) for s in (0.15, 0.4)]
+            yield names, Candidate(" + ".join(names), sums)
     for axis in axes:
         for label, new in single_terms(axis, left):
             if label in labels and label.startswith(("line", "season")):
                 continue
             yield [*labels, label], Candidate(" + ".join([*labels, label]), [_sum([*terms, term]) for term in new])
+    # A rough term alone also does the work of a smooth one, and does not leave it to one that is added: start anew.
+    for axis in axes:
+        for i, label in enumerate(labels):
+            if label.startswith(f"rough({axis.name})"):
+                own = [*labels[:i], *labels[i + 1 :], f"smooth({axis.name})", f"rough({axis.name})"]
+                others = terms[:i] + terms[i + 1 :]
+                pairs = [
+                    [share * _smooth(axis, share), 0.01 * _rough(axis, size)]
+                    for share in (0.3, 1.0)
+                    for size in (max(2 * axis.step, axis.span / 100), axis.span / 20)
+                ]
+                yield own, Candidate(" + ".join(own), [_sum([*others, *pair]) for pair in pairs])
     for i, term in enumerate(terms):
         variance, inner = (float(term.variance), term.inner) if isinstance(term, Scale) else (1.0, term)
         for label, new in factors(term, axes):
@@ -309,19 +353,30 @@ class Search:
         return True
 
     def _prune(self) -> None:
-        """Drop terms without which the score is no lower."""
-        dropped = True
-        while dropped and len(self.terms) > 1:
-            dropped = False
-            for i in range(len(self.terms)):
-                terms, labels = self.terms[:i] + self.terms[i + 1 :], self.labels[:i] + self.labels[i + 1 :]
-                tried = self._evaluate(Candidate(" + ".join(labels), [_sum(terms)]), POLISHING_ITERATIONS)
+        """Drop terms without which the score is no lower, and make smooth ones straight where that is enough."""
+        simpler = True
+        while simpler:
+            simpler = False
+            for labels, step in self._simpler():
+                tried = self._evaluate(step, POLISHING_ITERATIONS)
                 assert self.best is not None
                 if tried.failure is None and tried.score >= self.best.score:
                     assert tried.kernel is not None
                     self.best, self.terms, self.labels = tried, list(terms_of(tried.kernel)), labels
-                    dropped = True
+                    simpler = True
                     break
+
+    def _simpler(self) -> Iterator[tuple[list[str], Candidate]]:
+        lines = {f"smooth({axis.name})": axis for axis in self.axes}
+        for i, label in enumerate(self.labels):
+            before, after = self.terms[:i], self.terms[i + 1 :]
+            if len(self.terms) > 1:
+                labels = self.labels[:i] + self.labels[i + 1 :]
+                yield labels, Candidate(" + ".join(labels), [_sum([*before, *after])])
+            if label in lines and (name := f"line({lines[label].name})") not in self.labels:
+                labels = [*self.labels[:i], name, *self.labels[i + 1 :]]
+                straight = dict(single_terms(lines[label], 0.5))[name]
+                yield labels, Candidate(" + ".join(labels), [_sum([*before, one, *after]) for one in straight])
 
     def _noise(self) -> float:
         assert self.best is not None

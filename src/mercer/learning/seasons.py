@@ -12,6 +12,8 @@ MIN_SEASONS = 2.0  # of data, for a season to be tried
 MONTH, DAY = 1 / 12, 1 / calendar.DAYS_PER_YEAR  # in years
 COMMON_PERIODS = (12, 4, 7, 24, 52)  # in steps; preferred to others that fit about as well
 PREFERENCE = 0.8
+# Median and deviation of the logarithm of the lengthscale of a season, and of its decay in periods.
+SHAPE, CHANGE = (1.0, 0.7), (10.0, 1.0)
 
 
 def periods_of(period: Any, t: np.ndarray, y: np.ndarray, step: float, dated: bool) -> list[Any]:

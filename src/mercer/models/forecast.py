@@ -15,7 +15,7 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
 from mercer.core.text import table
 from mercer.kernels import Exponential, Kernel, Linear, Seasonal
-from mercer.learning.seasons import DAY, MONTH, period_shown, periods_of
+from mercer.learning.seasons import CHANGE, DAY, MONTH, SHAPE, period_shown, periods_of
 from mercer.models.regression import GaussianProcessRegressor
 
 MIN_POINTS = 4
@@ -29,7 +29,7 @@ LEVELS = np.linspace(0.0, 1.0, 41)[:-1] + 0.0125  # at which the distribution is
 # learned from nothing, weak enough for a year of monthly values to overrule them.
 PRIORS = {
     "wander": (0.02, 2.0), "line": (0.02**2, 1.5), "revert": (0.5, 1.5), "reversion": (12.0, 1.0),
-    "season": (0.5, 1.5), "shape": (1.0, 0.7), "change": (10.0, 1.0), "inputs": (0.1, 2.0), "noise": (0.1, 1.5),
+    "season": (0.5, 1.5), "shape": SHAPE, "change": CHANGE, "inputs": (0.1, 2.0), "noise": (0.1, 1.5),
 }  # fmt: skip
 TRENDS = (("wander",), ("wander", "line"), ("revert", "line"))
 
