@@ -42,7 +42,10 @@ def are_dates(values: Any) -> bool:
 
 def holds_dates(values: Any) -> bool:
     """Whether an array, a list or a column holds dates."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        return False
     return array.dtype.kind == "M" or (array.dtype.kind == "O" and are_dates(array.flat))
 
 

@@ -208,6 +208,10 @@ def _sum(terms: Sequence[Kernel]) -> Kernel:
     return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
 
+def _without_priors(kernel: Kernel | None) -> Kernel | None:
+    return None if kernel is None else kernel.with_priors(**dict.fromkeys(kernel.parameters))
+
+
 # -- the search ----------------------------------------------------------------------------------------------------
 
 
@@ -319,6 +323,8 @@ class Search:
             raise ParameterError(
                 f"none of the {len(self.history)} kernels could be evaluated. {self.history[0].failure}"
             ) from self.first_error
+        self.history[:] = [each._replace(kernel=_without_priors(each.kernel)) for each in self.history]
+        able = [each for each in self.history if each.failure is None]
         return Found(
             self.history, max(able, key=lambda each: each.score), out_of_time, interrupted, self.evaluations
         )  # fmt: skip

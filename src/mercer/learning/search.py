@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mercer.core import calendar
 from mercer.core.errors import DataError, InterruptedFitWarning, NotPositiveDefiniteError, ParameterError
 from mercer.core.inputs import Inputs, as_frame, as_matrix, as_objects, as_vector, count_rows, holds_numbers
 from mercer.core.random import seed_of
@@ -189,6 +190,8 @@ def select_kernel(
     labels, remark = _labels_or_numbers(y, n, task)
     columns, raw = Columns.of(X) if given is None else None, X
     X = X if columns is None else columns.encode(X)
+    if given is None and as_frame(X) is None and not hasattr(X, "toarray") and calendar.holds_dates(X):
+        X = as_matrix(X)  # decimal years
     line = Progress(shown=bool(progress))
     terms = Terms(criterion, seed_of(random_state), max_rows, line, bool(allow_invalid), columns)
     problem = Quantities(X, as_vector(y, n), terms) if labels is None else Labels(X, labels, terms, inference)
