@@ -42,16 +42,18 @@ if TYPE_CHECKING:
     from mercer.models.heteroscedastic import HeteroscedasticGaussianProcessRegressor
     from mercer.models.interpolator import RBFInterpolator
     from mercer.models.kernel_regression import NadarayaWatson
+    from mercer.models.latent_variables import GaussianProcessLatentVariables
     from mercer.models.linear import BayesianLinearRegression
     from mercer.models.mixture import GaussianMixtureRegressor
     from mercer.models.neighbors import KernelNeighborsClassifier
     from mercer.models.network import RBFNetwork
-    from mercer.models.outputs import MultiOutputGaussianProcessRegressor
     from mercer.models.optimizer import Optimizer, minimize
+    from mercer.models.outputs import MultiOutputGaussianProcessRegressor
     from mercer.models.pca import KernelPCA
     from mercer.models.perceptron import KernelPerceptron
     from mercer.models.regression import GaussianProcessRegressor
     from mercer.models.ridge import KernelRidge
+    from mercer.models.topographic import GenerativeTopographicMapping
     from mercer.persist import load, save
 
 __version__ = "0.1.0"
@@ -77,7 +79,9 @@ _HOMES = {  # of public names, which are loaded when first asked for
     "forecast": "mercer.models.forecast",
     "GaussianMixtureRegressor": "mercer.models.mixture",
     "GaussianProcessClassifier": "mercer.models.classification",
+    "GaussianProcessLatentVariables": "mercer.models.latent_variables",
     "GaussianProcessRegressor": "mercer.models.regression",
+    "GenerativeTopographicMapping": "mercer.models.topographic",
     "GP": "mercer.gp.process",
     "HeteroscedasticGaussianProcessRegressor": "mercer.models.heteroscedastic",
     "InfiniteFeaturesError": "mercer.core.errors",
@@ -115,7 +119,9 @@ __all__ = [
     "ForkedProcessError",
     "GaussianMixtureRegressor",
     "GaussianProcessClassifier",
+    "GaussianProcessLatentVariables",
     "GaussianProcessRegressor",
+    "GenerativeTopographicMapping",
     "HeteroscedasticGaussianProcessRegressor",
     "InfiniteFeaturesError",
     "InterruptedFitWarning",

@@ -698,6 +698,50 @@ def feature_slope(kernel: Kernel, Z: np.ndarray, weights: np.ndarray) -> np.ndar
     return _slope_by_strips(kernel, 2, Z, np.asarray(weights))
 
 
+def slopes(kernel: Kernel, Z: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """dk(z_i, x_j)/dz_i: (s, n, d)."""
+    return _each_slope(kernel, 0, Z, X)
+
+
+def cross_slopes(kernel: Kernel, Z: np.ndarray) -> np.ndarray:
+    """d^2 k(z, z')/dz dz' at z' = z = z_i: (s, d, d), the prior covariance of the gradient of a function."""
+    return _each_slope(kernel, 1, Z)
+
+
+def _each_slope(kernel: Kernel, which: int, Z: np.ndarray, *others: np.ndarray) -> np.ndarray:
+    """In strips padded to the size of a tile, so that another number of rows needs no compilation."""
+    size = min(evaluate.TILES)
+    out = []
+    with concretely():
+        leaves = jax.tree.leaves(bare(kernel))
+        program = _each_slope_programs(Layout.of(kernel.fix()))[which]
+        for i in range(0, len(Z), size):
+            strip = evaluate.take(Z, i, min(i + size, len(Z)), size)
+            if not others:
+                out.append(np.asarray(program(leaves, strip))[: len(Z) - i])
+                continue
+            parts = []
+            for j in range(0, len(others[0]), size):
+                columns = evaluate.take(others[0], j, min(j + size, len(others[0])), size)
+                parts.append(np.asarray(program(leaves, strip, columns))[: len(Z) - i, : len(others[0]) - j])
+            out.append(np.concatenate(parts, axis=1))
+    return np.concatenate(out)
+
+
+@functools.lru_cache(maxsize=256)
+def _each_slope_programs(layout: Layout) -> tuple[Callable, Callable]:
+    def value(leaves: list[Any], z: Array, x: Array) -> jax.Array:
+        kernel = jax.tree.unflatten(layout.structure, leaves)
+        rows = [kernel.prepare(row[None], np.array([i])) for i, row in enumerate((z, x))]
+        return kernel.block(*rows)[0, 0]
+
+    one = jax.grad(value, argnums=1)
+    both = jax.jacfwd(one, argnums=2)
+    of_pairs = jax.vmap(jax.vmap(one, (None, None, 0)), (None, 0, None))
+    at_same = jax.vmap(lambda leaves, z: both(leaves, z, z), (None, 0))
+    return jax.jit(of_pairs), jax.jit(at_same)
+
+
 def _slope_by_strips(kernel: Kernel, which: int, Z: np.ndarray, *weights: np.ndarray) -> np.ndarray:
     s, out = len(Z), np.zeros(Z.shape)
     size = evaluate.tile_size(s)

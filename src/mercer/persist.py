@@ -65,6 +65,7 @@ from mercer.models import (
     heteroscedastic,
     interpolator,
     kernel_regression,
+    latent_variables,
     linear,
     mixture,
     neighbors,
@@ -76,6 +77,7 @@ from mercer.models import (
     records,
     regression,
     ridge,
+    topographic,
 )
 from mercer.models.estimator import Estimator
 from mercer.solvers.base import SOLVERS
@@ -112,10 +114,11 @@ _FAMILIES: dict[str, list[Any]] = {
     "models": [
         GP, classification.GaussianProcessClassifier, density.ParzenDensity, discriminant.KernelFisherDiscriminant,
         heteroscedastic.HeteroscedasticGaussianProcessRegressor, interpolator.RBFInterpolator,
-        kernel_regression.NadarayaWatson, linear.BayesianLinearRegression,
-        mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier, network.RBFNetwork,
-        outputs.MultiOutputGaussianProcessRegressor, pca.KernelPCA,
+        kernel_regression.NadarayaWatson, latent_variables.GaussianProcessLatentVariables,
+        linear.BayesianLinearRegression, mixture.GaussianMixtureRegressor, neighbors.KernelNeighborsClassifier,
+        network.RBFNetwork, outputs.MultiOutputGaussianProcessRegressor, pca.KernelPCA,
         perceptron.KernelPerceptron, regression.GaussianProcessRegressor, ridge.KernelRidge,
+        topographic.GenerativeTopographicMapping,
     ],
 }  # fmt: skip
 CLASSES = {f"{family}.{cls.__name__}": cls for family, members in _FAMILIES.items() for cls in members}

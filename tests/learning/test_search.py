@@ -182,11 +182,11 @@ def test_what_counts_as_classes():
 # -- the default family -----------------------------------------------------------------------------------------------
 
 
-def test_without_candidates_it_is_the_choice_of_the_default_kernel():
+def test_the_family_is_the_choice_of_the_default_kernel():
     rng = np.random.default_rng(12)
     X = rng.normal(size=(70, 2))
     y = 10 + 4 * np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=70)
-    found, model = select(X, y), mc.GaussianProcessRegressor(progress=False).fit(X, y)
+    found, model = select(X, y, "family"), mc.GaussianProcessRegressor(progress=False).fit(X, y)
     assert found.member == model.choice_.member
     assert [tried.candidate for tried in found.tried] == [tried.member for tried in model.choice_.tried]
     assert {tried.candidate for tried in found.history} == {tried.candidate for tried in found.tried}
@@ -196,7 +196,7 @@ def test_without_candidates_it_is_the_choice_of_the_default_kernel():
     exactly = mc.GaussianProcessRegressor(found.kernel, noise=found.noise, learning=None).fit(X, y)
     assert exactly.log_marginal_likelihood_ == pytest.approx(found.best.log_evidence, abs=1e-6)
     assert exactly.predict(X) == pytest.approx(model.predict(X), abs=0.5)
-    quick = select(X, y, max_seconds=0)
+    quick = select(X, y, "family", max_seconds=0)
     assert len(quick.history) == 1
     assert "max_seconds=0" in quick.describe()
 

@@ -47,6 +47,11 @@ def seasonal(q, x, z):
     return mp.exp(-2 * (mp.sin(mp.pi * apart) / exact(q.lengthscale)) ** 2) * (1 + s) * mp.exp(-s)
 
 
+def step(q, x):
+    away = ((x - exact(q.start)) / exact(q.unit) - exact(q.location)) / exact(q.width)
+    return 1 / (1 + mp.exp(away if q.falling else -away))
+
+
 def arcsine(q, x, z):
     weight, bias = vector(q.weight, len(x)), exact(q.bias)
 
@@ -117,6 +122,8 @@ def autoregression(q, x, z):
 
 
 LEAVES = {
+    k.Line: lambda q, x, z: mp.fprod((v[0] - exact(q.start)) / exact(q.unit) - exact(q.origin) for v in (x, z)),
+    k.Step: lambda q, x, z: mp.fprod(step(q, v[0]) for v in (x, z)),
     k.RBF: lambda q, x, z: mp.exp(-squared(x, z, q.lengthscale) / 2),
     k.Exponential: lambda q, x, z: mp.exp(-mp.sqrt(squared(x, z, q.lengthscale))),
     k.Matern: matern,

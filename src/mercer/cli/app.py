@@ -73,6 +73,13 @@ def fit_command(
         bool, typer.Option("--refit", help="Add the held-out rows to the saved model, at the parameters learned.")
     ] = False,
     restarts: Annotated[int, typer.Option(help="Number of further optimisations from random starts.")] = 0,
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="Search for a sum of components, described in search.txt, components.png."),
+    ] = False,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Time after which --search begins nothing further.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the held-out rows and of restarts.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only errors.")] = False,
 ):
@@ -98,6 +105,9 @@ def fit_command(
     a measurement, noise included; z is the distance of the target from the mean in standard deviations. For classes it
     has the predicted class, the probability p(...) of each, and log_score, ln p of the true class.
 
+    --search explains numbers by a sum of components (smooth, rough, straight, seasonal; growing, beginning or ending),
+    found term by term, instead of the default kernel. It goes on from search.json in the folder if it was interrupted.
+
     Ctrl-C ends learning early: the best model so far is kept and written.
     """
     with readable_errors():
@@ -105,6 +115,7 @@ def fit_command(
             data, target, output, task=task and task.value, drop=drop or (), drop_missing=drop_missing,
             options=ColumnOptions.of(kind or (), day_first),
             test_share=test_share, seed=seed, restarts=restarts, refit=refit, quiet=quiet, say=_remark(quiet),
+            search=search, max_seconds=max_seconds,
             show=_silent if quiet else typer.echo,
         )  # fmt: skip
 

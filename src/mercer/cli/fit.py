@@ -22,7 +22,8 @@ TASKS: dict[str, ModuleType] = {"regression": quantities, "classification": clas
 
 def run_fit(
     data: Path, target: str, output: Path | None = None, *, task: str | None = None, drop=(), drop_missing=False,
-    test_share=0.2, seed=0, restarts=0, refit=False, quiet=False, options: ColumnOptions = DEFAULT_COLUMN_OPTIONS,
+    test_share=0.2, seed=0, restarts=0, refit=False, quiet=False, search=False, max_seconds: float | None = None,
+    options: ColumnOptions = DEFAULT_COLUMN_OPTIONS,
     say: tables.Say = print, show: tables.Say = print,
 ) -> Path:  # fmt: skip
     """Run ``mercer fit``. ``say`` receives remarks, ``show`` the result. Returns the folder written to."""
@@ -56,8 +57,6 @@ def run_fit(
     training, held = split(rows, test_share, seed, by_class=task == "classification")
 
     model = kind.new_model(n_restarts=restarts, random_state=seed, progress=not quiet)
-    if kind is quantities:
-        quantities.choose_kernel(model, training, remark)
     if table is not None:
         all_of_them = "all others enter the model" if kind is quantities else "others do not enter the model"
         remark(
@@ -66,13 +65,21 @@ def run_fit(
         )
         if kind is quantities:
             model.solver = LowRank(learning_rows=len(training))
-    kind.prepare(model, training, say)
     output = Path(f"{tables.stem(data)}_mercer") if output is None else output
     output.mkdir(parents=True, exist_ok=True)  # fail before the fit, not after it
+    found = None
+    if search and kind is not quantities:
+        raise ParameterError("--search is for numeric targets; leave it out for classes.")
+    if search:
+        found = quantities.search_kernel(model, training, output, max_seconds, seed, not quiet)
+    elif kind is quantities:
+        quantities.choose_kernel(model, training, remark)
+    kind.prepare(model, training, say)
     remarks += fit(model, training, say)
     if table is not None and kind is quantities:
         streaming.absorb(model, large.chunks(table, inputs, target, drop_missing), held.numbers - 1)
-    for name in {name for other in TASKS.values() for name in other.FILES}:  # of an earlier run
+    own = () if found is None else quantities.SEARCH_FILES
+    for name in {name for other in TASKS.values() for name in other.FILES} - {*own}:  # of an earlier run
         (output / name).unlink(missing_ok=True)
     write(model, target, tables.with_ranges(inputs, training.X), output)  # before anything else can fail
     try:
@@ -80,6 +87,9 @@ def run_fit(
         # Before --refit: held-out rows cannot evaluate a model that has seen them.
         report = model.report(held.X, held.y) if len(held) else model.report()
         report = full_report(report, data, target, rows, len(held), seed, refit, remarks, table is not None)
+        if found is not None:
+            sections = report.sections | {"Components": "\n".join(map(str, found.components))}
+            report = dataclasses.replace(report, sections=sections)
         (output / "report.txt").write_text(f"{report}\n", encoding="utf-8")
         if evaluated is not None:
             evaluated.table().write_csv(output / "predictions.csv")

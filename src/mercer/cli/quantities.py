@@ -8,19 +8,23 @@ import polars as pl
 
 from mercer.cli.pictures import Pictures
 from mercer.cli.tables import Say, TableRows, quantities
-from mercer.core.inputs import holds_numbers
+from mercer.core.errors import ParameterError
+from mercer.core.inputs import as_matrix, holds_numbers
 from mercer.core.places import longitude_and_latitude
+from mercer.core.text import listed
 from mercer.distributions import Distribution
 from mercer.kernels import Matern
+from mercer.learning.columns import STRUCTURED, Columns
 from mercer.learning.search import select_kernel
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.scores import Calibration, calibration
 
 MAX_SILENT_SECONDS = 20.0  # a fit expected to take longer is announced
 SMOOTHNESSES = (0.5, 1.5, 2.5)  # of functions on the sphere
+SEARCH_FILES = ("search.txt", "components.png")
 FILES = (
     "model.safetensors", "report.txt", "predictions.csv",
-    "calibration.png", "predictions.png", "relevance.png", "fit.png", "map.png",
+    "calibration.png", "predictions.png", "relevance.png", "fit.png", "map.png", *SEARCH_FILES,
 )  # fmt: skip
 
 target_of = quantities
@@ -72,6 +76,27 @@ def choose_kernel(model, rows: TableRows, say: Say):
     say(f"columns {found[0]!r} and {found[1]!r} are read as longitude and latitude, in degrees: a kernel on the sphere")
 
 
+def search_kernel(model, rows: TableRows, output: Path, max_seconds: float | None, seed: int, progress: bool):
+    """Search for a kernel, going on from an earlier search in the folder; write what it found, and return it."""
+    from mercer.plot import components
+
+    columns = Columns.of(rows.X)
+    if columns is not None and columns.names(*STRUCTURED):
+        raise ParameterError(
+            "--search explains numbers by columns of numbers and dates; leave out "
+            f"{listed(columns.names(*STRUCTURED))} with --drop, or leave out --search."
+        )
+    found = select_kernel(
+        rows.X, rows.y, None, max_seconds, task="regression", random_state=seed, progress=progress,
+        checkpoint=output / "search.json",
+    )  # fmt: skip
+    model.kernel = found.kernel
+    (output / "search.txt").write_text(f"{found.describe()}\n", encoding="utf-8")
+    pictures = Pictures(output)
+    pictures.keep(components(found)[0], "components.png")
+    return found
+
+
 def prepare(model, rows: TableRows, say: Say):
     """Refuse a fit that does not fit in memory; announce a long one."""
     plan = model.plan(rows.X)
@@ -113,10 +138,11 @@ def draw(model, held: HeldOut | None, target: str, output: Path):
 
 def _along_the_input(plot, model, held, target):
     name = model.feature_names_in_[0]
-    x = model.posterior_.data[0][name].to_numpy()
+    encode = (lambda X: X) if model.columns_ is None else model.columns_.encode
+    x = as_matrix(model.posterior_.data[0])[:, 0]
     low, high = x.min(), x.max()
     if held is not None:
-        x_held = model.columns_.encode(held.rows.X)[name].to_numpy()
+        x_held = as_matrix(encode(held.rows.X))[:, 0]
         low, high = min(low, x_held.min()), max(high, x_held.max())
     margin = 0.05 * (high - low)
     grid = pl.DataFrame({name: np.linspace(low - margin, high + margin, 500)})

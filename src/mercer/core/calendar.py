@@ -40,6 +40,15 @@ def are_dates(values: Any) -> bool:
     return bool(present) and all(isinstance(value, datetime.date) for value in present)
 
 
+def holds_dates(values: Any) -> bool:
+    """Whether an array, a list or a column holds dates."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        return False
+    return array.dtype.kind == "M" or (array.dtype.kind == "O" and are_dates(array.flat))
+
+
 def from_objects(values: Any) -> np.ndarray:
     """Dates or moments of Python as datetime64; moments with a time zone in UTC."""
     moments = []

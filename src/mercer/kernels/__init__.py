@@ -12,6 +12,7 @@ from typing import NoReturn
 from mercer.kernels import densities as densities
 from mercer.kernels.autoregressive import AR, ARMA
 from mercer.kernels.base import Kernel
+from mercer.kernels.changes import Line, Step
 from mercer.kernels.coregionalization import Coregionalization
 from mercer.kernels.custom import Custom, FeatureMap, Precomputed
 from mercer.kernels.dot import Linear, Polynomial, Sigmoid
@@ -68,6 +69,7 @@ __all__ = [
     "HiddenMarkov",
     "Kernel",
     "Latent",
+    "Line",
     "Linear",
     "Matern",
     "Mixture",
@@ -82,6 +84,7 @@ __all__ = [
     "Sigmoid",
     "Spectrum",
     "Standard",
+    "Step",
     "Subsequence",
     "Subsets",
     "Tanimoto",

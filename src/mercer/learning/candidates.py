@@ -177,9 +177,13 @@ class Quantities(Problem):
         return RegressionObjective(kernel, X, self.target, noise, solver, self.mean, use_priors=_has_priors(kernel))
 
     def learn(self, kernel: Kernel) -> Evaluated:
-        objective, theta, jitter, evaluations, interrupted = self.objective(kernel), np.zeros(0), 0.0, 1, False
+        return self.learned(self.objective(kernel), self.settings)
+
+    def learned(self, objective: RegressionObjective, settings: Settings) -> Evaluated:
+        """An objective at its maximum, or where the settings end the search."""
+        theta, jitter, evaluations, interrupted = np.zeros(0), 0.0, 1, False
         if objective.size:
-            learned = learn_regression(objective, self.settings, self.terms.seed)
+            learned = learn_regression(objective, settings, self.terms.seed)
             theta, jitter, interrupted = learned.theta, learned.jitter, learned.interrupted
             evaluations += learned.evaluations
         with objective.criterion() as evidence:
@@ -193,7 +197,7 @@ class Quantities(Problem):
             left_out = evidence.score(theta) if self.criterion == "loo" else -math.inf
         noise = float(objective.variances(theta)[0]) * self.scale**2
         return Evaluated(
-            objective.at(theta).kernel if objective.size else kernel,
+            objective.at(theta).kernel if objective.size else objective.kernel,
             theta, objective.size, float(found.value), left_out, noise, evaluations, interrupted,
         )  # fmt: skip
 

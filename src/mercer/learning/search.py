@@ -13,16 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from mercer.core import calendar
 from mercer.core.errors import DataError, InterruptedFitWarning, NotPositiveDefiniteError, ParameterError
-from mercer.core.inputs import Inputs, as_frame, as_objects, as_vector, count_rows
+from mercer.core.inputs import Inputs, as_frame, as_matrix, as_objects, as_vector, count_rows, holds_numbers
 from mercer.core.random import seed_of
 from mercer.core.text import listed, number, rounded, table
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
-from mercer.learning import family
+from mercer.learning import family, greedy
 from mercer.learning.candidates import Labels, Problem, Quantities, Terms
+from mercer.learning.checkpoint import check_path
 from mercer.learning.choice import Choice, History, Tried, best_first, quoted
-from mercer.learning.columns import Columns
+from mercer.learning.columns import STRUCTURED, Columns
+from mercer.learning.components import Axis, Component, components
 from mercer.learning.progress import Progress
 
 TASKS = ("regression", "classification")
@@ -43,6 +46,9 @@ class Selection(Choice):
     best first; ``skipped`` the candidates not begun, after ``max_seconds`` or an interruption. ``total``: rows of X, of
     which ``rows`` decided. ``columns`` tells how the default kernel read the columns of a frame, of which some may need
     ``columns.encode(X)`` before ``kernel`` reads them: dates become decimal years. It is None for given candidates.
+
+    Of a search, ``components`` are the terms of the kernel in plain language, each with its share of the variance and
+    its posterior at ``inputs`` (rows, d), and the noise; `mercer.plot.components` draws them.
     """
 
     history: History = dataclasses.field(default_factory=History)
@@ -53,6 +59,8 @@ class Selection(Choice):
     out_of_time: bool = False
     remark: str = ""
     columns: Columns | None = None
+    components: list[Component] = dataclasses.field(default_factory=list)
+    inputs: np.ndarray | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -72,6 +80,7 @@ class Selection(Choice):
             f"because {self.margin()}" if len(self.tried) > 1 else f"because it is {self.margin()}",
             f"learned: {quoted(self.kernel)!r}",
             *([f"noise: {number(rounded(self.noise))}"] if self.noise else []),
+            *(["", "share of variance, component:", *map(str, self.components)] if self.components else []),
             "",
             self.table(),
         ]
@@ -114,8 +123,13 @@ def select_kernel(
     random_state: Any = None,
     progress: bool = True,
     allow_invalid: bool = False,
+    checkpoint: Any = None,
 ) -> Selection:
     """Choose between kernels: learn the parameters of each from the data, and take the one that predicts best.
+
+    Without candidates, numbers in columns of numbers or dates are explained by a search: a sum of products of kernels
+    grows term by term (smooth, rough, straight, seasonal; growing, beginning or ending; changing along another column)
+    as long as the score rises, and its components are described in plain language.
 
     Every candidate is fitted, if it learns from a corpus, and its parameters are learned by the evidence, as
     `GaussianProcessRegressor` and `GaussianProcessClassifier` learn them, all on the same rows; priors that it carries
@@ -125,9 +139,10 @@ def select_kernel(
     Parameters
     ----------
     X, y : inputs that the candidates read, and numbers or labels, as for the estimators.
-    candidates : kernels, in any number. None is the family of the default kernel: the standard kernel (PRML 6.72) of
+    candidates : kernels, in any number. "family" is that of the default kernel: the standard kernel (PRML 6.72) of
         several smoothnesses, with one lengthscale or one for each input, and for numbers with or without its linear
         term. It reads the columns of a frame as the estimators do, categories, text and dates included (``columns``).
+        None searches (see above); for classes, and for columns of categories or text, it is the family.
     max_seconds : no further candidate is begun after this time, counted from the call, if there is one to choose; one
         that was begun is learned to the end.
     task : "regression" or "classification". None decides by y: text and booleans are classes, and so are integers of at
@@ -144,6 +159,8 @@ def select_kernel(
     random_state : seed of this draw and of the subsets on which learning starts. None means 0.
     progress : whether to show progress on stderr.
     allow_invalid : accept kernels known not to be positive semidefinite.
+    checkpoint : file in which a search keeps what it has evaluated, and from which it goes on after an interruption or
+        ``max_seconds``.
 
     Returns a `Selection`: ``kernel``, ``noise``, ``history``, ``describe()``. Pass ``kernel`` to an estimator to learn
     it on all rows. A candidate that cannot be evaluated is listed with the reason; if none can, an error is raised.
@@ -167,15 +184,27 @@ def select_kernel(
     n = count_rows(X)
     if not n:
         raise DataError("X has no rows.")
-    given = None if candidates is None else _kernels(candidates)
+    searches = candidates is None
+    given = None if candidates is None or _is_family(candidates) else _kernels(candidates)
+    check_path(checkpoint)
     labels, remark = _labels_or_numbers(y, n, task)
-    columns = Columns.of(X) if given is None else None
+    columns, raw = Columns.of(X) if given is None else None, X
     X = X if columns is None else columns.encode(X)
+    if given is None and as_frame(X) is None and not hasattr(X, "toarray") and calendar.holds_dates(X):
+        X = as_matrix(X)  # decimal years
     line = Progress(shown=bool(progress))
     terms = Terms(criterion, seed_of(random_state), max_rows, line, bool(allow_invalid), columns)
     problem = Quantities(X, as_vector(y, n), terms) if labels is None else Labels(X, labels, terms, inference)
     found = None
-    if given is None and isinstance(problem, Quantities) and criterion != "evidence":
+    if searches and isinstance(problem, Quantities) and (columns is None or not columns.names(*STRUCTURED)):
+        axes = greedy.axes_of(X, problem.y, raw, columns) if holds_numbers(X) else []
+        if axes:
+            found = _searched(problem, axes, until, max_seconds, checkpoint)
+    if found is None and checkpoint is not None:
+        raise ParameterError(
+            "checkpoint is for the search, candidates=None with numbers in columns of numbers or dates."
+        )
+    if found is None and given is None and isinstance(problem, Quantities) and criterion != "evidence":
         found = _default_family(problem, until, max_seconds)
     if found is None:
         found = _compared(problem, problem.family() if given is None else given, until, max_seconds, remark)
@@ -186,6 +215,28 @@ def select_kernel(
             stacklevel=2,
         )
     return dataclasses.replace(found, columns=columns)
+
+
+def _is_family(candidates: Any) -> bool:
+    return isinstance(candidates, str) and candidates == "family"
+
+
+def _searched(
+    problem: Quantities, axes: list[Axis], until: float, max_seconds: float | None, checkpoint: Any
+) -> Selection:
+    """Greedy search, and the components of what it found."""
+    terms = problem.terms
+    belongs = {"data": [as_matrix(problem.X), problem.y], "settings": [problem.criterion, terms.seed, terms.max_rows]}
+    result = greedy.Search(problem, axes, until, greedy.Store(checkpoint, belongs)).run()
+    best, X = result.best, as_matrix(problem.X)[problem.rows]
+    assert best.kernel is not None
+    assert best.noise is not None
+    own = problem.inputs(best.kernel)
+    parts = components(best.kernel, own, problem.target, best.noise / problem.scale**2, problem.scale, axes)
+    return Selection(
+        best_first(result.history), len(problem.rows), result.evaluations, result.interrupted, problem.measure,
+        result.history, [], problem.task, problem.total, max_seconds, result.out_of_time, "", None, parts, X,
+    )  # fmt: skip
 
 
 def _until(max_seconds: Any) -> float:

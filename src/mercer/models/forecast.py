@@ -18,6 +18,7 @@ from mercer.core.inputs import as_matrix
 from mercer.core.text import table
 from mercer.distributions import Mixture
 from mercer.kernels import Kernel
+from mercer.learning.seasons import DAY, MONTH, period_shown, periods_of
 from mercer.models.forecast_terms import PRIORS, kernel_of
 from mercer.models.regression import GaussianProcessRegressor
 
@@ -25,12 +26,8 @@ MIN_POINTS = 4
 MAX_POINTS = 1500  # the latest, from which a forecast is made
 MIN_WEIGHT = 0.02  # of a candidate whose forecast counts
 MAX_AVERAGED = 4
-MIN_SEASONS = 2.0  # of data, for a season to be tried
 QUANTILE_STEPS = 50
 LEVELS = np.linspace(0.0, 1.0, 41)[:-1] + 0.0125  # at which the distribution is integrated
-MONTH, DAY = 1 / 12, 1 / calendar.DAYS_PER_YEAR  # in years
-COMMON_PERIODS = (12, 4, 7, 24, 52)  # in steps; preferred to others that fit about as well
-PREFERENCE = 0.8
 
 TRENDS = (("wander",), ("wander", "line"), ("revert", "line"))
 
@@ -184,7 +181,7 @@ def forecast(
     matrix = as_matrix(times, "times")
     if matrix.shape[1] != 1:
         raise DataError(f"times must be one column; got {matrix.shape[1]}.")
-    t, dated, n = matrix[:, 0], _are_dates(times), len(matrix)
+    t, dated, n = matrix[:, 0], calendar.holds_dates(times), len(matrix)
     values = _values(y, n)
     known, ahead = _inputs(inputs, n, int(horizon))
     order = np.argsort(t, kind="stable")
@@ -200,7 +197,7 @@ def forecast(
         raise DataError(f"log=True needs positive values; the smallest is {values.min():.4g}.")
     step = float(np.median(np.diff(np.unique(t))))
     future = _future(t, step, dated, int(horizon))
-    periods = _periods(period, t, values, step, dated)
+    periods = periods_of(period, t, values, step, dated)
     X, Z = (_rows(when, t[-1], dated, more) for when, more in ((t, known), (future, ahead)))
     logs = ((False, True) if (values > 0).all() else (False,)) if log is None else (bool(log),)
     seasons = [()] + ([("season",)] if periods else [])
@@ -223,7 +220,7 @@ def forecast(
         kept.append(dataclasses.replace(each, weight=float(weight)))
     spread = Spread.of(kept, Z).quantiles(LEVELS)
     if periods:
-        remarks.append(f"season tried: {', '.join(map(_period_shown, periods))}")
+        remarks.append(f"season tried: {', '.join(map(period_shown, periods))}")
     if len(logs) > 1:
         remarks.append(f"model of {'log y' if kept[0].log else 'y itself'}, by the evidence")
     when = calendar.as_dates if dated else (lambda values: values)
@@ -240,11 +237,6 @@ def forecast(
 
 
 # -- data ----------------------------------------------------------------------------------------------------------
-
-
-def _are_dates(times: Any) -> bool:
-    array = np.asarray(times)
-    return array.dtype.kind == "M" or (array.dtype.kind == "O" and calendar.are_dates(array.flat))
 
 
 def _values(y: Any, n: int) -> np.ndarray:
@@ -308,46 +300,6 @@ def _are_working_days(t: np.ndarray, step: float) -> bool:
 
 def _at_weekend(t: np.ndarray) -> np.ndarray:
     return ~np.is_busday(calendar.as_dates(t).astype("datetime64[D]"))
-
-
-def _periods(period: Any, t: np.ndarray, y: np.ndarray, step: float, dated: bool) -> list[Any]:
-    """Periods of which there is enough data."""
-    if period is None:
-        return []
-    if not (isinstance(period, str) and period == "auto"):
-        found = list(period) if isinstance(period, list | tuple) else [period]
-        if not dated and any(isinstance(each, str) for each in found):
-            raise ParameterError(f"period={period!r} is of the calendar, and times are no dates; give a number.")
-        return found
-    span, found = t[-1] - t[0] + step, []
-    if dated:
-        lengths = {"day": DAY, "week": 7 * DAY, "year": 1.0}
-        return [w for w, size in lengths.items() if step <= size / 3.5 and span >= MIN_SEASONS * size and size > DAY / 2
-                and not (w == "day" and step > DAY / 3.5)]  # fmt: skip
-    steps = _lag_of_season(t, y, step)
-    return [steps * step] if steps else found
-
-
-def _lag_of_season(t: np.ndarray, y: np.ndarray, step: float) -> int | None:
-    """The lag, in steps, at which differences of y correlate most; None if none does."""
-    regular = np.arange(round((t[-1] - t[0]) / step) + 1)
-    if len(regular) > 4 * len(t) or len(t) < 3 * MIN_SEASONS:
-        return None
-    change = np.diff(np.interp(t[0] + regular * step, t, y))
-    change = change - change.mean()
-    most = int(len(regular) / MIN_SEASONS)
-    if not change.any() or most < 3:
-        return None
-    power = np.array([change[lag:] @ change[:-lag] for lag in range(1, most + 1)]) / (change @ change)
-    lags = np.arange(2, most + 1)
-    best = int(lags[np.argmax(power[1:])])
-    if power[best - 1] < 2 / math.sqrt(len(change)):
-        best = 0
-    for common in COMMON_PERIODS:
-        enough = PREFERENCE * power[best - 1] if best else 1 / math.sqrt(len(change))
-        if common <= most and power[common - 1] >= enough:
-            return common
-    return best or None
 
 
 # -- candidates ----------------------------------------------------------------------------------------------------
@@ -429,7 +381,3 @@ def _backtest(result: Forecast, origins: int, horizon: int) -> Backtest:
 
 def _shown(t: Any) -> str:
     return str(t.astype("datetime64[D]")) if isinstance(t, np.datetime64) else f"{t:.6g}"
-
-
-def _period_shown(period: Any) -> str:
-    return period if isinstance(period, str) else f"{period:.4g}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from mercer import priors
 from mercer.kernels import Exponential, Kernel, Linear, Seasonal
+from mercer.learning.seasons import CHANGE, SHAPE
 
 WANDER_SPANS = 10.0  # lengthscale of a random walk, in spans of the data: it hardly reverts to a mean
 
@@ -15,7 +16,7 @@ WANDER_SPANS = 10.0  # lengthscale of a random walk, in spans of the data: it ha
 # learned from nothing, weak enough for a year of monthly values to overrule them.
 PRIORS = {
     "wander": (0.02, 2.0), "line": (0.02**2, 1.5), "revert": (0.5, 1.5), "reversion": (12.0, 1.0),
-    "season": (0.5, 1.5), "shape": (1.0, 0.7), "change": (10.0, 1.0), "inputs": (0.1, 2.0), "noise": (0.1, 1.5),
+    "season": (0.5, 1.5), "shape": SHAPE, "change": CHANGE, "inputs": (0.1, 2.0), "noise": (0.1, 1.5),
 }  # fmt: skip
 
 
