@@ -18,7 +18,8 @@ from mercer.kernels.stationary import Stationary
 from mercer.kernels.validity import Validity, proved
 
 STEP_TOLERANCE = 0.01  # of a step, within which a time is that of a whole number of steps
-LOG_TABLE = 12  # log2 of the sizes of both tables of lags: up to 2^24 steps
+ROOT = 64
+TABLE = ROOT**2  # size of both tables of lags: up to 2^24 steps
 DECAYED = 1e-17  # correlation at the longest tabulated lag below which longer ones are zero
 NEAR_DOUBLE_ROOT = 1e-3  # of theta^2, below which sines are taken by their series
 
@@ -134,11 +135,10 @@ class AR(Stationary):
         left, right = jnp.eye(1, m), (g[:m] / g[0])[None, :]
 
         def transition(dt: Array) -> tuple[jax.Array]:
-            size = 2**LOG_TABLE
-            steps = jnp.clip(jnp.round(dt / self.step), 0, size * size - 1).astype(int)
+            steps = jnp.clip(jnp.round(dt / self.step), 0, TABLE * TABLE - 1).astype(int)
             near, C = _powers(A)
             far, _ = _powers(C)
-            return ((far[steps // size] @ near[steps % size])[:, None],)
+            return ((far[steps // TABLE] @ near[steps % TABLE])[:, None],)
 
         return States(
             ((1, m),),
@@ -216,16 +216,13 @@ def at_steps(phi: jax.Array, theta: Array | None, lag: jax.Array) -> jax.Array:
     (g_h, ..., g_(h-p+1)) = C^(h-q) (g_q, ..., g_|q-p+1|) for h >= q, with C the companion matrix of phi. With
     h - q = 2^12 a + b it is a scalar product of two tabulated vectors, row 1 of C^(4096 a) and C^b (g_q, ...).
     """
-    p, q, size = len(phi), 0 if theta is None else len(theta), 2**LOG_TABLE
+    p, q, size = len(phi), 0 if theta is None else len(theta), TABLE
     g = autocovariances(phi, theta)
     g = g / g[0]
     C = jnp.zeros((p, p)).at[0].set(phi) + jnp.eye(p, k=-1)
-    V = g[np.abs(q - np.arange(p))][:, None]
-    for _ in range(LOG_TABLE):
-        V, C = jnp.concatenate([V, C @ V], axis=1), C @ C
-    U = jnp.eye(1, p)
-    for _ in range(LOG_TABLE):
-        U, C = jnp.concatenate([U, U @ C], axis=0), C @ C
+    near, C = _powers(C)
+    V = (near @ g[np.abs(q - np.arange(p))]).T
+    U = _powers(C)[0][:, 0]
     h = jnp.clip(lag - q, 0, size * size - 1)
     h = jnp.where(jnp.isfinite(h), h, 0).astype(int)
     a, b = h // size, h % size
@@ -236,11 +233,16 @@ def at_steps(phi: jax.Array, theta: Array | None, lag: jax.Array) -> jax.Array:
 
 
 def _powers(A: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """I, A, A^2, ..., A^4095, and A^4096."""
-    powers = jnp.eye(len(A))[None]
-    for _ in range(LOG_TABLE):
-        powers, A = jnp.concatenate([powers, powers @ A]), A @ A
-    return powers, A
+    """I, A, A^2, ..., A^4095, and A^4096: powers of A^64 times powers of A, by loops that compile at once. Doubling,
+    P <- (P, P A^k), is unrolled, and fused into a program that takes minutes to compile where A is a scalar."""
+
+    def run(A: jax.Array) -> tuple[jax.Array, jax.Array]:
+        last, powers = jax.lax.scan(lambda P, _: (P @ A, P), jnp.eye(len(A), dtype=A.dtype), None, length=ROOT)
+        return powers, last
+
+    small, A = run(A)
+    large, A = run(A)
+    return jnp.einsum("aij,bjk->abik", large, small).reshape(TABLE, len(A), len(A)), A
 
 
 # -- the autocovariance at all lags -----------------------------------------------------------------------------------

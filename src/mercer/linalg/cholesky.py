@@ -202,6 +202,14 @@ def random_root(
 
     ``rows(pivots)`` returns these rows of K. It stops when every d is below ``tolerance``, or r is ``max_rank``.
     """
+    return random_pivots(rows, diagonal, max_rank, tolerance, rng)[1:]
+
+
+def random_pivots(
+    rows: Callable, diagonal: np.ndarray, max_rank: int, tolerance: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pivots that `random_root` draws (r,), R and d."""
+    taken = np.zeros(0, dtype=int)
     left = diagonal.copy()
     R = np.zeros((len(left), 0))
     while R.shape[1] < max_rank and left.max(initial=0.0) > tolerance:
@@ -218,7 +226,8 @@ def random_root(
         R = np.concatenate([R, F], axis=1)
         left = np.maximum(left - np.einsum("ij,ij->i", F, F), 0.0)
         left[pivots[chosen]] = 0.0
-    return R, left
+        taken = np.concatenate([taken, pivots[chosen]])
+    return taken, R, left
 
 
 def _checked(C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

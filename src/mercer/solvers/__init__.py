@@ -6,6 +6,7 @@
 from mercer.solvers.base import Cost, Evaluation, Evidence, Posterior, Solver, register
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid import Grid
+from mercer.solvers.iterative import Iterative
 from mercer.solvers.neighbors import Neighbors
 from mercer.solvers.statespace import StateSpace
 from mercer.solvers.weights import Weights
@@ -16,6 +17,7 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Grid",
+    "Iterative",
     "Neighbors",
     "Posterior",
     "Solver",
