@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients for many right-hand sides at once, and what they tell of the matrix's logarithm."""
+"""Preconditioned conjugate gradients for many right-hand sides at once, and the logarithm of the matrix."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ Product = Callable[[np.ndarray], np.ndarray]  # of a matrix and several vectors:
 
 class Solution(NamedTuple):
     """Solutions X (n, m), the residuals B - C X (n, m), their lengths relative to those of B (m,), the number of
-    iterations, and of the first columns the coefficients (step lengths, ratios) of each iteration, for `log_quadratic`."""
+    iterations, and step lengths and ratios of the first columns in each iteration, for `log_quadratic`."""
 
     X: np.ndarray
     left: np.ndarray
@@ -25,8 +25,8 @@ def conjugate_gradients(
 ) -> Solution:  # fmt: skip
     """Solve C X = B, each column until its residual is below ``tolerance`` (m,) of its length (Hestenes and Stiefel).
 
-    The columns share products with C, which is what costs, but have step lengths of their own. ``watched``: of the first
-    columns, which must start from zero, the coefficients are kept. ``start``: a guess of X.
+    The columns share products with C, which is what costs, but have step lengths of their own. ``watched``: number of
+    the first columns, which must start from zero, whose coefficients are kept. ``start``: a guess of X.
     """
     X = np.zeros(B.shape) if start is None else start.copy()
     R = B.copy() if start is None else B - times(X)

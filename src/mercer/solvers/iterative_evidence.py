@@ -75,9 +75,7 @@ class Solved(NamedTuple):
     iterations: int
 
 
-def solved(
-    system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray | None = None
-) -> Solved:
+def solved(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray | None = None) -> Solved:
     """All at once. The probes z = M^1/2 w have the covariance of the preconditioner M, so that
     ln|C| = ln|M| + E w^T ln(M^-1/2 C M^-1/2) w, and C^-1 = E (C^-1 z) (M^-1 z)^T (Gardner et al. 2018)."""
     n, m = B.shape
@@ -103,9 +101,7 @@ def solved(
 def solve(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray | None = None) -> Solution:
     """C^-1 B."""
     goal = np.full(B.shape[1], accuracy.tolerance)
-    return conjugate_gradients(
-        system.times, B, system.near.solve, goal, accuracy.max_iterations, start=start
-    )
+    return conjugate_gradients(system.times, B, system.near.solve, goal, accuracy.max_iterations, start=start)
 
 
 def inverse_diagonal(near: LowRankAndDiagonal, U: np.ndarray, V: np.ndarray) -> np.ndarray:

@@ -40,6 +40,7 @@ from mercer.linalg.vecchia import SetFactors, SparseFactor, solved_sets
 from mercer.solvers.base import Cost, GivenNoise, Solver, register
 from mercer.solvers.neighbor_evidence import NeighborEvidence, scaled_inputs
 
+FEW_INPUTS, FEW_INPUTS_LOSS, LOSS = 3, 0.005, 0.1  # inputs up to which near rows tell nearly all; `Solver.loss`
 MAX_AUTO_INPUTS = 8  # of many inputs, the nearest rows are hardly nearer than others
 PREDICTION_SHARE = 4  # times as many neighbours predict a new row as condition a row in the evidence
 CHECKED_ROWS, CHECKED_SHARE = 100, 8  # rows that tell the distance from the exact evidence, and neighbours they get
@@ -495,6 +496,9 @@ class Neighbors(Solver):
 
     def suits(self, kernel: Kernel, X: Inputs) -> bool:
         return as_matrix(gram.raw(X)).shape[1] <= MAX_AUTO_INPUTS
+
+    def loss(self, kernel: Kernel, X: Inputs) -> float:
+        return FEW_INPUTS_LOSS if as_matrix(gram.raw(X)).shape[1] <= FEW_INPUTS else LOSS
 
     def cost(self, kernel: Kernel, X: Inputs) -> Cost:
         n = count_rows(X)
