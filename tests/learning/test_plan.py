@@ -103,11 +103,11 @@ def test_memory_and_time_are_read_as_people_write_them():
 
 
 def test_a_plan_names_method_cost_reason_and_alternatives():
-    model = mc.GaussianProcessRegressor(KERNEL, max_memory="64 MiB")
+    model = mc.GaussianProcessRegressor(KERNEL, max_memory="512 MiB")
     many = rng.normal(size=(8000, 12))
     plan = model.plan(many)
     assert plan.method != "dense"
-    assert plan.memory <= 2**26 or plan.available < 2**26
+    assert plan.memory <= plan.available <= 2**29
     named = {name: (memory, seconds) for name, memory, seconds in plan.others}
     assert named["dense"][0] == 2 * 8 * 8000**2
     text = str(plan)
@@ -128,9 +128,7 @@ def test_a_plan_names_method_cost_reason_and_alternatives():
 
 def test_what_was_asked_for_is_refused_where_it_does_not_fit():
     model = mc.GaussianProcessRegressor(KERNEL, solver="dense", max_memory="1 kB", progress=False)
-    with pytest.raises(
-        mc.NotEnoughMemoryError, match=r"exact fit of 60 rows needs 56.2 KiB|exact fit of 60 rows needs"
-    ):
+    with pytest.raises(mc.NotEnoughMemoryError, match=r"exact fit of 60 rows needs"):
         model.fit(X, y)
     assert model.plan(X).available == 1000
     with pytest.raises(mc.NotEnoughMemoryError):

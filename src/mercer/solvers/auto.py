@@ -141,7 +141,7 @@ def choose(
     for best in others:
         if best.fits(budget):
             return chosen(
-                best, f"an exact fit of {n:,} rows takes more {_lacking(exact, budget)} than it may: {best.cost.why}"
+                best, f"an exact fit of {n:,} rows takes more {_lacking(exact, budget)} than it may; {best.cost.why}"
             )
     if held:
         return chosen(min(held, key=lambda each: each.seconds))

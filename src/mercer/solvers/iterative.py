@@ -58,7 +58,6 @@ LEFT_OUT_PROBES = 32  # which tell the diagonal of C^-1
 MAX_JOINT_ROWS = 256  # of a sample from its covariance matrix; of more, by Matheron's rule
 N_FUNCTIONALS = 64  # linear combinations of all rows that a variance is given, beside the nearest rows
 SET_JITTER = 1e-8  # of the variance, on the covariances of nearest rows without these combinations
-SETS_BYTES = 1 << 26  # covariances of the nearest rows of a piece of new ones
 # Time of an evaluation, in the flops that a dense solver makes in it, measured: for a pair of rows and an iteration
 # where tiles are kept; where they are computed, by formulas in NumPy or by the compiled program; and for the gradient.
 KEPT_FLOPS, STANDARD_FLOPS, COMPILED_FLOPS, GRADIENT_FLOPS = 40.0, 130.0, 400.0, 600.0
@@ -273,7 +272,7 @@ class IterativePosterior(Posterior):
         scale = np.sqrt(rows.diagonal() + self.noise)
         at = on_sets(self.kernel, rows.X, rows.rows).at(np.asarray(to_free(self.kernel)))
         jitter = SET_JITTER * float(np.mean(scale) ** 2)
-        height = machine.rows_within(SETS_BYTES, m**2)
+        height = machine.rows_within(machine.ARRAY_BYTES, m**2)
 
         def work(part: slice) -> np.ndarray:
             k = K[part]
@@ -508,7 +507,7 @@ class Iterative(Solver):
         keeps = kept <= machine.keepable()
         first = STANDARD_FLOPS if standard_form(kernel) is not None else COMPILED_FLOPS
         again = KEPT_FLOPS if keeps else first
-        memory = n * (24 * self.rank + 8 * 10 * (self.n_probes + 4)) + (kept if keeps else 0) + (1 << 28)
+        memory = n * (24 * self.rank + 80 * (self.n_probes + 4) + 4096) + (kept if keeps else 0) + (1 << 26)
         flops = 0.5 * n**2 * (first + EXPECTED_ITERATIONS * again + GRADIENT_FLOPS)
         learned = "" if self.learning_rows is None else f", with parameters learned from {self.learning_rows:,} of them"
         why = f"conjugate gradients solve for all rows to {self.tolerance:g}{learned}"
@@ -532,10 +531,8 @@ class Iterative(Solver):
         return new
 
     def stages(self, n: int) -> list[int]:
-        found = search_stages(n)
-        return (
-            found if self.learning_rows is None else [rows for rows in found if rows <= self.learning_rows] or found[:1]
-        )
+        found, most = search_stages(n), n if self.learning_rows is None else self.learning_rows
+        return [rows for rows in found if rows <= most] or found[:1]
 
     def part_flops(self, cost: Cost, n: int, rows: int) -> float:
         if rows <= self.dense_rows:
