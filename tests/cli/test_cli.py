@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import mercer as mc
 from commands import call, refused
-from mercer.cli import classes, fit, quantities, tables
+from mercer.cli import classes, fit, large, quantities, tables
 from mercer.cli.columns import ColumnOptions, settle
 from mercer.models.classification import GaussianProcessClassifier
 from mercer.persist import load, save
@@ -587,3 +587,29 @@ def test_help_says_what_there_is():
     assert "classification" in told
     assert all(word in call("predict", "--help").stdout for word in ("95% intervals", "class probabilities"))
     assert "Mauna Loa" in call("demo", "--help").stdout
+
+
+# -- large tables --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["large.parquet", "large.csv"])
+def test_a_large_table_passes_in_chunks(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(large, "LARGE_ROWS", 700)
+    monkeypatch.setattr(large, "SAMPLE_ROWS", 150)
+    monkeypatch.setattr(large, "CHUNK_ROWS", 300)
+    table = make_table(800)
+    table = table.with_columns(pl.when(pl.arange(800) == 5).then(None).otherwise(pl.col("a")).alias("a"))
+    getattr(table, "write_parquet" if name.endswith("parquet") else "write_csv")(tmp_path / name)
+    missing = refused("fit", tmp_path / name, "--target", "y", "--output", tmp_path / "out")
+    assert "--drop-missing" in missing
+    result = call("fit", tmp_path / name, "--target", "y", "--output", tmp_path / "out", "--drop-missing")
+    assert "the table has 800 rows: 119 at random to learn from, 30 held out" in result.stdout
+    model = load(tmp_path / "out" / "model.safetensors")
+    assert model.n_rows_ == 800 - 30 - 1  # one row has no value
+    assert str(model.solver_).startswith("LowRank")
+    held = pl.read_csv(tmp_path / "out" / "predictions.csv")
+    rows = held["row"].to_numpy()
+    np.testing.assert_allclose(held["target"], table["y"].to_numpy()[rows - 1])
+    # Close to a fit of all of them.
+    error = (held["target"] - held["mean"]).to_numpy()
+    assert np.sqrt(np.mean(error**2)) < 0.5

@@ -7,12 +7,14 @@ from types import ModuleType
 
 import numpy as np
 
-from mercer.cli import classes, quantities, tables
+from mercer.cli import classes, large, quantities, tables
 from mercer.cli.columns import DEFAULT_COLUMN_OPTIONS, ColumnOptions, settle
 from mercer.cli.tables import TableRows
 from mercer.core.errors import DataError, InterruptedFitWarning, NumericalWarning, ParameterError
 from mercer.core.text import listed
+from mercer.models import streaming
 from mercer.report.page import HELD_OUT, Report
+from mercer.solvers import LowRank
 
 MODEL = "model.safetensors"
 TASKS: dict[str, ModuleType] = {"regression": quantities, "classification": classes}
@@ -32,7 +34,13 @@ def run_fit(
 
     if task is not None and task not in TASKS:
         raise ParameterError(f"task must be {' or '.join(TASKS)}; got {task!r}.")
-    frame = tables.read(data, [name for name, kind in options.kinds.items() if kind.startswith(("text", "date:"))])
+    texts = [name for name, kind in options.kinds.items() if kind.startswith(("text", "date:"))]
+    table = large.scanned(data)
+    if table is None:
+        frame, places = tables.read(data, texts), None
+    else:
+        frame, places, total = large.sampled(table, target, seed)
+        frame = tables.tidied(frame, texts)
     tables.check_names(frame, target, drop)
     options.check(frame.columns)
     used = [name for name in frame.columns if name not in drop]
@@ -43,16 +51,27 @@ def run_fit(
     text = tables.read_as_text(frame, names)
     frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark, text)
     inputs = tables.describe(frame, names, remark, readings)
+    numbers = numbers if places is None else places[numbers - 1] + 1
     rows = TableRows(tables.typed(frame, inputs), kind.target_of(frame[target]), numbers)
     training, held = split(rows, test_share, seed, by_class=task == "classification")
 
     model = kind.new_model(n_restarts=restarts, random_state=seed, progress=not quiet)
     if kind is quantities:
         quantities.choose_kernel(model, training, remark)
+    if table is not None:
+        all_of_them = "all others enter the model" if kind is quantities else "others do not enter the model"
+        remark(
+            f"the table has {total:,} rows: {len(training):,} at random to learn from, {len(held):,} held out; "
+            f"{all_of_them}"
+        )
+        if kind is quantities:
+            model.solver = LowRank(learning_rows=len(training))
     kind.prepare(model, training, say)
     output = Path(f"{tables.stem(data)}_mercer") if output is None else output
     output.mkdir(parents=True, exist_ok=True)  # fail before the fit, not after it
     remarks += fit(model, training, say)
+    if table is not None and kind is quantities:
+        streaming.absorb(model, large.chunks(table, inputs, target, drop_missing), held.numbers - 1)
     for name in {name for other in TASKS.values() for name in other.FILES}:  # of an earlier run
         (output / name).unlink(missing_ok=True)
     write(model, target, tables.with_ranges(inputs, training.X), output)  # before anything else can fail
@@ -60,7 +79,7 @@ def run_fit(
         evaluated = kind.HeldOut.of(model, held) if len(held) else None
         # Before --refit: held-out rows cannot evaluate a model that has seen them.
         report = model.report(held.X, held.y) if len(held) else model.report()
-        report = full_report(report, data, target, rows, len(held), seed, refit, remarks)
+        report = full_report(report, data, target, rows, len(held), seed, refit, remarks, table is not None)
         (output / "report.txt").write_text(f"{report}\n", encoding="utf-8")
         if evaluated is not None:
             evaluated.table().write_csv(output / "predictions.csv")
@@ -120,7 +139,9 @@ def fit(model, rows: TableRows, say: tables.Say) -> list[str]:
     return texts
 
 
-def full_report(report: Report, data, target, rows, held: int, seed, refit, remarks) -> Report:
+def full_report(
+    report: Report, data, target, rows, held: int, seed, refit, remarks, large: bool = False
+) -> Report:  # fmt: skip
     """The model's report, preceded by how the table was read and split, and by the held-out rows."""
     inputs = "1 input" if rows.X.width == 1 else f"{rows.X.width} inputs"
     lines = [
@@ -129,7 +150,9 @@ def full_report(report: Report, data, target, rows, held: int, seed, refit, rema
         f"{len(rows) - held:,} training rows, {held:,} held out"
         + (f", chosen at random with seed {seed}" if held else ""),
     ]
-    if held and refit:
+    if held and large and not refit:
+        pass  # it has been said
+    elif held and refit:
         lines.append("The saved model has all rows, at the parameters learned without the held-out ones (--refit).")
     elif held:
         lines.append("The saved model has the training rows only; --refit adds the others.")

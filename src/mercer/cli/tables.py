@@ -78,7 +78,7 @@ def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
         reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
         hint = " Save it as UTF-8." if "utf" in reason.lower() else ""
         raise DataError(f"{path} cannot be read as a table: {reason.rstrip('.')}.{hint}") from None
-    frame = _tidy(frame, set(texts))
+    frame = tidied(frame, texts)
     if not len(frame):
         raise DataError(f"{path} has no rows.")
     return frame
@@ -119,6 +119,12 @@ def _separator(header: str) -> str:
     return max(",;\t", key=header.count)  # the comma if there is none
 
 
+def separator_of(path: Path) -> str:
+    """What separates the columns of a text file."""
+    with _opened(path) as file:
+        return _separator(file.readline())
+
+
 def decimal_mark(path: Path) -> str | None:
     """The decimal mark to assume if no column shows it: a point if commas separate columns, else None."""
     if _extension(path) in PARQUET:
@@ -127,8 +133,9 @@ def decimal_mark(path: Path) -> str | None:
         return "." if _separator(file.readline()) == "," else None
 
 
-def _tidy(frame: pl.DataFrame, texts: set[str]) -> pl.DataFrame:
+def tidied(frame: pl.DataFrame, texts: Iterable[str] = ()) -> pl.DataFrame:
     """Strip names and text, convert numbers written with blanks, and turn non-finite numbers into nulls."""
+    texts = set(texts)
     names = [name.strip() for name in frame.columns]
     if len(set(names)) < len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})

@@ -7,10 +7,13 @@
 >>> data.X.shape, data.y.shape, data.feature_names, data.target_name
 ((521, 1), (521,), ['year'], 'co2')
 
+`Chunks` are rows of a file, or of any iterator, that need not fit in memory.
+
 Molecules as graphs, where RDKit is installed: ``datasets.from_smiles(["CCO", "c1ccccc1"])``.
 """
 
 from mercer.datasets.bundled import Dataset, load, names
+from mercer.datasets.chunks import Chunks
 from mercer.datasets.molecules import from_smiles
 
-__all__ = ["Dataset", "from_smiles", "load", "names"]
+__all__ = ["Chunks", "Dataset", "from_smiles", "load", "names"]

@@ -31,7 +31,7 @@ MAX_DIFFERENCE_COLUMNS = 2  # up to it, distances are sums of squared difference
 MIN_RELATIVE_DISTANCE = 1e-3  # to the sum of squared norms: smaller squared distances lose digits in the matrix product
 STRIP_ROWS = 128
 FIELDS = ("theta0", "theta1", "theta2", "theta3", "theta4")
-# Constant factor of the radial function's derivative in r2, by smoothness; `_of_squared_distance` computes the rest.
+# Constant factor of the radial function's derivative in r2, by smoothness; `of_squared_distance` computes the rest.
 SLOPES = {0.5: -0.5, 1.5: -1.5, 2.5: -5 / 6, math.inf: -0.5}
 
 
@@ -129,6 +129,29 @@ def mirror(K: np.ndarray, rows: slice, columns: slice) -> None:
         K[part, rows] = K[rows, part].T
 
 
+def of_squared_distance(nu: float, r2: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Radial function and derivative, overwriting r2 and another matrix of its shape; the latter without
+    its factor in `SLOPES`."""
+    if math.isinf(nu):
+        np.multiply(r2, -0.5, out=r2)
+        return np.exp(r2, out=r2), other
+    r2 *= 2 * nu
+    s = np.sqrt(r2, out=r2)
+    e = np.exp(np.negative(s, out=other), out=other)
+    if nu == 0.5:
+        s[s == 0] = math.inf  # the derivative at zero distance is not used
+        return e, np.divide(e, s, out=s)
+    if nu == 1.5:
+        s += 1
+        return np.multiply(s, e, out=s), e
+    k = s * s
+    k /= 3
+    s += 1
+    k += s
+    k *= e
+    return k, np.multiply(s, e, out=s)
+
+
 class StandardTriangle:
     """`gram.Varying` for kernels with a standard form."""
 
@@ -217,33 +240,12 @@ class StandardTriangle:
         def radial(i: int) -> tuple[np.ndarray, np.ndarray]:
             memory = self._memory(i)
             self._squared_distances(self._strips[i], A, norms, *memory)
-            found = self._of_squared_distance(*memory)
+            found = of_squared_distance(self.nu, *memory)
             if self._keeps:
                 self._kept[i] = found
             return found
 
         return radial
-
-    def _of_squared_distance(self, r2: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Radial function and derivative, overwriting r2 and another matrix of its shape."""
-        if math.isinf(self.nu):
-            np.multiply(r2, -0.5, out=r2)
-            return np.exp(r2, out=r2), other
-        r2 *= 2 * self.nu
-        s = np.sqrt(r2, out=r2)
-        e = np.exp(np.negative(s, out=other), out=other)
-        if self.nu == 0.5:
-            s[s == 0] = math.inf  # the derivative at zero distance is not used
-            return e, np.divide(e, s, out=s)
-        if self.nu == 1.5:
-            s += 1
-            return np.multiply(s, e, out=s), e
-        k = s * s
-        k /= 3
-        s += 1
-        k += s
-        k *= e
-        return k, np.multiply(s, e, out=s)
 
     def _squared_distances(
         self, strip: tuple[slice, slice], A: np.ndarray, norms: np.ndarray, out: np.ndarray, work: np.ndarray

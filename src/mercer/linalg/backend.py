@@ -136,6 +136,11 @@ def gram(X: np.ndarray) -> np.ndarray:
     return blas.dsyrk(1.0, X, trans=1, lower=1)
 
 
+def add_squares(A: np.ndarray, X: np.ndarray) -> None:
+    """Add X X^T to the lower triangle of a Fortran-ordered A, in place, for a Fortran-ordered X."""
+    blas.dsyrk(1.0, X, beta=1.0, c=A, lower=1, overwrite_c=1)
+
+
 def subtract_gram(A: np.ndarray, X: np.ndarray) -> None:
     """Subtract X^T X from A, in place."""
     blas.dsyrk(-1.0, X, trans=1, beta=1.0, c=A, lower=1, overwrite_c=1)

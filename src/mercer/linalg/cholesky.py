@@ -206,27 +206,28 @@ def random_root(
 
 
 def random_pivots(
-    rows: Callable, diagonal: np.ndarray, max_rank: int, tolerance: float, rng: np.random.Generator
+    rows: Callable, diagonal: np.ndarray, max_rank: int, tolerance: float, rng: np.random.Generator, drawn: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pivots that `random_root` draws (r,), R and d."""
-    taken = np.zeros(0, dtype=int)
+    """The pivots of `random_root`, in the order in which they were taken, (r,), and what it returns. Of ``drawn``
+    times as many rows, those are taken that have most variance given the others."""
     left = diagonal.copy()
-    R = np.zeros((len(left), 0))
+    R, taken = np.zeros((len(left), 0)), np.zeros(0, dtype=int)
     while R.shape[1] < max_rank and left.max(initial=0.0) > tolerance:
-        count = min(PIVOT_BLOCK, max_rank - R.shape[1], int((left > tolerance).sum()))
+        most = min(max(PIVOT_BLOCK // drawn, 1), max_rank - R.shape[1])
+        count = min(drawn * most, int((left > tolerance).sum()))
         weights = np.where(left > tolerance, left, 0.0)
         pivots = rng.choice(len(left), size=count, replace=False, p=weights / weights.sum())
         G = rows(pivots) - R[pivots] @ R.T  # (count, s)
         core = G[:, pivots]
         np.fill_diagonal(core, left[pivots])
         factored, order, rank = backend.pivoted_factor(np.asfortranarray(core), tolerance)
+        rank = min(rank, most)
         chosen = order[:rank]
         L = np.asfortranarray(np.tril(factored[:rank, :rank]))
         F = backend.half_solve(L, G[chosen]).T
-        R = np.concatenate([R, F], axis=1)
+        R, taken = np.concatenate([R, F], axis=1), np.concatenate([taken, pivots[chosen]])
         left = np.maximum(left - np.einsum("ij,ij->i", F, F), 0.0)
         left[pivots[chosen]] = 0.0
-        taken = np.concatenate([taken, pivots[chosen]])
     return taken, R, left
 
 

@@ -154,11 +154,16 @@ def about_doubt(model) -> list[str]:
 
 def about_distance(model) -> str | None:
     """How far an approximate log evidence is from the exact one; None where the solver does not estimate it."""
-    nats = model.numerics_.get("divergence")
+    found, n = model.numerics_, getattr(model, "n_rows_", None) or len(model.y_train_)
+    if "gap" in found:
+        left = f"approximated by {found['centers']:,.0f} centres, which leave {found['left']:.2%} of the prior variance"
+        if not np.isfinite(found["gap"]):
+            return left
+        return f"{left}: the exact log evidence is at most {found['gap']:.3g} nats higher, {found['gap'] / n:.2g} a row"
+    nats = found.get("divergence")
     if nats is None or not np.isfinite(nats):
         return None
-    neighbors, n = model.numerics_["neighbors"], len(model.y_train_)
     return (
-        f"approximated by {neighbors:,.0f} neighbours: the log evidence is about {nats:.3g} nats below the exact one "
-        f"(estimated), {nats / max(n, 1):.2g} a row"
+        f"approximated by {found['neighbors']:,.0f} neighbours: the log evidence is about {nats:.3g} nats below the "
+        f"exact one (estimated), {nats / max(n, 1):.2g} a row"
     )

@@ -8,7 +8,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import as_matrix, centre_and_spread, copy_rows, count_rows, holds_numbers, take_rows
-from mercer.core.machine import require_memory
+from mercer.core.machine import available_memory, require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
 from mercer.kernels import RBF, Linear
@@ -21,10 +21,14 @@ from mercer.linalg.cholesky import random_root
 from mercer.linalg.eigen import largest, signs_to_fix
 from mercer.models.estimator import Transformer, all_or_nothing, is_integer, is_number
 from mercer.models.ridge import KernelRidge
+from mercer.models.ridge_lowrank import Features, as_low_rank
+from mercer.solvers.lowrank import LowRank
 
-PCA_SOLVERS = ("auto", "dense", "iterative", "features")
+PCA_SOLVERS = ("auto", "dense", "iterative", "features", "lowrank")
 MAX_DENSE_ROWS = 1000  # up to which "auto" stays with the dense solver
 MAX_FEATURES = 3000  # beyond it, matrices between features are no cheaper than those between rows
+MAX_ITERATIVE_ROWS = 50_000  # beyond, a product with the matrix takes longer than all of the low-rank solver
+DENSE_COPIES = 3  # of the Gram matrix
 MIN_PIVOTS = 256  # rows of the initial low-rank approximation
 MAX_PRODUCTS = 100  # with the Gram matrix, in the iterative solver
 MAX_STEPS = 100  # of the fixed-point iteration for pre-images
@@ -45,7 +49,9 @@ class KernelPCA(Transformer):
     solver : "dense" decomposes the n x n Gram matrix, O(n^3). "iterative" finds few components of many rows by block
         Lanczos, O(n^2) per product, started from a low-rank approximation; if the matrix would take more than a quarter
         of the available memory, it is recomputed for every product, in O(n) memory. "features" uses the M x M
-        covariance of an explicit feature space. "auto" chooses.
+        covariance of an explicit feature space. "lowrank" uses the features of a few centres (Nystroem; Williams and
+        Seeger 2001), n M^2 flops and no matrix of n rows; `mercer.solvers.LowRank` has its settings. Then ``X_fit_``
+        are the centres, and ``dual_coef_`` (M, q) is theirs. "auto" chooses.
     tolerance : of the iterative solver: |K v - eigenvalue v| relative to the largest eigenvalue.
     random_state : seed of the iterative solver's start. None means 0.
     allow_invalid : accept a kernel known not to be positive semidefinite; directions of negative variance are dropped.
@@ -61,6 +67,8 @@ class KernelPCA(Transformer):
     >>> model.transform(circles).shape, model.explained_variance_ratio_.round(2)
     ((100, 2), array([0.25, 0.24]))
     """
+
+    _middle: np.ndarray | None = None  # coefficients of the mean of the images, if not equal ones
 
     def __init__(
         self, n_components=None, kernel=None, solver="auto", *, tolerance=1e-10, random_state=None, allow_invalid=False
@@ -85,6 +93,10 @@ class KernelPCA(Transformer):
         self.X_fit_ = copy_rows(X)
         self.solver_ = self._choose_solver(n)
         self.numerics_ = {"residual": 0.0, "products": 0}
+        self._middle = None
+        if self.solver_ == "lowrank":
+            self._by_centers(as_low_rank(self.solver) or LowRank(), n)
+            return self
         solve = {"dense": self._dense, "iterative": self._iterative, "features": self._by_features}[self.solver_]
         self._set_fitted(solve(n))
         return self
@@ -92,7 +104,8 @@ class KernelPCA(Transformer):
     # -- settings -----------------------------------------------------------------------------------------------------
 
     def _check_settings(self, n):
-        self._check_choice("solver", PCA_SOLVERS)
+        if not isinstance(self.solver, LowRank):
+            self._check_choice("solver", PCA_SOLVERS)
         q = self.n_components
         if q is not None and not (is_integer(q) and 1 <= q <= n):
             raise ParameterError(f"n_components must be None or an integer from 1 to the {n} rows; got {q!r}.")
@@ -102,6 +115,8 @@ class KernelPCA(Transformer):
             raise ParameterError("solver='iterative' finds a few components only; give n_components.")
 
     def _choose_solver(self, n) -> str:
+        if as_low_rank(self.solver) is not None:
+            return "lowrank"
         if self.solver in ("dense", "iterative"):
             return self.solver
         M = gram.count_features(self.kernel_, self._training_rows())
@@ -114,14 +129,16 @@ class KernelPCA(Transformer):
         if M is not None and n > M and M <= MAX_FEATURES:
             return "features"
         few = self.n_components is not None and 10 * self.n_components <= n
-        return "iterative" if n > MAX_DENSE_ROWS and few else "dense"
+        if n <= MAX_DENSE_ROWS or not few:
+            return "dense" if DENSE_COPIES * 8 * n * n <= available_memory() else "lowrank"
+        return "iterative" if n <= MAX_ITERATIVE_ROWS else "lowrank"
 
     # -- solvers ------------------------------------------------------------------------------------------------------
 
     def _dense(self, n) -> "_Eigenpairs":
         """LAPACK on H K H: 4 n^3/3 flops for some vectors, 9 n^3 for all; three n x n matrices of memory."""
         what = f"kernel PCA of {n:,} rows by the dense solver"
-        require_memory(3 * 8 * n * n, what, "Set n_components to a few and use solver='iterative'.")
+        require_memory(DENSE_COPIES * 8 * n * n, what, "Set n_components to a few and use solver='iterative'.")
         K = self._training_rows().matrix()
         mean = K.mean(axis=0)
         K -= mean
@@ -185,6 +202,31 @@ class KernelPCA(Transformer):
         V /= np.maximum(np.linalg.norm(V, axis=0), np.finfo(float).tiny)
         return _Eigenpairs(values, V, float(np.trace(S)), mean, W)
 
+    def _by_centers(self, solver, n) -> None:
+        """Eigenvectors of the covariance of the features of centres: two passes over the rows."""
+        rows = self._training_rows()
+        found = Features.of(self.kernel_, rows, np.zeros((n, 1)), np.ones(n), solver, centred=True)
+        most = len(found.values)
+        q = most if self.n_components is None else min(int(self.n_components), most)
+        values, W = found.values[::-1][:q], found.V[:, ::-1][:, :q]
+        real = values > 10 * n * np.finfo(float).eps * max(values[0], 0.0)
+        if self.n_components is None:
+            kept = max(int(real.sum()), 1)
+            values, W, real = values[:kept], W[:, :kept], real[:kept]
+        else:  # beyond the centres: zero variance
+            extra = int(self.n_components) - q
+            values, W, real = np.pad(values, (0, extra)), np.pad(W, ((0, 0), (0, extra))), np.pad(real, (0, extra))
+        coefficients = found.combination(W)
+        signs = signs_to_fix(coefficients)
+        self.eigenvalues_ = np.where(real, values, 0.0)
+        self.dual_coef_ = np.where(real, signs * coefficients, 0.0)
+        self.explained_variance_ratio_ = self.eigenvalues_ / found.total if found.total > 0 else np.zeros(len(values))
+        self._n_features_out = len(values)
+        self.centre_, self.weights_ = np.where(real, signs * (found.mean @ W), 0.0), None
+        self.X_fit_ = copy_rows(found.centers)
+        self._middle = found.combination(found.mean)
+        self.numerics_["left"] = max(1 - float(found.values.sum()) / found.total, 0.0) if found.total > 0 else 0.0
+
     def _set_fitted(self, found):
         values, V = found.values, found.vectors
         n = len(V)
@@ -226,10 +268,11 @@ class KernelPCA(Transformer):
             return self.centre_ + B @ self.weights_.T
         inputs = as_matrix(self.X_fit_)
         Z = self._learned_preimages(inputs, B)
+        middle = 1 / len(inputs) if self._middle is None else self._middle
         kernel = self.kernel_.inner if isinstance(self.kernel_, Scale) else self.kernel_
         if isinstance(kernel, Isotropic):
             for part in gram.pieces(len(B), len(inputs)):
-                G = B[part] @ self.dual_coef_.T + 1 / len(inputs)
+                G = B[part] @ self.dual_coef_.T + middle
                 Z[part] = _nearest_image(kernel, inputs, G, Z[part])
         return Z
 

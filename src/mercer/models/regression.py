@@ -14,6 +14,7 @@ from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import at_most
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
+from mercer.datasets.chunks import as_chunks
 from mercer.distributions import Distribution, Normal
 from mercer.gp.mean import UNKNOWN, MeanFunction
 from mercer.gp.model import Model
@@ -33,6 +34,7 @@ from mercer.learning.progress import announce
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
 from mercer.learning.resolution import originals
 from mercer.means import Coefficients
+from mercer.models import streaming
 from mercer.models.doubt import (
     StatedPrior,
     about_distance,
@@ -133,6 +135,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     True
     """
 
+    n_rows_: int | None = None  # all rows, where only some are kept (`fit` in chunks)
     gaps_: np.ndarray = np.empty(0, dtype=int)  # numbers of the rows without a target
     choice_ = None  # with a given kernel, or a model stored before kernels were chosen
     trend_ = None  # without unknown coefficients beside a constant, or in a model stored before there were others
@@ -167,16 +170,21 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def fit(self, X, y, *, exposure=None, trials=None, lower=None, upper=None):
+    def fit(self, X, y=None, *, exposure=None, trials=None, lower=None, upper=None):
         """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far.
 
         ``exposure``, ``trials``, ``lower`` and ``upper``, each a number or one per row, belong to ``likelihood``. A row
         whose y is NaN was not measured: it is left out (``gaps_``), and can be predicted as any other. Infinite values
-        are refused.
+        are refused. X may also be rows that need not fit in memory, which the low-rank solver fits: the path of a
+        Parquet or CSV file, with y the name of a column, a memory map, or `mercer.datasets.Chunks`.
         """
         self._check_settings()
         sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
         self._check_likelihood(sides)
+        chunks = as_chunks(X, y)
+        self.n_rows_ = None
+        if chunks is not None:
+            return streaming.fit_in_chunks(self, chunks)
         X = self._check_inputs(X, reset=True)
         X, y, sides, self.gaps_ = self._without_gaps(X, y, sides)
         if not len(y):
@@ -520,6 +528,11 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     def _objective(self):
         if self.likelihood_ is not None:
             return self._target_objective()
+        if self.n_rows_ is not None:
+            raise ParameterError(
+                f"this model keeps {len(self.y_train_):,} of the {self.n_rows_:,} rows that it was fitted to, so the "
+                "evidence of other parameters is not known; log_marginal_likelihood_ is that of its own."
+            )
         X, target, _ = self.posterior_.data
         rows, noise = gram.kept(self, self.kernel_, X), self._fitted_noise().scaled(self.scale_**-2)
         return RegressionObjective(self.kernel_, rows, target, noise, self._solver(), self.posterior_.prior_mean)
@@ -593,13 +606,14 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         self._set_noise(extended)
         self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
         self.y_train_ = np.concatenate([self.y_train_, measured])
+        self.n_rows_ = None if self.n_rows_ is None else self.n_rows_ + m
         self._set_posterior(posterior)
         self.gaps_ = np.concatenate([self.gaps_, before + gaps])
         return self
 
     def _summary(self):
         lines = [
-            f"{type(self).__name__}, fitted to {len(self.y_train_):,} rows"
+            f"{type(self).__name__}, fitted to {self.n_rows_ or len(self.y_train_):,} rows"
             + (f"; {len(self.gaps_):,} without a target left out (gaps_)" if len(self.gaps_) else ""),
             *([] if self._is_gaussian() else [f"likelihood: {self.likelihood}, inference: {self.inference_}"]),
             *self._about_columns(),

@@ -8,7 +8,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import ParameterError, rows_of
 from mercer.core.inputs import copy_rows, count_rows, take_rows
-from mercer.core.machine import require_memory
+from mercer.core.machine import available_memory, require_memory
 from mercer.core.text import number
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
@@ -17,9 +17,12 @@ from mercer.linalg.cholesky import factor
 from mercer.linalg.complement import Complement
 from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_orthogonal_to
 from mercer.models.estimator import Regressor, all_or_nothing
+from mercer.models.ridge_lowrank import Features, as_low_rank
 from mercer.scores import LeaveOneOut
+from mercer.solvers.lowrank import LowRank
 
-RIDGE_SOLVERS = ("auto", "dual", "primal")
+RIDGE_SOLVERS = ("auto", "dual", "primal", "lowrank")
+DUAL_COPIES = {False: 1, True: 4}  # of the Gram matrix in the dual form; with alpha="loo"
 ALPHAS = np.geomspace(1e-8, 1e3, 50)  # compared, in units of the mean diagonal of the centred Gram matrix
 
 
@@ -39,7 +42,10 @@ class KernelRidge(Regressor):
     alphas : values to choose from. None is fifty from 1e-8 to 1e3 times the mean diagonal of the centred Gram matrix,
         and a search between the best and its neighbours.
     solver : "dual" solves for n coefficients, n^3/3 flops; "primal" for the weights of M features, n M^2; "auto" takes
-        the cheaper. "loo" takes about 9 n^3 flops, or 10 n M^2.
+        the cheaper. "loo" takes about 9 n^3 flops, or 10 n M^2. "lowrank" restricts the function to the span of a few
+        centres, n M^2 flops and no matrix of n rows (Falkon's objective; Rudi et al. 2017); `mercer.solvers.LowRank`
+        has its settings. "auto" takes it where the dual form does not fit in memory; then ``X_fit_`` are the centres,
+        and ``dual_coef_`` their coefficients (M,).
     allow_invalid : accept a kernel known not to be positive semidefinite.
 
     Fitted: ``dual_coef_`` (n,) or (n, q); ``intercept_``; ``alpha_``; ``kernel_``; ``solver_``; ``path_`` (with
@@ -65,7 +71,8 @@ class KernelRidge(Regressor):
     @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Solve for the coefficients. ``sample_weight`` multiplies squared errors; rows of weight zero are dropped."""
-        self._check_choice("solver", RIDGE_SOLVERS)
+        if not isinstance(self.solver, LowRank):
+            self._check_choice("solver", RIDGE_SOLVERS)
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
         t = self._check_target(y, n, several=True)
@@ -86,6 +93,10 @@ class KernelRidge(Regressor):
         self._several = t.ndim == 2
         self.X_fit_, self.y_fit_, self.weights_ = copy_rows(X), t.reshape(len(t), -1), w
         alpha = self._check_alpha(self.y_fit_.shape[1])
+        low_rank = self._low_rank(alpha is None)
+        if low_rank is not None:
+            return self._solve_low_rank(low_rank, alpha)
+        self.left_out_ = None
         if alpha is None:
             path = self._choose_alpha()
         else:
@@ -123,6 +134,37 @@ class KernelRidge(Regressor):
         if self.solver == "primal" and M is None:
             raise ParameterError(f"solver='primal' needs a kernel with finitely many features; got {self.kernel_!r}.")
         return M if M is not None and (self.solver == "primal" or n > M) else None
+
+    # -- few centres -------------------------------------------------------------------------------------------------
+
+    def _low_rank(self, loo: bool) -> LowRank | None:
+        """Settings of the low-rank form, where it is asked for, or the dual form does not fit."""
+        if self.solver != "auto":
+            return as_low_rank(self.solver)
+        n = len(self.y_fit_)
+        if 8 * n * n * DUAL_COPIES[loo] <= available_memory() or self._primal_features() is not None:
+            return None
+        return LowRank()
+
+    def _solve_low_rank(self, solver, alpha):
+        """Coefficients of the centres: two passes over the rows, and a third for alpha="loo"."""
+        rows, T, w = self._training_rows(), self.y_fit_, self.weights_
+        found = Features.of(self.kernel_, rows, T, w, solver, bool(self.fit_intercept))
+        if hasattr(self, "path_"):
+            del self.path_
+        chosen = alpha
+        if alpha is None:
+            alphas = ALPHAS * (found.scale or 1.0) if self.alphas is None else _positive(self.alphas)
+            errors = found.left_out_errors(alphas, bool(self.fit_intercept))
+            chosen = alphas[errors.argmin(axis=0)]
+        v = np.column_stack([found.weights(a)[:, j] for j, a in enumerate(chosen)])
+        self.left_out_ = found.left_out(chosen, bool(self.fit_intercept)) if (chosen > 0).all() else None
+        self.solver_, self.jitter_ = "lowrank", 0.0
+        self.X_fit_ = copy_rows(found.centers)
+        self.dual_coef_ = self._shaped(found.combination(v))
+        self.intercept_ = self._shaped(found.target - found.mean @ v)
+        self.alpha_ = chosen if self._several else float(chosen[0])
+        return self
 
     # -- one alpha ---------------------------------------------------------------------------------------------------
 
@@ -239,6 +281,8 @@ class KernelRidge(Regressor):
     def path(self, alphas) -> RidgePath:
         """Exact solutions and leave-one-out errors for any values of alpha, from one eigendecomposition."""
         self._check_fitted()
+        if self.solver_ == "lowrank":
+            raise ParameterError("the path over alpha needs all rows, which solver='lowrank' does not keep.")
         spectrum = self._spectrum()
         found = spectrum.path(_positive(alphas))
         return self._shaped_path(found._replace(intercept=self._intercept(found.dual_coef, spectrum.mean)))
@@ -260,6 +304,9 @@ class KernelRidge(Regressor):
         alpha = np.atleast_1d(self.alpha_)
         if not (alpha > 0).all():
             raise ParameterError("leave-one-out in closed form needs alpha above zero.")
+        if self.solver_ == "lowrank":
+            assert self.left_out_ is not None
+            return LeaveOneOut(self._shaped(self.y_fit_ - self.left_out_), self._shaped(self.left_out_))
         spectrum = self._spectrum()
         residual = np.column_stack([spectrum.left_out(a)[:, target] for target, a in enumerate(alpha)])
         return LeaveOneOut(self._shaped(self.y_fit_ - residual), self._shaped(residual))
@@ -278,7 +325,8 @@ class KernelRidge(Regressor):
 
     def _summary(self):
         lines = [
-            f"KernelRidge, fitted to {len(self.y_fit_):,} rows in its {self.solver_} form",
+            f"KernelRidge, fitted to {len(self.y_fit_):,} rows in its {self.solver_} form"
+            + (f", {len(self.dual_coef_):,} centres" if self.solver_ == "lowrank" else ""),
             f"kernel: {self.kernel_!r}",
             f"alpha: {number(np.asarray(self.alpha_))}" + (" (by leave-one-out)" if hasattr(self, "path_") else ""),
         ]
@@ -302,5 +350,5 @@ def _check_memory(n: int, copies: int):
     require_memory(
         8 * n * n * copies,
         f"ridge regression of {n:,} rows in its dual form",
-        "Use fewer rows, or a kernel with a finite number of features (Linear, Polynomial, FeatureMap).",
+        "Use solver='lowrank', or a kernel with a finite number of features (Linear, Polynomial, FeatureMap).",
     )

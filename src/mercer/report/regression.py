@@ -42,7 +42,7 @@ def report(model, X=None, y=None) -> Report:
     left_out = calibration(target, predicted)
     findings = _findings(model, left_out, loo, target)
     sections = columns(model) | {
-        "Fit": _fit(model, left_out, n),
+        "Fit": _fit(model, left_out, model.n_rows_ or n),
         **({"Noise": _noise(model, target)} if model.likelihood_ is None else {"Likelihood": _likelihood(model)}),
         "Parameters": parameter_section(model),
     }
@@ -71,7 +71,9 @@ def report(model, X=None, y=None) -> Report:
     sections["Numerics"] = _numerics(model)
     findings = in_order(findings)
     suggestions = [*map(str, findings), *_suggestions(model, left_out, relevance, n, findings)]
-    title = f"Gaussian process regression, {n:,} rows"
+    title = f"Gaussian process regression, {model.n_rows_ or n:,} rows"
+    if model.n_rows_ is not None:
+        title += f", {n:,} of them kept for leave-one-out"
     return Report(title, sections, suggestions, left_out, relevance, tuple(findings), BASIS)
 
 

@@ -7,6 +7,7 @@ from mercer.solvers.base import Cost, Evaluation, Evidence, Posterior, Solver, r
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid import Grid
 from mercer.solvers.iterative import Iterative
+from mercer.solvers.lowrank import LowRank
 from mercer.solvers.neighbors import Neighbors
 from mercer.solvers.statespace import StateSpace
 from mercer.solvers.weights import Weights
@@ -18,6 +19,7 @@ __all__ = [
     "Evidence",
     "Grid",
     "Iterative",
+    "LowRank",
     "Neighbors",
     "Posterior",
     "Solver",
