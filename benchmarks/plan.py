@@ -40,7 +40,8 @@ def peak():
 before, wall, own = peak(), time.perf_counter(), time.process_time()
 model.fit(X, y)
 print(json.dumps({"method": plan.method, "memory": plan.memory, "seconds": plan.seconds, "peak": peak() - before,
-    "wall": time.perf_counter() - wall, "own": (time.process_time() - own) / cores(), "evaluations": model.n_evaluations_}))
+    "wall": time.perf_counter() - wall, "own": (time.process_time() - own) / cores(),
+    "evaluations": model.n_evaluations_}))
 """
 
 
