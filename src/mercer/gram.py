@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from mercer.core import machine
-from mercer.core.coordinates import Layout, to_free
+from mercer.core.coordinates import Layout, from_free, to_free
 from mercer.core.errors import InfiniteFeaturesError, rows_of
 from mercer.core.inputs import Inputs, Rows, align_columns, count_rows, take_rows
 from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
-from mercer.kernels.algebra import Nary, Sum
+from mercer.kernels.algebra import Nary, Sum, split_white
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary, preparation
 from mercer.kernels.distance import fast_distances
@@ -294,7 +294,7 @@ class Gram(evaluate.Prepared):
         kernel: (p,). No (n, n) matrix is formed."""
         U = np.reshape(U, (self.n, -1))
         with self.varying(repeatedly=False) as K:
-            return K.contract(np.asarray(to_free(self.kernel)), _Products(U, U if V is None else V), np.zeros(self.n))
+            return K.contract(np.asarray(to_free(self.kernel)), Products(U, U if V is None else V), np.zeros(self.n))
 
     def feature_map(self, like: "Gram | None" = None) -> "Features":
         """Phi(theta) on these rows, for many values of theta; ``like`` as in `features`."""
@@ -366,8 +366,29 @@ class Varying(Protocol):
         """sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, over both triangles: (p,). Reads the upper triangle of
         ``inverse``, by slices."""
 
+    def at(self, theta: np.ndarray, single: bool = False) -> "Operator":
+        """K(theta) for products with it; ``single``: in single precision, from distances in double precision."""
 
-class _Products:
+
+class Operator(Protocol):
+    """K at one theta, never formed: its triangle is computed in tiles for every product, or kept if it fits in memory
+    comfortably."""
+
+    def times(self, A: np.ndarray) -> np.ndarray:
+        """K A: (n, m) for A (n, m)."""
+
+    @property
+    def white(self) -> float:
+        """Variance of the white noise in K."""
+
+    def rows(self, index: np.ndarray) -> np.ndarray:
+        """Rows of K without its white noise: (m, n)."""
+
+    def diagonal(self) -> np.ndarray:
+        """Diagonal of K without its white noise: (n,)."""
+
+
+class Products:
     """-(U V^T + V U^T) / 2, of which `Varying.contract` asks for parts."""
 
     def __init__(self, U: np.ndarray, V: np.ndarray) -> None:
@@ -406,7 +427,7 @@ class Triangle:
             if not self._host:
                 self._leaves, self._strips = jax.device_put((self._leaves, self._strips))
         self._corners = [(i, j) for i in range(len(starts)) for j in range(i, len(starts))]
-        self._size = size
+        self._size, self._prepared = size, prepared
         self._pool: ThreadPoolExecutor | None = None
         self._local = threading.local()
 
@@ -437,6 +458,21 @@ class Triangle:
                 mirror(out, slice(i, last_i), slice(j, last_j))
 
         self._each(work)
+
+    def at(self, theta: np.ndarray, single: bool = False) -> "TiledOperator":
+        return TiledOperator(self, theta, single)
+
+    def tile(self, leaves: list[Any], corner: tuple[int, int]) -> np.ndarray:
+        """A tile of K, without its padding, from the leaves of the kernel."""
+        sides, own = [self._strips[side] for side in corner], self._with_held(leaves, corner)
+        (i, last_i), (j, last_j) = map(self._span, corner)
+        for fast in (self._fast, False):  # NaN marks where fast distances lost digits
+            with concretely():
+                tile = np.asarray(evaluate.block(own, *sides, structure=self.layout.structure, fast=fast))
+            tile = tile[: last_i - i, : last_j - j]
+            if evaluate.finite(tile):
+                break
+        return tile
 
     def contract(self, theta: np.ndarray, inverse: Any, a: np.ndarray) -> np.ndarray:
         def work(corner: tuple[int, int]) -> np.ndarray:
@@ -487,6 +523,59 @@ class Triangle:
         with concretely() if self._host else double():
             leaves = self._with_held(self._leaves, corner)
             return np.asarray(program(theta, leaves, self._strips[i], self._strips[j], *weights))
+
+
+class TiledOperator:
+    """`Operator` by the compiled program of any kernel of numbers. The `Triangle` must be in use."""
+
+    def __init__(self, of: Triangle, theta: np.ndarray, single: bool) -> None:
+        self._of, self._type = of, np.dtype(np.float32 if single else np.float64)
+        self._theta, self._leaves = theta, of.layout.leaves_at(theta, of._leaves)
+        keeps = self._type.itemsize * of.n**2 / 2 <= machine.keepable()
+        self._tiles: dict[tuple[int, int], np.ndarray] | None = {} if keeps else None
+
+    def _tile(self, corner: tuple[int, int]) -> np.ndarray:
+        if self._tiles is None:
+            return self._of.tile(self._leaves, corner).astype(self._type)
+        if corner not in self._tiles:
+            self._tiles[corner] = self._of.tile(self._leaves, corner).astype(self._type)
+        return self._tiles[corner]
+
+    def times(self, A: np.ndarray) -> np.ndarray:
+        A, corners = A.astype(self._type), self._of._corners
+        groups = min(machine.cores(), len(corners))
+
+        def work(first: int) -> np.ndarray:  # sums in an order that does not depend on the threads
+            out = np.zeros(A.shape)
+            for corner in corners[first::groups]:
+                tile = self._tile(corner)
+                rows, columns = (slice(*self._of._span(k)) for k in corner)
+                out[rows] += tile @ A[columns]
+                if corner[0] != corner[1]:
+                    out[columns] += tile.T @ A[rows]
+            return out
+
+        with machine.one_thread():
+            found = (map if self._of._pool is None else self._of._pool.map)(work, range(groups))
+            return sum(found, np.zeros(A.shape))
+
+    @functools.cached_property
+    def _latent(self) -> tuple[Gram | None, float]:
+        """The data without white noise in the kernel, and its variance."""
+        latent, white = split_white(from_free(self._of._prepared.kernel, self._theta))
+        return None if latent is None else self._of._prepared.of(latent), float(white)
+
+    @property
+    def white(self) -> float:
+        return self._latent[1]
+
+    def rows(self, index: np.ndarray) -> np.ndarray:
+        latent = self._latent[0]
+        return np.zeros((len(index), self._of.n)) if latent is None else latent.some(index)
+
+    def diagonal(self) -> np.ndarray:
+        latent = self._latent[0]
+        return np.zeros(self._of.n) if latent is None else latent.diagonal()
 
 
 @functools.lru_cache(maxsize=256)

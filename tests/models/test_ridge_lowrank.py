@@ -42,11 +42,10 @@ def test_with_few_centres_it_minimises_the_objective_over_their_span():
     assert "15 centres" in str(model)
 
 
-def test_ridge_is_low_rank_where_the_dual_form_does_not_fit(monkeypatch, tmp_path):
-    from mercer.models import ridge
-
-    monkeypatch.setattr(ridge, "available_memory", lambda: 1000)
-    model = mc.KernelRidge(KERNEL, "loo").fit(X, t[:, 0])
+def test_ridge_is_low_rank_where_the_dual_form_does_not_fit(tmp_path):
+    assert mc.KernelRidge(KERNEL, max_seconds=1e-9).fit(X, t[:, 0]).solver_ == "lowrank"
+    assert mc.KernelPCA(3, KERNEL, max_memory=1000).fit(X).solver_ == "lowrank"
+    model = mc.KernelRidge(KERNEL, "loo", max_memory=1000).fit(X, t[:, 0])
     assert model.solver_ == "lowrank"
     mc.save(model, tmp_path / "model")
     assert np.array_equal(mc.load(tmp_path / "model").predict(Z), model.predict(Z))

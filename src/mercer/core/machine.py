@@ -47,9 +47,10 @@ _LIMIT: contextvars.ContextVar[float] = contextvars.ContextVar("limit", default=
 
 
 @contextlib.contextmanager
-def at_most(memory: float | None) -> Iterator[None]:
-    """Context in which no more than this many bytes count as available; None is no limit."""
-    before = _LIMIT.set(min(_LIMIT.get(), math.inf if memory is None else memory))
+def at_most(max_memory: Any) -> Iterator[None]:
+    """Context in which no more than this count as available: bytes, or words (`as_bytes`); None is no limit."""
+    limit = math.inf if max_memory is None else as_bytes(max_memory, "max_memory")
+    before = _LIMIT.set(min(_LIMIT.get(), limit))
     try:
         yield
     finally:

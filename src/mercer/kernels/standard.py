@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from mercer.kernels.algebra import Scale, Sum
 from mercer.kernels.base import Kernel
 from mercer.kernels.dot import Linear
 from mercer.kernels.stationary import RBF, Constant, Exponential, Matern, Standard, White
+
+if TYPE_CHECKING:
+    from mercer.kernels.standard_products import StandardOperator
 
 MAX_SERIAL_ROWS = 400  # beyond it, strips are computed on all cores
 MAX_KEPT_ROWS = 4000  # up to it, the radial function and its derivative are kept: one more matrix
@@ -290,6 +293,11 @@ class StandardTriangle:
         if theta4.size:
             out.ravel()[:: len(out) + 1] += theta4
         self._kept_at = theta.tobytes() if self._keeps else None
+
+    def at(self, theta: np.ndarray, single: bool = False) -> "StandardOperator":
+        from mercer.kernels.standard_products import StandardOperator
+
+        return StandardOperator(self, theta, single)
 
     def contract(self, theta: np.ndarray, inverse: Any, a: np.ndarray) -> np.ndarray:
         theta0, theta1, theta2, theta3, theta4 = self._values(theta)

@@ -11,6 +11,7 @@ from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import InterruptedFitWarning, NotPositiveDefiniteError, NumericalWarning, ParameterError
 from mercer.core.inputs import copy_rows, count_rows, take_rows
+from mercer.core.machine import at_most
 from mercer.core.random import generator, seed_of
 from mercer.gp.likelihood import LINKS
 from mercer.gp.model import Model
@@ -470,8 +471,14 @@ class GaussianProcessClassifier(LabelStream):
         method = automatic(n, C) if self.inference == "auto" else self.inference
         matrices = 4 if C == 2 else len(kernels) + C + 3  # that a fit holds
         climbs = 0 if self.learning is None or not to_free(kernels[0]).size else 1 + self.n_restarts
-        budget = Budget.of(self.max_memory, self.max_seconds, climbs, work=C * WORK[method], copies=matrices / 2)
-        solver = solvers.resolve_latent(self.solver, kernels, rows, C, budget)
+        with at_most(self.max_memory):
+            return self._planned_within(kernels, rows, climbs, WORK[method] * C, matrices / 2)
+
+    def _planned_within(
+        self, kernels: list[Kernel], rows: gram.Gram, climbs: int, work: float, copies: float
+    ) -> tuple[solvers.Solver, Plan]:
+        budget = Budget.of(self.max_memory, self.max_seconds, climbs, work=work, copies=copies)
+        solver = solvers.resolve_latent(self.solver, kernels, rows, len(self.classes_), budget)
         bounded = self.inference in ("auto", "variational") and self.learning in ("mle", "map", None)
         if self.solver == "auto" and isinstance(solver, Minibatch) and not bounded:
             solver = Dense()

@@ -344,7 +344,7 @@ def all_or_nothing(fit):
     def restoring(self, *args, **kwargs):
         before, limit = dict(vars(self)), getattr(self, "max_memory", None)
         try:
-            with machine.at_most(None if limit is None else machine.as_bytes(limit, "max_memory")):
+            with machine.at_most(limit):
                 return fit(self, *args, **kwargs)
         except BaseException:
             vars(self).clear()

@@ -8,7 +8,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import as_matrix, centre_and_spread, copy_rows, count_rows, holds_numbers, take_rows
-from mercer.core.machine import available_memory, require_memory
+from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
 from mercer.kernels import RBF, Linear
@@ -22,13 +22,14 @@ from mercer.linalg.eigen import largest, signs_to_fix
 from mercer.models.estimator import Transformer, all_or_nothing, is_integer, is_number
 from mercer.models.ridge import KernelRidge
 from mercer.models.ridge_lowrank import Features, as_low_rank
+from mercer.solvers.auto import Budget
 from mercer.solvers.lowrank import LowRank
 
 PCA_SOLVERS = ("auto", "dense", "iterative", "features", "lowrank")
 MAX_DENSE_ROWS = 1000  # up to which "auto" stays with the dense solver
 MAX_FEATURES = 3000  # beyond it, matrices between features are no cheaper than those between rows
 MAX_ITERATIVE_ROWS = 50_000  # beyond, a product with the matrix takes longer than all of the low-rank solver
-DENSE_COPIES = 3  # of the Gram matrix
+DENSE_COPIES, DENSE_FLOPS = 3, 9.0  # of the Gram matrix, and over n^3
 MIN_PIVOTS = 256  # rows of the initial low-rank approximation
 MAX_PRODUCTS = 100  # with the Gram matrix, in the iterative solver
 MAX_STEPS = 100  # of the fixed-point iteration for pre-images
@@ -55,6 +56,7 @@ class KernelPCA(Transformer):
     tolerance : of the iterative solver: |K v - eigenvalue v| relative to the largest eigenvalue.
     random_state : seed of the iterative solver's start. None means 0.
     allow_invalid : accept a kernel known not to be positive semidefinite; directions of negative variance are dropped.
+    max_memory, max_seconds : as for `GaussianProcessRegressor`.
 
     Fitted: ``eigenvalues_`` (q,) of the centred Gram matrix, in decreasing order; ``explained_variance_ratio_`` (q,);
     ``dual_coef_`` (n, q), the a above, each with its largest entry positive; ``kernel_``; ``solver_``; ``numerics_``,
@@ -71,14 +73,17 @@ class KernelPCA(Transformer):
     _middle: np.ndarray | None = None  # coefficients of the mean of the images, if not equal ones
 
     def __init__(
-        self, n_components=None, kernel=None, solver="auto", *, tolerance=1e-10, random_state=None, allow_invalid=False
-    ):
+        self, n_components=None, kernel=None, solver="auto", *, tolerance=1e-10, random_state=None, allow_invalid=False,
+        max_memory=None, max_seconds=600,
+    ):  # fmt: skip
         self.n_components = n_components
         self.kernel = kernel
         self.solver = solver
         self.tolerance = tolerance
         self.random_state = random_state
         self.allow_invalid = allow_invalid
+        self.max_memory = max_memory
+        self.max_seconds = max_seconds
 
     @all_or_nothing
     def fit(self, X, y=None):
@@ -130,7 +135,8 @@ class KernelPCA(Transformer):
             return "features"
         few = self.n_components is not None and 10 * self.n_components <= n
         if n <= MAX_DENSE_ROWS or not few:
-            return "dense" if DENSE_COPIES * 8 * n * n <= available_memory() else "lowrank"
+            allowed = Budget.of(self.max_memory, self.max_seconds)
+            return "dense" if allowed.allows(DENSE_COPIES * 8 * n * n, DENSE_FLOPS * float(n) ** 3) else "lowrank"
         return "iterative" if n <= MAX_ITERATIVE_ROWS else "lowrank"
 
     # -- solvers ------------------------------------------------------------------------------------------------------

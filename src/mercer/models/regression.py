@@ -12,6 +12,7 @@ from mercer.core.coordinates import free_names
 from mercer.core.errors import DataError, ModelWarning, NumericalWarning, ParameterError
 from mercer.core.growing import appended
 from mercer.core.inputs import copy_rows, count_rows, take_rows
+from mercer.core.machine import at_most
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
 from mercer.datasets.chunks import as_chunks
@@ -443,9 +444,10 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
         climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
         further = expected_evaluations(self.learning, free, self.n_samples)
-        budget = Budget.of(self.max_memory, self.max_seconds, climbs, further)
         solver = self.solver if solver is None else solver
-        return planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
+        with at_most(self.max_memory):
+            budget = Budget.of(self.max_memory, self.max_seconds, climbs, further)
+            return planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
 
     def _announce(self, plan: Plan):
         """Refuse a fit that does not fit, and print the plan of one that is not exact."""

@@ -8,7 +8,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import ParameterError, rows_of
 from mercer.core.inputs import copy_rows, count_rows, take_rows
-from mercer.core.machine import available_memory, require_memory
+from mercer.core.machine import require_memory
 from mercer.core.text import number
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
@@ -19,10 +19,12 @@ from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_orthogonal_to
 from mercer.models.estimator import Regressor, all_or_nothing
 from mercer.models.ridge_lowrank import Features, as_low_rank
 from mercer.scores import LeaveOneOut
+from mercer.solvers.auto import Budget
 from mercer.solvers.lowrank import LowRank
 
 RIDGE_SOLVERS = ("auto", "dual", "primal", "lowrank")
 DUAL_COPIES = {False: 1, True: 4}  # of the Gram matrix in the dual form; with alpha="loo"
+DUAL_FLOPS = {False: 0.5, True: 9.0}  # over n^3
 ALPHAS = np.geomspace(1e-8, 1e3, 50)  # compared, in units of the mean diagonal of the centred Gram matrix
 
 
@@ -44,9 +46,10 @@ class KernelRidge(Regressor):
     solver : "dual" solves for n coefficients, n^3/3 flops; "primal" for the weights of M features, n M^2; "auto" takes
         the cheaper. "loo" takes about 9 n^3 flops, or 10 n M^2. "lowrank" restricts the function to the span of a few
         centres, n M^2 flops and no matrix of n rows (Falkon's objective; Rudi et al. 2017); `mercer.solvers.LowRank`
-        has its settings. "auto" takes it where the dual form does not fit in memory; then ``X_fit_`` are the centres,
-        and ``dual_coef_`` their coefficients (M,).
+        has its settings. "auto" takes it where the dual form does not fit ``max_memory`` and ``max_seconds``; then
+        ``X_fit_`` are the centres, and ``dual_coef_`` their coefficients (M,).
     allow_invalid : accept a kernel known not to be positive semidefinite.
+    max_memory, max_seconds : as for `GaussianProcessRegressor`.
 
     Fitted: ``dual_coef_`` (n,) or (n, q); ``intercept_``; ``alpha_``; ``kernel_``; ``solver_``; ``path_`` (with
     "loo"); ``jitter_`` on the diagonal of a matrix singular to rounding (zero unless alpha is).
@@ -60,13 +63,18 @@ class KernelRidge(Regressor):
     intercept_: Any
     _multi_output = True
 
-    def __init__(self, kernel=None, alpha=1.0, fit_intercept=True, *, alphas=None, solver="auto", allow_invalid=False):
+    def __init__(
+        self, kernel=None, alpha=1.0, fit_intercept=True, *, alphas=None, solver="auto", allow_invalid=False,
+        max_memory=None, max_seconds=600,
+    ):  # fmt: skip
         self.kernel = kernel
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.alphas = alphas
         self.solver = solver
         self.allow_invalid = allow_invalid
+        self.max_memory = max_memory
+        self.max_seconds = max_seconds
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None):
@@ -142,7 +150,10 @@ class KernelRidge(Regressor):
         if self.solver != "auto":
             return as_low_rank(self.solver)
         n = len(self.y_fit_)
-        if 8 * n * n * DUAL_COPIES[loo] <= available_memory() or self._primal_features() is not None:
+        allowed = Budget.of(self.max_memory, self.max_seconds)
+        if allowed.allows(8 * n * n * DUAL_COPIES[loo], DUAL_FLOPS[loo] * float(n) ** 3):
+            return None
+        if self._primal_features() is not None:
             return None
         return LowRank()
 

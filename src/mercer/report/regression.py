@@ -196,6 +196,11 @@ def _numerics(model) -> str:
         f"jitter {found['jitter']:.2g}, condition number about {found['condition']:.2g}, "
         f"residual |Ca - y|/|y| {found['residual']:.2g}"
     )
+    if "evidence_error" in found:
+        text += (
+            f"\nsolved in {found['iterations']:.0f} iterations: the mean is off by about {found['error']:.1g} standard "
+            f"deviations of the prior, the log evidence by about {found['evidence_error']:.2g} nats (estimated)"
+        )
     distance = about_distance(model)
     return text if distance is None else f"{text}\n{distance}"
 
@@ -221,6 +226,6 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
         found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if model.numerics_["jitter"] > 0:
         found.append("the covariance was numerically singular, so jitter was added: give noise, or drop duplicates.")
-    if model.numerics_["residual"] > 1e-6:
+    if model.numerics_["residual"] > getattr(model.solver_, "tolerance", 1e-6):
         found.append("the linear solve lost accuracy to rounding: more noise, or a rougher kernel, would help.")
     return found

@@ -7,6 +7,7 @@ from mercer.solvers.base import Cost, Evaluation, Evidence, Posterior, Solver, r
 from mercer.solvers.committee import Committee
 from mercer.solvers.dense import Dense
 from mercer.solvers.grid import Grid
+from mercer.solvers.iterative import Iterative
 from mercer.solvers.lowrank import LowRank
 from mercer.solvers.minibatch import Minibatch
 from mercer.solvers.neighbors import Neighbors
@@ -20,6 +21,7 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Grid",
+    "Iterative",
     "LowRank",
     "Minibatch",
     "Neighbors",

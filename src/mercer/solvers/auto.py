@@ -61,6 +61,10 @@ class Budget:
             memory = min(as_bytes(max_memory, "max_memory"), keepable(1.0))
         return cls(memory, _seconds(max_seconds), climbs, further, work, copies)
 
+    def allows(self, memory: float, flops: float) -> bool:
+        """Whether it allows one piece of dense algebra that takes this."""
+        return memory <= self.memory and flops / flops_per_second() <= self.seconds
+
 
 def _seconds(given: Any) -> float:
     if given is None:
@@ -88,6 +92,7 @@ class Candidate:
         return cls(solver, cost, fit_seconds(solver, cost, count_rows(X), budget), loss)
 
     def fits(self, budget: Budget) -> bool:
+        """Whether it takes no more than it may."""
         return self.cost.memory <= budget.memory and self.seconds <= budget.seconds
 
 
@@ -141,7 +146,7 @@ def choose(
     for best in others:
         if best.fits(budget):
             return chosen(
-                best, f"an exact fit of {n:,} rows takes more {_lacking(exact, budget)} than it may: {best.cost.why}"
+                best, f"an exact fit of {n:,} rows takes more {_lacking(exact, budget)} than it may; {best.cost.why}"
             )
     if held:
         return chosen(min(held, key=lambda each: each.seconds))

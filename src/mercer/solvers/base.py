@@ -227,6 +227,7 @@ class Solver(abc.ABC):
     summary: ClassVar[str]  # of a plan
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posterior that files may hold
     exact: ClassVar[bool] = True  # whether its answers are those of the dense solver, to rounding
+    converges: ClassVar[bool] = False  # whether they are to a tolerance, and to rounding for a few hundred rows
     auto_rows: ClassVar[int] = 0  # number of rows from which "auto" considers it
     growth: ClassVar[int] = 3  # power of the number of rows that its flops grow by
     chooses_by_blocks: ClassVar[bool] = False  # whether the default kernel of a map is chosen by blocks left out

@@ -22,7 +22,6 @@ from mercer.solvers.lowrank_evidence import LowRankEvidence
 from mercer.solvers.lowrank_posterior import LowRankPosterior
 
 METHODS = ("variational", "fitc", "dtc", "nystrom")
-TILE_BYTES = 1 << 26  # what a core works on
 AUTO_CENTERS = (2000, 1000, 500, 250, 100)  # what "auto" takes the first of that fits
 LOSS_OF_500 = 0.5
 EXACT_RATIO = 2  # rows for each centre up to which an exact evaluation takes no longer
@@ -130,7 +129,7 @@ class LowRank(Solver):
         n = count_rows(X)
         m = self.count(n)
         kept = min(8.0 * n * m, machine.keepable())
-        memory = kept + 8.0 * m**2 * (6 + 3 * machine.cores()) + machine.cores() * TILE_BYTES
+        memory = kept + 8.0 * m**2 * (6 + 3 * machine.cores()) + machine.cores() * machine.GRAM_BYTES / 2
         flops = n * (5.0 * m**2 + 1e3 * m) + 3.0 * m**3  # as many as the dense solver makes in the time, measured
         why = f"{m:,} centres can stand for the rows"
         return Cost(memory, flops, (n, m), why)
