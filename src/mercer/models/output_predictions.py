@@ -214,7 +214,8 @@ class OutputPredictions(LearnedByEvidence, Regressor):
 
     @staticmethod
     def _reads_places(X) -> Any:
-        return "columns" if as_frame(X) is not None or getattr(getattr(X, "dtype", None), "kind", "") == "O" else "vectors"
+        objects = getattr(getattr(X, "dtype", None), "kind", "") == "O"
+        return "columns" if objects or as_frame(X) is not None else "vectors"
 
     def _set_posterior(self, posterior: Posterior) -> None:
         raise NotImplementedError
