@@ -1,7 +1,7 @@
 """A stream of rows: `partial_fit`, with a budget of basis vectors.
 
-Twelve hundred measurements arrive in order, a hundred at a time, and are not kept. What is kept is the distribution of the
-function at no more than forty rows (dots). Where nothing has been measured yet, intervals are as wide as before. A
+Twelve hundred measurements arrive in order, a hundred at a time, and are not kept. What is kept is the distribution of
+the function at no more than forty rows (dots). Where nothing has been measured yet, intervals are as wide as before. A
 larger budget loses fewer nats; with enough of it, nothing is lost.
 """
 
@@ -19,7 +19,7 @@ X, grid = x[:, None], np.linspace(0, 10, 300)[:, None]
 settings = {"noise": 0.09, "normalize": False, "learning": None, "progress": False}
 
 
-def streamed(budget, last=len(x)):
+def streamed(budget, last):
     model = mc.GaussianProcessRegressor(1.0 * k.RBF(0.5), budget=budget, **settings)
     for i in range(0, last, 100):
         model.partial_fit(X[i : i + 100], y[i : i + 100])
@@ -36,7 +36,7 @@ for ax, last in zip(axes, (400, 1200), strict=False):
     ax.set_title(f"after {last:,} rows")
     ax.legend(fontsize="small")
 budgets = (10, 15, 20, 25, 30)
-models = [streamed(budget) for budget in budgets]
+models = [streamed(budget, 1200) for budget in budgets]
 errors = [np.sqrt(np.mean((model.predict(grid) - truth(grid[:, 0])) ** 2)) for model in models]
 lost = [model.numerics_["lost_nats"] for model in models]
 axes[2].semilogy(budgets, errors, "o-", label="error")
