@@ -19,7 +19,7 @@ X, grid = x[:, None], np.linspace(0, 10, 300)[:, None]
 settings = {"noise": 0.09, "normalize": False, "learning": None, "progress": False}
 
 
-def streamed(budget, last=1200):
+def streamed(budget, last):
     model = mc.GaussianProcessRegressor(1.0 * k.RBF(0.5), budget=budget, **settings)
     for i in range(0, last, 100):
         model.partial_fit(X[i : i + 100], y[i : i + 100])
@@ -36,7 +36,7 @@ for ax, last in zip(axes, (400, 1200), strict=False):
     ax.set_title(f"after {last:,} rows")
     ax.legend(fontsize="small")
 budgets = (10, 15, 20, 25, 30)
-models = [streamed(budget) for budget in budgets]
+models = [streamed(budget, 1200) for budget in budgets]
 errors = [np.sqrt(np.mean((model.predict(grid) - truth(grid[:, 0])) ** 2)) for model in models]
 lost = [model.numerics_["lost_nats"] for model in models]
 axes[2].semilogy(budgets, errors, "o-", label="error")

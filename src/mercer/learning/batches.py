@@ -44,9 +44,7 @@ MAX_MOVE = 8.0  # how far a logarithm may move from where it started
 
 class Told(NamedTuple):
     """Of some rows: the sum of E ln p(y | f), its derivatives g in the means (C, b), -2 those in the variances s
-    (C, b), and its derivatives in the parameters of the likelihood (k,), and in white noise of the kernel that counts
-    as noise.
-    """
+    (C, b), and its derivatives in the parameters of the likelihood (k,), and in white noise that counts as noise."""
 
     value: float
     first: np.ndarray

@@ -196,10 +196,10 @@ def candidates(
                 yield own, Candidate(" + ".join(own), [_sum([*others, *pair]) for pair in pairs])
     for i, term in enumerate(terms):
         variance, inner = (float(term.variance), term.inner) if isinstance(term, Scale) else (1.0, term)
-        for label, new in factors(term, axes):
+        for label, scaled in factors(term, axes):
             own = [*labels[:i], f"{labels[i]} * {label}", *labels[i + 1 :]]
             kernels = [
-                _sum([*terms[:i], (variance / size) * (inner * factor), *terms[i + 1 :]]) for size, factor in new
+                _sum([*terms[:i], (variance / size) * (inner * factor), *terms[i + 1 :]]) for size, factor in scaled
             ]
             yield own, Candidate(" + ".join(own), kernels)
 

@@ -167,10 +167,10 @@ def learn_bounded(
             value, slope = program(z, values, seen, owner, real)
         return (float(value), np.asarray(slope)) if np.isfinite(value) else None
 
-    held = [low.copy() for low in (lowest, highest)]
-    held[0][-1] = held[1][-1] = z[-1]
+    low, high = lowest.copy(), highest.copy()  # with the noise held
+    low[-1] = high[-1] = z[-1]
     early = max(1, round(FIXED_NOISE_SHARE * max_iterations)) if learns_noise else max_iterations
-    found = climb(function, z, *held, early, line, "bound")
+    found = climb(function, z, low, high, early, line, "bound")
     path, converged = found.path, found.converged
     if learns_noise and not found.interrupted:
         found = climb(function, found.z, lowest, highest, max_iterations - early, line, "bound")

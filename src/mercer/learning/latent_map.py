@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 from collections.abc import Callable
 
 import numpy as np
@@ -97,9 +98,11 @@ class LatentMap:
             count = min(STARTS, len(self.centres))
             starts = np.argsort(-at_centres, axis=1, kind="stable")[:, :count]
             rows = np.repeat(np.arange(len(y)), count)
-            places, values = climb_rows(
-                lambda which, X, y=y, rows=rows: self.log_density(y[rows[which]], X), self.centres[starts.ravel()]
-            )
+
+            def density(which: np.ndarray, X: np.ndarray, of: np.ndarray = y[rows]) -> Any:
+                return self.log_density(of[which], X)
+
+            places, values = climb_rows(density, self.centres[starts.ravel()])
             best = values.reshape(len(y), count).argmax(axis=1)
             out[part] = places.reshape(len(y), count, -1)[np.arange(len(y)), best]
         return out

@@ -132,7 +132,8 @@ def climb(
     best place so far."""
     from scipy.optimize import minimize  # takes a while to import
 
-    best_z, best, path, interrupted = z, -math.inf, [], False
+    path: list[float] = []
+    best_z, best, interrupted = z, -math.inf, False
 
     def down(z: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best_z, best

@@ -95,7 +95,7 @@ def first_surface(Y: np.ndarray, grid: np.ndarray, centers: np.ndarray, width: f
     weights = np.linalg.lstsq(surface.design(grid), target, rcond=1e-10)[0]
     at = surface.design(grid) @ weights
     step = math.sqrt(float(np.mean(np.sort(_squares(at), axis=1)[:, min(1, len(at) - 1)])))
-    noise = max(deviation[q] ** 2, (step / 2) ** 2, MIN_NOISE)
+    noise = max(float(deviation[q]) ** 2, (step / 2) ** 2, MIN_NOISE)
     return dataclasses.replace(surface, weights=weights, noise=noise)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -214,7 +215,7 @@ class GaussianProcessLatentVariables(Manifold):
         q, best = self.n_components, None
         lengthscale = np.full(q, math.sqrt(q))
         if self.kernel is not None:
-            inner = self.kernel.inner if isinstance(self.kernel, Scale) else self.kernel
+            inner: Any = self.kernel.inner if isinstance(self.kernel, Scale) else self.kernel
             lengthscale = np.broadcast_to(np.asarray(inner.lengthscale, float), q)
         for name, start in self._starts(filled, rng):
             found = latent_bounds.learn_bounded(
@@ -235,7 +236,8 @@ class GaussianProcessLatentVariables(Manifold):
 
     @property
     def _map(self) -> LatentMap:
-        return LatentMap(self.kernel_, self.centres_, self.noise_, self.groups_)
+        groups: Any = self.groups_  # tuples of four arrays
+        return LatentMap(self.kernel_, self.centres_, self.noise_, groups)
 
     def transform(self, X) -> np.ndarray:
         """Latent points of rows: (s, q). Those of training rows are in ``embedding_``; of others, which may have gaps,

@@ -121,6 +121,7 @@ class GenerativeTopographicMapping(Manifold):
 
     @property
     def _surface(self) -> Surface:
+        assert self.weights_ is not None
         return Surface(self.grid_, self.centers_, self.width_, self.weights_, self.noise_)
 
     def responsibilities(self, X) -> np.ndarray:
