@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from typing import Any
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
