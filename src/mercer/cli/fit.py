@@ -79,7 +79,8 @@ def run_fit(
     if table is not None and kind is quantities:
         streaming.absorb(model, large.chunks(table, inputs, target, drop_missing), held.numbers - 1)
     own = () if found is None else quantities.SEARCH_FILES
-    for name in {name for other in TASKS.values() for name in other.FILES} - {*own}:  # of an earlier run
+    known = {name for other in TASKS.values() for name in other.FILES} | {*quantities.SEARCH_FILES}
+    for name in known - {*own}:  # of an earlier run
         (output / name).unlink(missing_ok=True)
     write(model, target, tables.with_ranges(inputs, training.X), output)  # before anything else can fail
     try:
@@ -100,7 +101,7 @@ def run_fit(
         error.add_note(f"The fit itself is done: {output / MODEL} holds the model of the training rows.")
         raise
     show(f"{report}\n")
-    show(f"Written to {output}: {', '.join(name for name in kind.FILES if (output / name).exists())}")
+    show(f"Written to {output}: {', '.join(name for name in (*kind.FILES, *own) if (output / name).exists())}")
     return output
 
 

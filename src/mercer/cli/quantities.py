@@ -24,7 +24,7 @@ SMOOTHNESSES = (0.5, 1.5, 2.5)  # of functions on the sphere
 SEARCH_FILES = ("search.txt", "components.png")
 FILES = (
     "model.safetensors", "report.txt", "predictions.csv",
-    "calibration.png", "predictions.png", "relevance.png", "fit.png", "map.png", *SEARCH_FILES,
+    "calibration.png", "predictions.png", "relevance.png", "fit.png", "map.png",
 )  # fmt: skip
 
 target_of = quantities

@@ -206,6 +206,7 @@ class Inference(abc.ABC):
     name: ClassVar[str]  # for ``inference=``
     parts: ClassVar[tuple[type, ...]] = ()  # classes of its posteriors, which files may hold
     samples: ClassVar[bool] = False  # whether the posterior is made of draws
+    work: ClassVar[float] = 20.0  # evaluations of a regression's evidence, by a dense matrix, that one takes per class
     needs_small_variance: ClassVar[bool] = False  # its evidence for more than two classes is biased otherwise
 
     @property

@@ -46,6 +46,7 @@ class Laplace(GaussianInference):
     """A Gaussian at the mode of the posterior (PRML 6.4.6; RW06 3.4, 3.5)."""
 
     name = "laplace"
+    work = 5.0
     needs_small_variance = True
 
     def __call__(
@@ -85,6 +86,7 @@ class Variational(GaussianInference):
     the iteration early."""
 
     name = "variational"
+    work = 10.0
     bound: str = "gaussian"
     coarse: bool = False
 
@@ -115,6 +117,7 @@ class MarkovChains(Inference):
     expectation propagation, or from Laplace's method for more than two classes."""
 
     name = "mcmc"
+    work = 40.0
     parts = (SampledPosterior,)
     samples = True
     n_samples: int = 1000

@@ -52,9 +52,6 @@ from mercer.solvers.auto import Budget
 from mercer.solvers.dense import Dense
 from mercer.solvers.minibatch import Minibatch
 
-# Evaluations of the dense evidence of a regression that one by inference takes for each class, measured.
-WORK = {"laplace": 5.0, "ep": 20.0, "variational": 10.0, "mcmc": 40.0}
-
 LEARNING = ("mle", *USE_PRIORS, "sample", None)
 MIN_LATENT_VARIANCE = 2.5e-3  # smaller latent functions change probabilities by about a hundredth at most
 
@@ -472,7 +469,7 @@ class GaussianProcessClassifier(LabelStream):
         matrices = 4 if C == 2 else len(kernels) + C + 3  # that a fit holds
         climbs = 0 if self.learning is None or not to_free(kernels[0]).size else 1 + self.n_restarts
         with at_most(self.max_memory):
-            return self._planned_within(kernels, rows, climbs, WORK[method] * C, matrices / 2)
+            return self._planned_within(kernels, rows, climbs, INFERENCES[method].work * C, matrices / 2)
 
     def _planned_within(
         self, kernels: list[Kernel], rows: gram.Gram, climbs: int, work: float, copies: float
