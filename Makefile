@@ -57,6 +57,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/doubt.py
 	$(BIN)/python benchmarks/heteroscedastic.py
 	$(BIN)/python benchmarks/likelihoods.py
+	$(BIN)/python benchmarks/timeseries.py
+	$(BIN)/python benchmarks/forecasting.py
+	$(BIN)/python benchmarks/grids.py
 
 clean:
 	rm -rf $(VENV) .demo build dist

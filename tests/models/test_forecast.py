@@ -59,6 +59,30 @@ def test_months_end_where_they_end():
     assert [str(d) for d in ahead] == ["2020-03-31", "2020-04-30", "2020-05-31"]
 
 
+def test_working_days_go_on_without_weekends():
+    from mercer.models.forecast import _future
+
+    days = pd.bdate_range("2024-01-02", periods=18).to_numpy()  # until a Thursday
+    t = calendar.decimal_years(np.delete(days, 4))  # a holiday
+    ahead = calendar.as_dates(_future(t, float(np.median(np.diff(t))), True, 7))
+    expected = pd.bdate_range(days[-1], periods=8)[1:].to_numpy()
+    assert np.array_equal(ahead.astype("datetime64[D]"), expected.astype("datetime64[D]"))
+    every = calendar.decimal_years(np.arange("2024-01-02", "2024-01-26", dtype="datetime64[D]"))
+    ahead = calendar.as_dates(_future(every, float(np.median(np.diff(every))), True, 2)).astype("datetime64[D]")
+    assert [str(d) for d in ahead] == ["2024-01-26", "2024-01-27"]
+
+
+def test_text_that_is_a_date_is_read():
+    text = ["2020-01-31", " 2020-02-29 12:00", None]
+    for given in (text, pd.Series(text), pl.Series(text), np.array(text, dtype=object)):
+        found = calendar.from_text(given, "times")
+        assert np.array_equal(found[:2], np.array(["2020-01-31", "2020-02-29T12"], dtype="datetime64[us]"))
+        assert np.isnat(found[2])
+    assert calendar.from_text([1.0, 2.0], "times") == [1.0, 2.0]
+    with pytest.raises(mc.DataError, match="31/12/2020.*dayfirst"):
+        mc.forecast(["31/12/2020"] * 5, np.ones(5), 1)
+
+
 @pytest.mark.parametrize(
     ("times", "y", "horizon", "says"),
     [

@@ -1,5 +1,8 @@
 """The recursion over states against the dense solver, on kernels and times that are hard for it."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,7 @@ from mercer import kernels as k
 from mercer.core import machine
 from mercer.core.coordinates import to_free
 from mercer.gp.mean import MeanFunction
+from mercer.kernels import states
 from mercer.linalg import statespace
 from mercer.solvers import Dense, StateSpace
 
@@ -79,6 +83,28 @@ def test_the_evidence_and_its_gradient_are_those_of_the_dense_solver(name, mean,
         same(own.left_out(theta), dense.left_out(theta))
 
 
+@pytest.mark.parametrize("kernel", [1.3 * k.RBF(0.7), 0.8 * k.Seasonal("month", 1.2, 3.0)], ids=repr)
+def test_smooth_kernels_and_seasons_by_the_calendar_are_those_of_the_dense_solver_to_their_accuracy(kernel):
+    form = kernel.state_space()
+    assert form.accuracy < 1e-8
+    rows, new = 2000 + X, 2000 + Z
+    own, dense = (solver.posterior(kernel, rows, y, NOISE) for solver in SOLVERS)
+    for one, other in zip((*own.moments(new), own.covariance(new)), (*dense.moments(new), dense.covariance(new)),
+                          strict=True):  # fmt: skip
+        assert one == pytest.approx(other, rel=1e-6, abs=1e-6)  # an error of the matrix counts 1 / noise times
+    with StateSpace().evidence(kernel, rows, y, 0.05) as own, Dense().evidence(kernel, rows, y, 0.05) as dense:
+        theta = np.asarray(to_free(kernel)) + 0.1
+        one, other = own(theta), dense(theta)
+        assert one.value == pytest.approx(other.value, rel=1e-7)
+        assert one.gradient == pytest.approx(other.gradient, rel=1e-5, abs=1e-5)
+
+
+def test_the_gaussian_of_few_rates_is_as_accurate_as_it_says():
+    t = np.linspace(0, 40, 4001)
+    sum_of_rates = (np.exp(-np.outer(t, states.GAUSSIAN_RATES)) @ states.GAUSSIAN_WEIGHTS).real
+    assert np.abs(sum_of_rates - np.exp(-0.5 * t**2)).max() < states.GAUSSIAN_ACCURACY
+
+
 @pytest.mark.parametrize("name", ["sum", "quasi-periodic"])
 def test_pieces_that_are_computed_again_change_nothing(name, small_pieces):
     own, dense = (solver.posterior(KERNELS[name], X, y, NOISE, made("linear")) for solver in SOLVERS)
@@ -96,12 +122,23 @@ def test_pieces_that_are_computed_again_change_nothing(name, small_pieces):
 
 
 @means
-def test_later_rows_go_on_from_the_last_state(mean):
+def test_later_rows_go_on_from_the_last_state(mean, small_pieces, monkeypatch):
     kernel, first = KERNELS["sum"], T < 6
     whole = StateSpace().posterior(kernel, X, y, NOISE, made(mean))
     some = StateSpace().posterior(kernel, X[first], y[first], NOISE[first], whole.prior_mean)
+    _ = some._residual
+    visited, run = [], statespace.run
+
+    def counted(chain, t, gaps, noise, Y, start, rows, *rest, **options):
+        visited.append(rows)
+        return run(chain, t, gaps, noise, Y, start, rows, *rest, **options)
+
+    monkeypatch.setattr(statespace, "run", counted)
     grown = some.condition(X[~first], y[~first], NOISE[~first])
-    assert len(grown._factor.rows) == len(some._factor.rows) + 1  # what was there is not computed again
+    assert sum(rows.stop - rows.start for rows in visited) == (~first).sum()  # what was there is not computed again
+    assert grown._factor.rows == statespace.pieces(N, 8)
+    other = some.condition(X[~first] + 1.0, y[~first], NOISE[~first])  # two go on from the same
+    assert np.array_equal(other.X[-1] - 1.0, grown.X[-1])
     same([grown.log_evidence(), *grown.moments(Z)], [whole.log_evidence(), *whole.moments(Z)])
     earlier = StateSpace().posterior(kernel, X[~first], y[~first], NOISE[~first], whole.prior_mean)
     back = earlier.condition(X[first], y[first], NOISE[first])
@@ -201,6 +238,10 @@ def test_a_regressor_fits_forecasts_updates_and_comes_back_from_a_file(tmp_path)
     for model in (own, dense):
         model.update([[12.6]], [0.1])
     same(own.predict(ahead, return_std=True), dense.predict(ahead, return_std=True))
+    for copied in (pickle.loads(pickle.dumps(own)), copy.deepcopy(own)):
+        same(copied.predict(ahead, return_std=True), own.predict(ahead, return_std=True))
+        copied.update([[12.9]], [0.3])
+        assert (len(copied.y_train_), len(own.y_train_)) == (62, 61)
 
 
 # -- targets that are not Gaussian -------------------------------------------------------------------------------------

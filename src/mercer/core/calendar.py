@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mercer.core.errors import ParameterError
+from mercer.core.errors import DataError, ParameterError
 
 DAYS_PER_YEAR = 365.25
 MICROSECONDS_PER_YEAR = DAYS_PER_YEAR * 86400e6
@@ -53,6 +53,23 @@ def from_objects(values: Any) -> np.ndarray:
     return np.array(moments, dtype="datetime64[us]")
 
 
+def from_text(values: Any, what: str) -> Any:
+    """Text such as 2024-03-31 or 2024-03-31T12:00, in an array, a list or a column, as datetime64; others unchanged."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "UTO" or not array.size:
+        return values
+    present = [value for value in array.flat if value is not None and value == value]
+    if not present or not all(isinstance(value, str) for value in present):
+        return values
+    try:
+        return np.array([value.strip() if isinstance(value, str) else "NaT" for value in array.flat], "datetime64[us]")
+    except ValueError as error:
+        raise DataError(
+            f"{what} has text that is no date like 2024-03-31 ({error}). Parse it first, as in pandas.to_datetime("
+            "column, dayfirst=True), or give numbers."
+        ) from None
+
+
 def count(period: str, years: Any) -> Any:
     """How many calendar periods have passed at decimal ``years``: the whole part counts them, the rest is the phase.
 
@@ -82,6 +99,12 @@ def count(period: str, years: Any) -> Any:
     first, last = (xp.take_along_axis(starts, i[..., None], axis=-1)[..., 0] for i in (month, month + 1))
     months = 12 * year + month + (day - first) / (last - first)
     return months / 3 if period == "quarter" else months
+
+
+def mean_length(period: str) -> float:
+    """Of a calendar period, in decimal years."""
+    days = {"year": 365.2425, "quarter": 365.2425 / 4, "month": 365.2425 / 12, "week": 7.0, "day": 1.0}
+    return days[period] / DAYS_PER_YEAR
 
 
 def _start(xp: ModuleType, year: Any) -> Any:

@@ -12,9 +12,11 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_matrix
 from mercer.core.parameters import Positive, plain
 from mercer.core.precision import Array
+from mercer.kernels import states
 from mercer.kernels.base import Kernel
 from mercer.kernels.geometry import Geometry, unit_norms
 from mercer.kernels.periodic import Periodic
+from mercer.kernels.states import States
 from mercer.kernels.stationary import Matern
 from mercer.kernels.validity import Validity, derive
 
@@ -63,6 +65,16 @@ class Seasonal(Kernel):
 
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return unit_norms(self.block(X, Z))
+
+    def state_space(self, order: Any = None) -> States | None:
+        word = self.period if isinstance(self.period, str) else None
+        length = calendar.mean_length(word) if word else float(self.period)
+        start = float(calendar.count(word, np.float64(1970.0))) - 1970.0 / length if word else 0.0
+
+        def count(t: Array) -> Array:
+            return calendar.count(word, t) if word else t / length
+
+        return states.seasonal(count, length, start, states.matern(1, self.decay * length), self.lengthscale, order)
 
     def _change(self) -> Matern:
         return Matern(self.decay, nu=SMOOTHNESS)

@@ -26,6 +26,17 @@ Parts = tuple[jax.Array, ...]
 PERIODIC_ACCURACY = 1e-9  # of a truncated harmonic series, relative to k(t, t)
 HARMONICS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # numbers of them: few, since each compiles a program of its own
 MAX_STATES = 400
+GAUSSIAN_ACCURACY = 5e-11  # of `gaussian`
+GAUSSIAN_RATES = np.array([
+    3.1305673232674036 + 0.38139666533803485j, 3.1203531681534167 + 1.1508058213798007j,
+    3.09925003781254 + 1.941548941032605j, 3.06562969990759 + 2.7739268088675373j,
+    3.015975936406256 + 3.683482882919569j, 2.9410115122144647 + 4.758878379092746j,
+])  # fmt: skip
+GAUSSIAN_WEIGHTS = np.array([
+    27.54144319933455 + 70.96771981084916j, -37.12399767983721 - 18.822327482050586j,
+    11.605074207228887 - 2.7470222828940045j, -1.037018206522972 + 1.238461355168046j,
+    0.014440892855728265 - 0.08150168638752378j, 5.75869019425364e-05 + 0.0008979916994086355j,
+])  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -209,12 +220,75 @@ def matern(order: int, lengthscale: Any) -> States:
     )
 
 
+def gaussian(lengthscale: Any) -> States:
+    """exp(-(t / l)^2 / 2) as sum_j Re(c_j exp(-r_j t / l)), to `GAUSSIAN_ACCURACY`.
+
+    The spectral density is exp(-x), x = w^2 / 2, and rational approximations of that on the half line converge like
+    9.29^-m in the number of poles (Cody, Meinardus and Varga 1969; Trefethen, Weideman and Schmelzer 2006). The r_j are
+    the square roots of twice the poles of the one with m = 12, found by the method of Caratheodory and Fejer, and the
+    c_j are fitted to the kernel itself.
+    """
+    length = jnp.reshape(jnp.asarray(lengthscale), ())
+    left = np.broadcast_to(np.array([1.0, 0.0]), (len(GAUSSIAN_RATES), 2))
+    right = np.stack([GAUSSIAN_WEIGHTS.real, GAUSSIAN_WEIGHTS.imag], axis=1)
+    states = damped(GAUSSIAN_RATES.real / length, GAUSSIAN_RATES.imag / length, left, right)
+    return dataclasses.replace(states, accuracy=GAUSSIAN_ACCURACY)
+
+
 def periodic(period: Any, lengthscale: Any, order: int | None) -> States | None:
     """exp((cos w s - 1) / l^2) with w = 2 pi / p, as q_0 + sum_j q_j cos j w s (Solin and Sarkka 2014, eq 27), up to a
-    harmonic beyond which all q_j together are below `PERIODIC_ACCURACY`. None if that takes too many.
+    harmonic beyond which all q_j together are below `PERIODIC_ACCURACY`. None if that takes too many."""
+    found = _harmonics(lengthscale, order)
+    if found is None:
+        return None
+    q, order = found
+    period = jnp.reshape(jnp.asarray(period), ())
+    level = damped(jnp.zeros(1), None, np.ones((1, 1)), q[:1, None])
+    ones = np.broadcast_to(np.array([1.0, 0.0]), (order, 2))
+    waves = damped(jnp.zeros(order), 2 * np.pi * np.arange(1, order + 1) / period, ones, q[1:, None] * ones)
+    return dataclasses.replace(total([level, waves]), accuracy=PERIODIC_ACCURACY, order=order)
 
-    q_j = 2 exp(-l^-2) I_j(l^-2) are Fourier coefficients, here by the trapezoidal rule, which converges geometrically.
-    """
+
+def seasonal(
+    count: Callable[[Array], Array], length: float, start: float, change: States, lengthscale: Any, order: int | None
+) -> States | None:
+    """A periodic function of the number of periods ``count(t)`` times a kernel of it, ``change``, whose times are in
+    units of t at the mean ``length`` of a period. ``start`` is the number at t = 0, but for bounded differences."""
+    found = _harmonics(lengthscale, order)
+    if found is None:
+        return None
+    q, order = found
+    weights = jnp.concatenate([q, q[1:]])
+
+    def waves(t: Array) -> jax.Array:
+        phase = count(t)
+        angles = 2 * np.pi * (phase - jnp.floor(phase))[:, None] * np.arange(order + 1)
+        return jnp.concatenate([jnp.cos(angles), jnp.sin(angles[:, 1:])], axis=1)
+
+    season = of_features(waves, lambda t: waves(t) * weights, 2 * order + 1)
+    season = dataclasses.replace(season, accuracy=PERIODIC_ACCURACY)
+    both = product(season, warped(change, lambda t: length * (count(t) - start) - t))
+    return None if both is None else dataclasses.replace(both, order=order)
+
+
+def warped(states: States, shift: Callable[[Array], Array]) -> States:
+    """States of k(t + shift(t), t' + shift(t')) for constant left and right and bounded shifts that keep the order of
+    times: A(t + d - t' - d') = A(d) A(t - t') A(-d')."""
+
+    def left(t: Array) -> Parts:
+        parts = zip(states.transition(shift(t)), states.left(t), strict=True)
+        return tuple(jnp.einsum("cnij,cni->cnj", A, h) for A, h in parts)
+
+    def right(t: Array) -> Parts:
+        parts = zip(states.transition(-shift(t)), states.right(t), strict=True)
+        return tuple(jnp.einsum("cnij,cnj->cni", A, h) for A, h in parts)
+
+    return dataclasses.replace(states, left=left, right=right)
+
+
+def _harmonics(lengthscale: Any, order: int | None) -> tuple[jax.Array, int] | None:
+    """q_0, ..., q_J and J. q_j = 2 exp(-l^-2) I_j(l^-2) are Fourier coefficients, here by the trapezoidal rule, which
+    converges geometrically."""
     if order is None:
         if is_traced(lengthscale):
             raise TypeError("the number of harmonics depends on the lengthscale: give state_space(order).")
@@ -222,16 +296,12 @@ def periodic(period: Any, lengthscale: Any, order: int | None) -> States | None:
         if not reach:
             return None
         order = reach[0]
-    period, lengthscale = (jnp.reshape(jnp.asarray(value), ()) for value in (period, lengthscale))
+    lengthscale = jnp.reshape(jnp.asarray(lengthscale), ())
     angles = 2 * np.pi * np.arange(4 * order) / (4 * order)
     values = jnp.exp((np.cos(angles) - 1) / lengthscale**2)
     cosines = np.cos(np.outer(np.arange(order + 1), angles)) * np.where(np.arange(order + 1) > 0, 2.0, 1.0)[:, None]
     q = cosines @ values / len(angles)
-    q = q / jnp.sum(q)  # k(t, t) = 1
-    level = damped(jnp.zeros(1), None, np.ones((1, 1)), q[:1, None])
-    ones = np.broadcast_to(np.array([1.0, 0.0]), (order, 2))
-    waves = damped(jnp.zeros(order), 2 * np.pi * np.arange(1, order + 1) / period, ones, q[1:, None] * ones)
-    return dataclasses.replace(total([level, waves]), accuracy=PERIODIC_ACCURACY, order=order)
+    return q / jnp.sum(q), order  # k(t, t) = 1
 
 
 @functools.cache

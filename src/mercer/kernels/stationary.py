@@ -79,6 +79,9 @@ class RBF(Isotropic):
     def geometry(self, X: Rows, Z: Rows) -> Geometry:
         return gaussian_of(squared_distance(X, Z, self.lengthscale))
 
+    def state_space(self, order: Any = None) -> "states.States | None":
+        return states.gaussian(self.lengthscale) if np.size(self.lengthscale) == 1 else None
+
     @property
     def validity(self) -> Validity:
         return gaussian_proof(repr(self))
@@ -118,6 +121,8 @@ class Matern(Isotropic):
         return matern(nu, 2 * nu * r2)
 
     def state_space(self, order: Any = None) -> "states.States | None":
+        if math.isinf(self.nu):
+            return RBF(self.lengthscale).state_space()
         p = float(self.nu) - 0.5
         if np.size(self.lengthscale) > 1 or p != int(min(p, 41)) or p > MAX_STATE_ORDER:
             return None

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer.core import machine
+from mercer.core.growing import appended
 
 PIECE_VALUES = 1 << 18  # entries of S in a piece
 MIN_PIECE, MAX_PIECE = 64, 8192  # rows
@@ -145,15 +146,22 @@ class Factor:
             self.kept.append(piece if keep else None)
 
     def extended(self, t: np.ndarray, noise: np.ndarray, Y: np.ndarray) -> "Factor":
-        """Of further rows, none earlier than the last, in O(1) each (and a copy of the arrays)."""
+        """Of further rows, none earlier than the last, in O(1) each."""
         new = object.__new__(Factor)
         new.__dict__.update(self.__dict__)
-        new.t, new.noise, new.Y = (np.concatenate(pair) for pair in ((self.t, t), (self.noise, noise), (self.Y, Y)))
-        new.gaps = np.concatenate([self.gaps, gaps_of(t, self.t[-1])])
+        new.t, new.noise, new.Y = appended(self.t, t), appended(self.noise, noise), appended(self.Y, Y)
+        new.gaps = appended(self.gaps, gaps_of(t, self.t[-1]))
         n, size = len(self.t), self.chain.piece
-        added = [slice(n + i.start, n + i.stop) for i in pieces(len(t), size)]
-        new.rows, new.starts, new.kept = [*self.rows, *added], list(self.starts), list(self.kept)
+        new.rows, new.starts, new.kept = list(self.rows), list(self.starts), list(self.kept)
         new.gram = self.gram.copy()
+        tail = self.rows[-1]
+        within = min(len(t), size - (tail.stop - tail.start))
+        if within > 0:  # the last piece grows, lest there be one for each call
+            new._go([slice(n, n + within)], keep=False)
+            new.rows[-1], new.kept[-2:] = slice(tail.start, n + within), [None]
+            del new.starts[-2]
+        added = [slice(n + within + i.start, n + within + i.stop) for i in pieces(len(t) - within, size)]
+        new.rows += added
         new._go(added, keep=False)
         return new
 

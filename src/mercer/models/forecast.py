@@ -1,20 +1,24 @@
 """Forecasts of a time series: candidates of trend and season compared by the evidence, and averaged by it."""
 
 import dataclasses
+import functools
 import importlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from mercer import priors
 from mercer.core import calendar
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_matrix
 from mercer.core.text import table
-from mercer.kernels import Exponential, Kernel, Linear, Seasonal
+from mercer.distributions import Mixture
+from mercer.kernels import Kernel
+from mercer.models.forecast_terms import PRIORS, kernel_of
 from mercer.models.regression import GaussianProcessRegressor
 
 MIN_POINTS = 4
@@ -22,18 +26,12 @@ MAX_POINTS = 1500  # the latest, from which a forecast is made
 MIN_WEIGHT = 0.02  # of a candidate whose forecast counts
 MAX_AVERAGED = 4
 MIN_SEASONS = 2.0  # of data, for a season to be tried
-WANDER_SPANS = 10.0  # lengthscale of a random walk, in spans of the data: it hardly reverts to a mean
+QUANTILE_STEPS = 50
 LEVELS = np.linspace(0.0, 1.0, 41)[:-1] + 0.0125  # at which the distribution is integrated
 MONTH, DAY = 1 / 12, 1 / calendar.DAYS_PER_YEAR  # in years
 COMMON_PERIODS = (12, 4, 7, 24, 52)  # in steps; preferred to others that fit about as well
 PREFERENCE = 0.8
 
-# Medians and standard deviations of the logarithms of parameters, for a target of unit variance and time in steps:
-# learned from nothing, weak enough for a year of monthly values to overrule them.
-PRIORS = {
-    "wander": (0.02, 2.0), "line": (0.02**2, 1.5), "revert": (0.5, 1.5), "reversion": (12.0, 1.0),
-    "season": (0.5, 1.5), "shape": (1.0, 0.7), "change": (10.0, 1.0), "inputs": (0.1, 2.0), "noise": (0.1, 1.5),
-}  # fmt: skip
 TRENDS = (("wander",), ("wander", "line"), ("revert", "line"))
 
 
@@ -93,7 +91,11 @@ class Forecast:
         """Quantile of new measurements at every time: (h,)."""
         if not 0 < q < 1:
             raise ParameterError(f"a quantile is between 0 and 1; got {q!r}.")
-        return _quantiles(self.candidates, self._inputs, np.array([q]))[0]
+        return self._spread.quantiles(np.array([q]))[0]
+
+    @functools.cached_property
+    def _spread(self) -> "Spread":
+        return Spread.of(self.candidates, self._inputs)
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of central intervals that hold new measurements with this probability."""
@@ -159,10 +161,11 @@ def forecast(
 
     Parameters
     ----------
-    times : dates, or numbers, one per value, in any order; repeated times are repeated measurements. On dates,
-        lengthscales are in years.
+    times : dates (or their text, 2024-03-31), or numbers, one per value, in any order; repeated times are repeated
+        measurements. On dates, lengthscales are in years.
     y : values; NaN is a gap.
-    horizon : number of steps ahead. Steps continue the spacing: calendar months, or the median difference.
+    horizon : number of steps ahead. Steps continue the spacing: calendar months, days without weekends if there were
+        none, or else the median difference.
     period : of the season: "auto" finds it; None is no season; a number in units of time, or on dates "year",
         "quarter", "month", "week" or "day"; or a list of several.
     log : whether to model log y, which makes seasons and noise proportional to the level. None decides by the evidence
@@ -177,6 +180,7 @@ def forecast(
     """
     if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
         raise ParameterError(f"horizon must be a number of steps, at least 1; got {horizon!r}.")
+    times = calendar.from_text(times, "times")
     matrix = as_matrix(times, "times")
     if matrix.shape[1] != 1:
         raise DataError(f"times must be one column; got {matrix.shape[1]}.")
@@ -205,7 +209,7 @@ def forecast(
     candidates = []
     for (trend, season), logarithm in itertools.product(itertools.product(TRENDS, seasons), logs):
         terms = (*trend, *season, *(("inputs",) if known.shape[1] else ()))
-        kernel = _kernel(terms, t, step, periods, dated, known.shape[1])
+        kernel = kernel_of(terms, t, step, periods, dated, known.shape[1])
         candidates.append(_fitted(kernel, X, values, terms, logarithm, "map"))
     candidates.sort(key=lambda each: -each.score)
     weights = np.exp([each.score - candidates[0].score for each in candidates])
@@ -214,10 +218,10 @@ def forecast(
     kept = []
     for each, weight in zip(candidates, weights, strict=True):
         if weight:  # intervals of short series need the doubt about parameters
-            kernel = _kernel(each.terms, t, step, periods, dated, known.shape[1])
+            kernel = kernel_of(each.terms, t, step, periods, dated, known.shape[1])
             each = dataclasses.replace(_fitted(kernel, X, values, each.terms, each.log, "laplace"), score=each.score)
         kept.append(dataclasses.replace(each, weight=float(weight)))
-    spread = _quantiles(kept, Z, LEVELS)
+    spread = Spread.of(kept, Z).quantiles(LEVELS)
     if periods:
         remarks.append(f"season tried: {', '.join(map(_period_shown, periods))}")
     if len(logs) > 1:
@@ -280,6 +284,9 @@ def _rows(t: np.ndarray, last: float, dated: bool, more: np.ndarray) -> np.ndarr
 def _future(t: np.ndarray, step: float, dated: bool, horizon: int) -> np.ndarray:
     """Times that continue the series, in calendar months if that is their spacing."""
     ahead = np.arange(1, horizon + 1)
+    if dated and _are_working_days(t, step):
+        later = t[-1] + DAY * np.arange(1, 2 * horizon + 3)
+        return later[~_at_weekend(later)][:horizon]
     months = round(step / MONTH)
     if not dated or months < 1 or abs(step - months * MONTH) > 2 * DAY:
         return t[-1] + step * ahead
@@ -292,6 +299,15 @@ def _future(t: np.ndarray, step: float, dated: bool, horizon: int) -> np.ndarray
     rest = within % 86400
     days = length - 1 if ends else np.minimum(within // 86400, length - 1)
     return calendar.decimal_years(begun.astype("datetime64[s]") + days * 86400 + rest)
+
+
+def _are_working_days(t: np.ndarray, step: float) -> bool:
+    """Whether the spacing is a day, and of two weeks or more no weekend has a value."""
+    return abs(step - DAY) < DAY / 10 and t[-1] - t[0] >= 13 * DAY and not _at_weekend(t).any()
+
+
+def _at_weekend(t: np.ndarray) -> np.ndarray:
+    return ~np.is_busday(calendar.as_dates(t).astype("datetime64[D]"))
 
 
 def _periods(period: Any, t: np.ndarray, y: np.ndarray, step: float, dated: bool) -> list[Any]:
@@ -337,48 +353,6 @@ def _lag_of_season(t: np.ndarray, y: np.ndarray, step: float) -> int | None:
 # -- candidates ----------------------------------------------------------------------------------------------------
 
 
-def _kernel(terms: Sequence[str], t: np.ndarray, step: float, periods: list[Any], dated: bool, others: int) -> Kernel:
-    """The sum of these terms, with priors on the scale of a target of unit variance."""
-    span = t[-1] - t[0]
-    only = not dated and not others
-    parts: list[Kernel] = []
-    for term in terms:
-        if term == "season":
-            parts += [_season(period, dated, only, len(periods)) for period in periods]
-            continue
-        if term == "wander":
-            long = WANDER_SPANS * span
-            part: Kernel = _scaled(Exponential(long).fix("lengthscale"), term, long / (2 * step))
-        elif term == "line":
-            part = _scaled(Linear(), term, step**-2)
-        elif term == "revert":
-            part = _scaled(_with(Exponential(PRIORS["reversion"][0] * step), "lengthscale", "reversion", step), term)
-        else:
-            part = _scaled(Linear(), term).on(list(range(1 + dated, 1 + dated + others)))
-        parts.append(part if only or term == "inputs" else part.on(0))
-    return sum(parts[1:], start=parts[0])
-
-
-def _season(period: Any, dated: bool, only: bool, count: int) -> Kernel:
-    inner = Seasonal(period, PRIORS["shape"][0], PRIORS["change"][0])
-    inner = _with(_with(inner, "lengthscale", "shape"), "decay", "change")
-    part = _scaled(inner, "season", 1 / count)
-    return part if only else part.on(1 if isinstance(period, str) else 0)
-
-
-def _with(kernel: Kernel, field: str, prior: str, unit: float = 1.0) -> Any:
-    """With a log-normal prior whose mode, as a density of the logarithm, is its median."""
-    median, deviation = PRIORS[prior]
-    return kernel.with_priors(**{field: priors.LogNormal(math.log(median * unit), deviation)})
-
-
-def _scaled(kernel: Kernel, term: str, unit: float = 1.0) -> Any:
-    median, deviation = PRIORS[term]
-    product = (median * unit) * kernel
-    (name,) = [each for each in product.parameters if each.endswith("variance")]
-    return product.with_priors(**{name: priors.LogNormal(math.log(median * unit), deviation)})
-
-
 def _fitted(
     kernel: Kernel, X: np.ndarray, y: np.ndarray, terms: tuple[str, ...], log: bool, learning: str
 ) -> Candidate:
@@ -394,25 +368,43 @@ def _fitted(
     return Candidate(terms, log, score, 0.0, model)
 
 
-def _quantiles(candidates: list[Candidate], Z: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Quantiles of the average of all candidates with weight: (levels, rows), by bisection of its distribution."""
-    counted = [each for each in candidates if each.weight > 0]
-    found = [each.model.predict_distribution(Z) for each in counted]
-    own = np.stack([
-        [np.exp(d.quantile(q)) if each.log else d.quantile(q) for q in levels]
-        for each, d in zip(counted, found, strict=True)
-    ])  # fmt: skip
-    low, high = own.min(axis=0), own.max(axis=0)
-    if len(counted) == 1:
-        return low
-    for _ in range(40):
-        middle = (low + high) / 2
-        below = np.zeros_like(middle)
-        for each, d in zip(counted, found, strict=True):
-            at = np.log(np.maximum(middle, np.finfo(float).tiny)) if each.log else middle
-            below += each.weight * np.stack([d.cdf(row) for row in at])
-        low, high = np.where(below < levels[:, None], middle, low), np.where(below < levels[:, None], high, middle)
-    return (low + high) / 2
+class Spread(NamedTuple):
+    """Average of candidates: normal distributions of y or of log y, with ``log`` (K, 1); the others are (K, h)."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    weight: np.ndarray
+    log: np.ndarray
+
+    @classmethod
+    def of(cls, candidates: list[Candidate], Z: np.ndarray) -> "Spread":
+        """Of new measurements at these rows."""
+        found = []
+        for each in candidates:
+            if each.weight > 0:
+                whole = each.model.predict_distribution(Z)
+                parts, weights = (whole.parts, whole.weights) if isinstance(whole, Mixture) else ((whole,), [[1.0]])
+                for part, weight in zip(parts, weights, strict=True):
+                    found.append((part.mean, part.deviation, each.weight * weight + np.zeros(len(Z)), [each.log]))
+        return cls(*(np.array(columns) for columns in zip(*found, strict=True)))
+
+    def cdf(self, y: np.ndarray) -> np.ndarray:
+        """At values (L, h)."""
+        logs = np.log(np.maximum(y, np.finfo(float).tiny))
+        own = np.where(self.log[:, :, None], logs, y)
+        return np.einsum("kh,klh->lh", self.weight, ndtr((own - self.mean[:, None]) / self.deviation[:, None]))
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """(levels, h), by bisection: each lies between the parts' own."""
+        own = self.mean[:, None] + self.deviation[:, None] * ndtri(levels)[:, None]
+        with np.errstate(over="ignore"):
+            own = np.where(self.log[:, :, None], np.exp(own), own)
+        low, high = own.min(axis=0), own.max(axis=0)
+        for _ in range(QUANTILE_STEPS if len(own) > 1 else 0):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < levels[:, None]
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return (low + high) / 2
 
 
 def _backtest(result: Forecast, origins: int, horizon: int) -> Backtest:
@@ -427,7 +419,7 @@ def _backtest(result: Forecast, origins: int, horizon: int) -> Backtest:
         found, truth = result._again(start, horizon), y[start : start + horizon]
         scale = float(np.mean(np.abs(np.diff(y[:start])))) or 1.0
         low, high = found.interval()
-        spread = _quantiles(found.candidates, found._inputs, LEVELS)
+        spread = found._spread.quantiles(LEVELS)
         slack = truth - spread
         scores.append(2 * np.mean(np.where(slack >= 0, LEVELS[:, None] * slack, (LEVELS[:, None] - 1) * slack), axis=0))
         errors.append(np.abs(truth - found.median) / scale)

@@ -10,6 +10,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import free_names
 from mercer.core.errors import DataError, ModelWarning, NumericalWarning, ParameterError
+from mercer.core.growing import appended
 from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
@@ -328,7 +329,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
         at_mode = self.log_marginal_likelihood(self.theta_) if averaged else posterior.log_evidence()
         self.log_marginal_likelihood_ = at_mode
         X, mean = posterior.data[0], posterior.prior_mean
-        self.mean_ = self.center_ + self.scale_ * float(np.mean(posterior.trend(X)[0]))
+        some = take_rows(X, np.arange(1)) if mean.is_constant else X
+        self.mean_ = self.center_ + self.scale_ * float(np.mean(posterior.trend(some)[0]))
         self.trend_ = None if mean.is_constant else self._coefficients(mean, X, *posterior.coefficients())
 
     def _coefficients(self, mean: MeanFunction, X, estimate: np.ndarray, covariance: np.ndarray) -> Coefficients | None:
@@ -542,7 +544,7 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
     # -- new data ----------------------------------------------------------------------------------------------------
 
     def update(self, X, y, noise=None, *, exposure=None, trials=None, lower=None, upper=None):
-        """Condition on further measurements, at O(n^2) each.
+        """Condition on further measurements, at O(n^2) each; with the state-space solver at O(1) for a later time.
 
         Parameters, and the centre and scale of y, do not change. ``noise`` of the new rows is needed if every training
         row has its own. Where the likelihood is not Gaussian, the posterior of all rows is found anew. Rows whose y is
@@ -573,8 +575,8 @@ class GaussianProcessRegressor(OtherTargets, PredictiveRegressor):
             target = (y - self.center_) / self.scale_
             posterior = self.posterior_.extended(X, target, given, noise / self.scale_**2, self._jitter)
         self._set_noise(extended)
-        self.copy_of_ = np.concatenate([self._copies(), self._copies().max() + 1 + np.arange(m)])
-        self.y_train_ = np.concatenate([self.y_train_, measured])
+        self.copy_of_ = appended(self._copies(), count_rows(posterior.data[0]) - m + np.arange(m))
+        self.y_train_ = appended(self.y_train_, measured)
         self._set_posterior(posterior)
         self.gaps_ = np.concatenate([self.gaps_, before + gaps])
         return self

@@ -15,6 +15,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import NotPositiveDefiniteError
+from mercer.core.growing import appended
 from mercer.core.inputs import (
     Inputs,
     align_columns,
@@ -76,6 +77,10 @@ class StatePosterior(Posterior):
             f"the covariance of these {n:,} rows is not positive definite, even with 1e-5 of its diagonal added. Give "
             "noise=..., or look at the kernel with mercer.check_kernel(kernel, X)."
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: compiled programs cannot be pickled, and the rest is computed again when it is needed."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def consistent(self) -> bool:
         """Whether its parts fit together, for `mercer.load`."""
@@ -303,8 +308,8 @@ class StatePosterior(Posterior):
             return self
         y, noise = as_vector(y, k), np.broadcast_to(np.asarray(noise, dtype=float), (k,))
         t, mean = self._times(X), self.prior_mean
-        rows = stack_rows(self.X, copy_rows(X), self.kernel.reads, self._needs_all_columns)
-        both = np.concatenate([self.y, y]), np.concatenate([self.noise, noise])
+        rows = _stacked(self.X, copy_rows(X), self.kernel, self._needs_all_columns)
+        both = appended(self.y, y), appended(self.noise, noise)
         if t.min() >= self._factor.t[-1]:
             order = np.argsort(t, kind="stable")
             new = StatePosterior(self.kernel, rows, *both, mean, self.jitter)
@@ -314,7 +319,7 @@ class StatePosterior(Posterior):
                 )
             except NotPositive:
                 return StatePosterior.given(self.kernel, rows, *both, mean)
-            known = {"_at": self._at, "_order": np.concatenate([self._order, len(self.y) + order]), "_factor": factor}
+            known = {"_at": self._at, "_order": appended(self._order, len(self.y) + order), "_factor": factor}
             new.__dict__.update(known | {"_residual": self._residual})
             return new
         return StatePosterior.given(self.kernel, rows, *both, mean)
@@ -399,6 +404,13 @@ def _part(vectors: np.ndarray, own: slice) -> np.ndarray:
     out = np.zeros_like(vectors)
     out[:, own] = vectors[:, own]
     return out
+
+
+def _stacked(X: Inputs, more: Inputs, kernel: Kernel, all_needed: bool) -> Inputs:
+    """As `stack_rows`; of matrices, whose rows so far were checked before, without reading those again."""
+    if isinstance(X, np.ndarray) and isinstance(more, np.ndarray) and X.shape[1:] == more.shape[1:]:
+        return appended(X, more)
+    return stack_rows(X, more, kernel.reads, all_needed)
 
 
 def _mean_diagonal(kernel: Kernel, X: Inputs, noise: np.ndarray) -> float:
