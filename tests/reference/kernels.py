@@ -114,7 +114,8 @@ def autoregression(q, x, z):
         return g(h)
     if len(phi) == 1:
         return phi[0] ** t
-    r, s = mp.polyroots([1, -phi[0], -phi[1]], maxsteps=500, extraprec=200)
+    root = mp.sqrt(phi[0] ** 2 + 4 * phi[1])  # of z^2 - phi_1 z - phi_2, complex where it oscillates
+    r, s = (phi[0] + root) / 2, (phi[0] - root) / 2
     if abs(r - s) < mp.mpf(10) ** -15:  # a double root
         return r**t * (1 + (g(1) / r - 1) * t)
     c = (g(1) - s) / (r - s)

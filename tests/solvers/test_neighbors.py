@@ -210,8 +210,12 @@ def test_a_model_says_how_far_it_is_from_the_exact_one():
 def test_holes_and_windows_are_whole_regions():
     places = np.random.default_rng(0).uniform(size=(2000, 2))
     out, some = holes.holes(places, 0)
-    assert out.sum() == pytest.approx(holes.LEFT_OUT_SHARE * 2000, abs=holes.HOLES)
-    assert out[some].all()
+    assert out.sum() == pytest.approx(holes.LEFT_OUT_SHARE * 2000, abs=sum(holes.HOLES))
+    assert out[np.concatenate(some)].all()
+    assert len(np.unique(np.concatenate(some))) == out.sum()  # few enough that all are predicted
+    assert [len(hole) for hole in some] == [h for i, n in enumerate(holes.HOLES) for h in [len(some[0]) // 4**i] * n]
+    again = holes.holes(places, 0)[1]
+    assert all(np.array_equal(*pair) for pair in zip(some, again, strict=True))
     inside = holes.windows(places, 500, 0)
     assert len(np.unique(inside)) == 500
     # Rows of a region are mostly surrounded by rows of it.
@@ -230,8 +234,19 @@ def test_the_report_says_that_blocks_decided():
 
 
 def test_of_smoothnesses_that_holes_cannot_tell_apart_the_roughest_is_taken():
-    smooth = np.array([-1.0, -2.0, -1.5, -1.0])
-    alike, worse = smooth - [0.3, -0.3, 0.2, -0.1], smooth - [0.3, 0.2, 0.2, 0.1]
+    rng = np.random.default_rng(0)
+    smooth = -rng.uniform(1.0, 2.0, sum(holes.HOLES))  # holes differ far more than predictions of the same hole
+    alike, worse = smooth + 0.3 * rng.normal(size=len(smooth)), smooth - 0.1 * rng.uniform(0.5, 1.5, len(smooth))
+    alike -= np.mean(alike - smooth) + 0.01
     assert holes.roughest_of_the_best({2.5: smooth, 0.5: alike}) == 0.5
     assert holes.roughest_of_the_best({2.5: smooth, 0.5: worse, 1.5: smooth - 0.01}) == 2.5
     assert holes.roughest_of_the_best({0.5: smooth, 2.5: worse}) == 0.5
+
+
+def test_each_size_of_hole_counts_alike():
+    of_holes = np.repeat([3.0, 2.0, 1.0], holes.HOLES)
+    assert holes.mean_and_error(of_holes) == (2.0, 0.0)
+    of_holes[0] += 6.0  # one of the largest
+    mean, error = holes.mean_and_error(of_holes)
+    assert mean == pytest.approx(2.0 + 6.0 / holes.HOLES[0] / 3)
+    assert error == pytest.approx(6.0 / holes.HOLES[0] / 3)  # the standard error of one number that differs

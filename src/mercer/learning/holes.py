@@ -2,9 +2,11 @@
 
 Between near stations the evidence, and rows left out one by one, tell how rough the function is at the distance of
 neighbours. Predictions into holes depend on how it varies at larger distances, and there the smoothness that the
-evidence prefers can be far worse. So members of the family are compared by holes that are made in the data. A few holes
-tell them apart only so far: of those within one standard error of the best the roughest is taken (the rule of Breiman
-et al. 1984 for cross-validation), since it claims least about places without data.
+evidence prefers can be far worse. So members of the family are compared by holes that are made in the data, of several
+sizes, since nobody knows the size of the gaps to be predicted, and each size counts alike. Holes tell members apart
+only so far: of those within one standard error of the best the roughest is taken (the rule of Breiman et al. 1984 for
+cross-validation), since it claims least about places without data. The error is that of the difference between two
+members in the same holes: some holes are far harder than others for every member.
 """
 
 import numpy as np
@@ -22,8 +24,9 @@ from mercer.learning.state import Journal
 MAX_INPUTS = 3  # of a map
 MAX_ROWS = 10_000  # that members learn from
 WINDOWS = 4  # of rows that members learn from
-HOLES, LEFT_OUT_SHARE = 8, 0.2  # that are made, and the share of all rows in them
-MAX_PREDICTED = 400  # rows of a hole
+HOLES = (6, 12, 24)  # that are made, of three sizes: each has a quarter of the rows of the one before
+LEFT_OUT_SHARE = 0.2  # of all rows, in holes
+MAX_PREDICTED = 1600  # rows of all holes of a size
 MIN_GAIN = 3.0  # nats that a climb on all rows outside the holes may leave
 
 
@@ -54,16 +57,17 @@ def windows(X: np.ndarray, m: int, seed: int) -> np.ndarray:
     return np.flatnonzero(~free)
 
 
-def holes(X: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mask of the rows in a few large holes, discs of equal numbers of rows around places drawn at random; and some of
-    these rows, to be predicted."""
+def holes(X: np.ndarray, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Mask of the rows in holes of several sizes, discs of equal numbers of rows around places drawn at random; and of
+    each hole, the largest first, some rows to be predicted."""
     rng, points, free = generator(seed), _scaled(X), np.ones(len(X), bool)
-    size, some = int(LEFT_OUT_SHARE * len(X) / HOLES), []
-    for _ in range(HOLES):
-        inside = _nearest(points, free, size, rng)
-        free[inside] = False
-        some.append(rng.permutation(inside)[:MAX_PREDICTED])
-    return ~free, np.concatenate(some)
+    largest, some = LEFT_OUT_SHARE * len(X) / sum(count / 4**i for i, count in enumerate(HOLES)), []
+    for i, count in enumerate(HOLES):
+        for _ in range(count):
+            inside = _nearest(points, free, max(int(largest / 4**i), 1), rng)
+            free[inside] = False
+            some.append(rng.permutation(inside)[: MAX_PREDICTED // count])
+    return ~free, some
 
 
 def _scaled(X: np.ndarray) -> np.ndarray:
@@ -107,7 +111,7 @@ def choose_by_blocks(
                     if there is not None:
                         nu = tried.member.nu
                         of_holes[nu] = scores(objective, there, kept, some)
-                        found.append(there._replace(score=float(of_holes[nu].mean())))
+                        found.append(there._replace(score=mean_and_error(of_holes[nu])[0]))
             evaluations += comparison.evaluations
     except KeyboardInterrupt:
         return Choice(choice.tried, choice.rows, evaluations, True)
@@ -118,23 +122,31 @@ def choose_by_blocks(
     return Choice(found, len(kept), evaluations, measure="blocks")
 
 
+def mean_and_error(of_holes: np.ndarray) -> tuple[float, float]:
+    """Mean over sizes of the mean over the holes of a size, and its standard error."""
+    sizes = np.split(of_holes, np.cumsum(HOLES)[:-1])
+    mean = np.mean([size.mean() for size in sizes])
+    return float(mean), float(np.sqrt(sum(size.var(ddof=1) / len(size) for size in sizes)) / len(sizes))
+
+
 def roughest_of_the_best(of_holes: dict[float, np.ndarray]) -> float:
     """The smallest smoothness whose score is behind the best one by a standard error of their difference, hole by hole,
     or less."""
-    best = max(of_holes, key=lambda nu: of_holes[nu].mean())
+    best = max(of_holes, key=lambda nu: mean_and_error(of_holes[nu])[0])
     for nu in sorted(of_holes):
-        behind = of_holes[best] - of_holes[nu]
-        if behind.mean() <= behind.std(ddof=1) / np.sqrt(len(behind)):
+        behind, error = mean_and_error(of_holes[best] - of_holes[nu])
+        if behind <= error:
             return nu
     return best
 
 
-def scores(objective: RegressionObjective, tried: Tried, kept: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Minus the mean CRPS of the rows left out in each hole, which are as many in every one: (holes,)."""
-    noise, rows = objective.variances(tried.theta), kept
+def scores(objective: RegressionObjective, tried: Tried, kept: np.ndarray, left: list[np.ndarray]) -> np.ndarray:
+    """Minus the mean CRPS of the rows left out in each hole: (holes,)."""
+    noise, rows = objective.variances(tried.theta), np.concatenate(left)
     posterior = objective.solver.posterior(
-        kernel_of(objective, tried), take_rows(objective.X, rows), objective.target[rows], noise[rows],
+        kernel_of(objective, tried), take_rows(objective.X, kept), objective.target[kept], noise[kept],
         objective.mean.unfitted(),
     )  # fmt: skip
-    predicted = posterior.predict(take_rows(objective.X, left), noise[left])
-    return -predicted.crps(objective.target[left]).reshape(HOLES, -1).mean(axis=1)
+    found = posterior.predict(take_rows(objective.X, rows), noise[rows]).crps(objective.target[rows])
+    starts = np.cumsum([0, *(len(hole) for hole in left[:-1])])
+    return -np.add.reduceat(found, starts) / [len(hole) for hole in left]
