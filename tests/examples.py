@@ -26,7 +26,7 @@ FAMILIES = {
 def every_class() -> list[type]:
     """All kernel classes for users, found by walking the modules of kernels: no families, no placeholders. Kernels on
     objects and from generative models have their own batteries, test_laws.py in tests/kernels/structured and
-    tests/kernels/generative."""
+    tests/kernels/generative; kernels under operators are tested in tests/gp/test_observations.py."""
     for module in pkgutil.walk_packages(mercer.kernels.__path__, "mercer.kernels."):
         importlib.import_module(module.name)
 
@@ -36,7 +36,9 @@ def every_class() -> list[type]:
     found = [cls for cls in below(Kernel) if cls.__module__.startswith("mercer.kernels.")]
     elsewhere = ("mercer.kernels.structured.", "mercer.kernels.generative.")
     others = {cls for cls in found if cls.__module__.startswith(elsewhere)}
-    return sorted(set(found) - FAMILIES - others - {held.Held, held.HeldFeatures}, key=lambda cls: cls.__name__)
+    return sorted(
+        set(found) - FAMILIES - others - {held.Held, held.HeldFeatures, Observed}, key=lambda cls: cls.__name__
+    )
 
 
 # Users' functions for JAX, each with the same function in extended precision beside it for the reference.
