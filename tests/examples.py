@@ -16,6 +16,7 @@ from mercer import kernels as k
 from mercer.core.parameters import nodes_of
 from mercer.kernels import algebra, composite, held, space, stationary, substitution
 from mercer.kernels.base import Kernel
+from mercer.kernels.observed import Observed
 
 FAMILIES = {
     Kernel, stationary.Stationary, stationary.Isotropic, stationary._Pointwise, algebra.Nary, composite.Unary,
