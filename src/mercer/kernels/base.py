@@ -95,9 +95,10 @@ class Kernel(Parametrized):
         """Finite features on prepared rows: (n, M), with feature_block(X) @ feature_block(Z).T == block(X, Z)."""
         raise InfiniteFeaturesError(
             f"{self!r} has no finite feature space. Explicit features exist for Linear, Polynomial, Constant, Step, "
-            "Cosine, Coregionalization, FeatureMap, Precomputed, Categorical, BagOfWords, Spectrum, WeightedDegree, WeisfeilerLehman, "
-            "ShortestPath, Density, Mixture, Fisher, Latent with a likelihood, and their sums, products, powers, on, "
-            "warp, modulate and normalize; mercer_expansion(kernel, X, n) approximates those of others."
+            "Cosine, Coregionalization, FeatureMap, Precomputed, Categorical, BagOfWords, Spectrum, WeightedDegree, "
+            "WeisfeilerLehman, ShortestPath, Density, Mixture, Fisher, Latent with a likelihood, and their sums, "
+            "products, powers, on, warp, modulate and normalize; mercer_expansion(kernel, X, n) approximates those of "
+            "others."
         )
 
     def explain(self, rows: Rows) -> None:
