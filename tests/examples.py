@@ -83,8 +83,8 @@ def examples(d: int) -> list[Kernel]:
     K = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.5]])
     leaves = [
         k.RBF(1.3), k.RBF(ard), k.Exponential(0.9), k.Exponential(ard), k.Matern(1.1), k.Matern(ard, nu=0.5),
-        k.Matern(0.7, nu=1.5), k.Matern(1.2, nu=5.5), k.Matern(1.0, nu=0.3), k.Matern(ard, nu=1.0),
-        k.Matern(1.0, nu=2.2),
+        k.Matern(0.7, nu=1.5), k.Matern(1.2, nu=5.5), k.Matern(1.0, nu=0.3),
+        *([k.Matern(ard, nu=1.0), k.Matern(1.0, nu=2.2)] if d > 1 else []),
         k.RationalQuadratic(1.2, alpha=0.8), k.RationalQuadratic(ard, alpha=3.0),
         k.Periodic(1.7, 1.2), k.Periodic(ard, ard[::-1]), k.RadialPeriodic(1.4, period=2.3),
         *([k.Seasonal(1.7, 1.2, 2.5)] if d == 1 else []), k.Constant(1.4), k.White(0.3), linear, k.Linear(A),
@@ -104,7 +104,8 @@ def examples(d: int) -> list[Kernel]:
     ]  # fmt: skip
     places = [k.Matern(0.05).on_sphere(), k.Matern(1.2, nu=1.5).rotate(30.0, 0.4), k.RBF(90.0).on_sphere(radius=6371.0)]
     leaves += [] if d == 1 else [q.on([0, d - 1]) for q in places]  # of two inputs
-    leaves += timed if d == 1 else [q.on(0) for q in timed]  # of one input
+    # Of one input; a column of several is one input again, so a few of them will do.
+    leaves += timed if d == 1 else [q.on(0) for q in (k.Line(0.4), k.Cosine(1.7), k.AR(0.6))]
     composites = [
         1.7 * rbf, rbf + linear, rbf * linear, (rbf + 0.5 * linear) * k.Exponential(1.1) + k.White(0.1),
         (k.Constant(0.4) + rbf) ** 3, (0.3 * rbf).exp(), rbf.polynomial([0.3, 0.0, 1.2]), rbf.modulate(factor),
