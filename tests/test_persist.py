@@ -36,6 +36,7 @@ STORABLE = [
 ] + [
     k.FeatureMap(basis.Polynomial(2), alpha=0.3),
     k.Seasonal(2.0, 0.7, 3.0).on(1) + k.Seasonal("year").on(2),
+    k.ARMA([0.5, 0.2], [0.4, -0.3], step=0.5, origin=0.25).on(0) * k.Step(0.3, 0.8, True, start=0.1).on(1),
     k.FeatureMap(basis.Gaussian([[0.0] * 5, [1.0] * 5], width=[0.1, 1, 2, 3, 4])),
     k.RBF(1.1).warp(basis.Gaussian([[0.5] * 5])).modulate(basis.Gaussian([[0.1] * 5], 3.0)),
     k.FeatureMap(basis.Sigmoid([0.0, 1 / 3]), alpha=2.0).on(1),

@@ -22,7 +22,12 @@ CASES = {
     "BayesianLinearRegression": (mc.BayesianLinearRegression(), NUMBERS),
     "GaussianMixtureRegressor": (mc.GaussianMixtureRegressor(2, random_state=0), NUMBERS),
     "GaussianProcessClassifier": (mc.GaussianProcessClassifier(KERNEL, learning=None), WORDS),
+    "GaussianProcessLatentVariables": (
+        mc.GaussianProcessLatentVariables(1, back_constraint=True, max_iterations=5),
+        None,
+    ),
     "GaussianProcessRegressor": (mc.GaussianProcessRegressor(KERNEL, noise=0.1, learning=None), NUMBERS),
+    "GenerativeTopographicMapping": (mc.GenerativeTopographicMapping(), None),
     "HeteroscedasticGaussianProcessRegressor": (
         mc.HeteroscedasticGaussianProcessRegressor(KERNEL, noise=0.1, learning=None),
         NUMBERS,
@@ -32,6 +37,10 @@ CASES = {
     "KernelPCA": (mc.KernelPCA(2, KERNEL), None),
     "KernelPerceptron": (mc.KernelPerceptron(KERNEL, random_state=0), WORDS),
     "KernelRidge": (mc.KernelRidge(KERNEL), NUMBERS),
+    "MultiOutputGaussianProcessRegressor": (
+        mc.MultiOutputGaussianProcessRegressor(KERNEL, noise=0.1, learning=None),
+        np.column_stack([NUMBERS, NUMBERS**2]),
+    ),
     "NadarayaWatson": (mc.NadarayaWatson(KERNEL, 0.3, learning=None), NUMBERS),
     "ParzenDensity": (mc.ParzenDensity(), None),
     "RBFInterpolator": (mc.RBFInterpolator(smoothing=0.1), NUMBERS),

@@ -9,7 +9,7 @@ from mercer.core import machine
 
 X = np.random.default_rng(0).normal(size=(30, 2))
 MACHINES = {
-    "dual form": mc.KernelRidge(k.RBF()),
+    "dual form": mc.KernelRidge(k.RBF(), solver="dual"),
     "RBFNetwork": mc.RBFInterpolator(),
     "fewer centres": mc.RBFNetwork(5, kernel=k.RBF()),
     "solver='iterative'": mc.KernelPCA(2, k.RBF(), "dense"),

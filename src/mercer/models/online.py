@@ -3,6 +3,7 @@
 Parameters are learned from the first rows; after that every row is taken in once, and not kept.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,24 @@ LEARNING_ROWS = 1000  # of the first call that parameters are learned from, at m
 EARLY_ROWS = 300  # as long as there are fewer, parameters are learned again whenever there are twice as many
 
 
+class NoStreamError(ParameterError, AttributeError):
+    """The settings of an estimator rule out `partial_fit`, which it therefore does not have."""
+
+
+class where_it_streams:  # noqa: N801  # a decorator
+    """A method that an estimator has unless its settings rule it out (`Stream._no_stream`), as scikit-learn expects."""
+
+    def __init__(self, method):
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]  # which a class with __get__ is, too
+        self.method = method
+
+    def __get__(self, model, owner=None):
+        why = None if model is None else model._no_stream()
+        if why is not None:
+            raise NoStreamError(why)
+        return self.method.__get__(model, owner)
+
+
 class Stream(LearnedByEvidence):
     """What regressors and classifiers share."""
 
@@ -37,11 +56,15 @@ class Stream(LearnedByEvidence):
     def _check_stream(self) -> None:
         if self.budget is not None and (not is_integer(self.budget) or self.budget < 1):
             raise ParameterError(f"budget must be a positive integer, or None for no limit; got {self.budget!r}.")
+
+    def _no_stream(self) -> str | None:
+        """Why these settings rule out `partial_fit`."""
         if self.learning in (*INTEGRATED, "sample"):
-            raise ParameterError(
+            return (
                 f"partial_fit keeps the posterior at one value of the parameters; learning={self.learning!r} averages "
                 "over them. Take 'mle', 'map' or None."
             )
+        return None
 
     def _streams(self) -> bool:
         """Whether the posterior is that of a stream."""
@@ -81,6 +104,14 @@ class Stream(LearnedByEvidence):
 class RegressionStream(Stream):
     """`partial_fit` of a regressor."""
 
+    def _no_stream(self) -> str | None:
+        if self.likelihood not in ("gaussian", "lognormal"):
+            return f"partial_fit is for likelihood='gaussian' or 'lognormal'; got {self.likelihood!r}. Fit a subset."
+        if self.noise is not None and np.ndim(self.noise) > 0:
+            return "partial_fit takes one noise variance for all rows, or None."
+        return super()._no_stream()
+
+    @where_it_streams
     @all_or_nothing
     def partial_fit(self, X, y):
         """Learn from further rows, in one pass, without keeping them (Csato and Opper 2002).
@@ -94,12 +125,6 @@ class RegressionStream(Stream):
         """
         self._check_stream()
         self._check_settings()
-        if self.likelihood not in ("gaussian", "lognormal"):
-            raise ParameterError(
-                f"partial_fit is for likelihood='gaussian' or 'lognormal'; got {self.likelihood!r}. Fit a subset."
-            )
-        if self.noise is not None and np.ndim(self.noise) > 0:
-            raise ParameterError("partial_fit takes one noise variance for all rows, or None.")
         target = self._check_target(y, count_rows(X), gaps=True)
         known = np.flatnonzero(~np.isnan(target))
         if not hasattr(self, "posterior_"):
@@ -158,6 +183,12 @@ class LabelStream(Stream, Classifier):
     posterior_: Any
     solver_: Solver
 
+    def _no_stream(self) -> str | None:
+        if isinstance(self.kernel, list | tuple):
+            return "partial_fit takes one kernel for all classes."
+        return super()._no_stream()
+
+    @where_it_streams
     @all_or_nothing
     def partial_fit(self, X, y, classes=None):
         """Learn from further rows, in one pass, without keeping them (Csato and Opper 2002).
@@ -170,8 +201,6 @@ class LabelStream(Stream, Classifier):
         """
         self._check_stream()
         self._check_settings()
-        if isinstance(self.kernel, list | tuple):
-            raise ParameterError("partial_fit takes one kernel for all classes.")
         if not hasattr(self, "posterior_"):
             given = np.asarray(y if classes is None else classes)
             self._check_labels(given, len(given))
