@@ -98,7 +98,9 @@ def same(one, other, where):
 def test_frames_say_what_arrays_say_in_any_order_of_columns(name, library):
     model, y = copy.deepcopy(CASES[name][0]), CASES[name][1]
     of_arrays = answers(copy.deepcopy(model).fit(X, y), X[:270], None if y is None else y[:270])
-    given = y if y is None or y.dtype.kind == "U" else library.Series(y)
+    given = y
+    if y is not None and y.dtype.kind != "U":
+        given = library.Series(y) if y.ndim == 1 else library.DataFrame(y, ["u", "v"] if library is pl else None)
     model.fit(frame_of(library), given)
     assert list(model.feature_names_in_) == NAMES
     for names in (NAMES, ELSEWHERE):
