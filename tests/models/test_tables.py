@@ -223,8 +223,10 @@ def few(n=60, seed=0):
     return {"x": x, "colour": colour, "remark": remark, "when": when}, y
 
 
-@pytest.mark.parametrize("of", [pd.DataFrame, pl.DataFrame])
-@pytest.mark.parametrize("settings", [{}, {"criterion": "evidence"}, {"max_rows": 40}], ids=repr)
+@pytest.mark.parametrize(
+    ("of", "settings"),
+    [(pd.DataFrame, {}), (pl.DataFrame, {"criterion": "evidence"}), (pl.DataFrame, {"max_rows": 40})],
+)
 def test_a_choice_of_the_default_family_reads_tables(of, settings):
     data, y = few()
     X = of(data)
