@@ -106,7 +106,8 @@ class Surface:
         key = theta.tobytes()
         if key in self._values and (self._values[key].gradient is not None or not gradient):
             return self._values[key]
-        inside, before = np.clip(theta, *self.box), self.evaluations
+        low, high = self.box
+        inside, before = np.minimum(np.maximum(theta, low), high), self.evaluations
         answer = self._answer(inside, gradient)
         if answer is None:
             return None
@@ -118,8 +119,9 @@ class Surface:
             if not math.isfinite(log_density):
                 return None
             value, slope = value + log_density, slope + prior_slope if gradient and slope is not None else None
-        if gradient and slope is not None:  # zero outside the box, and on its faces if it points outwards
-            outwards = ((theta <= self.box[0]) & (slope < 0)) | ((theta >= self.box[1]) & (slope > 0))
+        bounded = (theta <= low) | (theta >= high)
+        if gradient and slope is not None and bounded.any():  # zero outside, and on faces if it points outwards
+            outwards = ((theta <= low) & (slope < 0)) | ((theta >= high) & (slope > 0))
             slope = np.where((inside == theta) & ~outwards, slope, 0.0)
         point = Point(value, slope, reached)
         if self.best is None or value > self.best.value:
