@@ -41,3 +41,14 @@ def test_the_weak_prior_is_gone_with_many_rows_and_has_the_right_gradient():
     A, t = draw(17, 100, 3, lambda X: X[:, 0], 0.1)
     many = RegressionObjective(standard_kernel(A, constant=False), A, t, None, Dense(), "unknown")
     assert family.WeakPrior.of(many) is None
+
+
+def test_members_that_the_solver_refuses_are_left_out():
+    class Rough(Dense):
+        def refusal(self, kernel, X, noise):
+            return "is for rough functions" if np.isinf(kernel.nu) else None
+
+    X, y = draw(24, 60, 1, lambda X: np.sin(2 * X[:, 0]), 0.05)
+    found = mc.GaussianProcessRegressor(solver=Rough(), progress=False).fit(X, y)
+    assert {tried.member.nu for tried in found.choice_.tried} == {0.5, 1.5, 2.5}
+    assert mc.GaussianProcessRegressor(solver="dense", progress=False).fit(X, y).choice_.member.nu == np.inf

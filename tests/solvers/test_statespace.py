@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import mercer as mc
@@ -13,7 +14,7 @@ from mercer.core.coordinates import to_free
 from mercer.gp.mean import MeanFunction
 from mercer.kernels import states
 from mercer.linalg import statespace
-from mercer.solvers import Dense, StateSpace
+from mercer.solvers import Dense, Grid, StateSpace
 
 rng = np.random.default_rng(0)
 N = 40
@@ -83,7 +84,14 @@ def test_the_evidence_and_its_gradient_are_those_of_the_dense_solver(name, mean,
         same(own.left_out(theta), dense.left_out(theta))
 
 
-@pytest.mark.parametrize("kernel", [1.3 * k.RBF(0.7), 0.8 * k.Seasonal("month", 1.2, 3.0)], ids=repr)
+SMOOTH = [
+    1.3 * k.RBF(0.7),
+    0.8 * k.Seasonal("month", 1.2, 3.0),
+    k.Standard(1.0, 2.0, 0.5, 0.3, shift=2001.0, scale=2.0, nu=np.inf),
+]
+
+
+@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
 def test_smooth_kernels_and_seasons_by_the_calendar_are_those_of_the_dense_solver_to_their_accuracy(kernel):
     form = kernel.state_space()
     assert form.accuracy < 1e-8
@@ -220,6 +228,35 @@ def test_it_is_chosen_for_many_rows_of_one_column():
     # For these it would approximate, where an exact matrix is within reach: Toeplitz, if steps are equal.
     assert mc.GaussianProcessRegressor(1.0 * k.Periodic(1.0)).plan(uneven).method == "dense"
     assert mc.GaussianProcessRegressor(1.0 * k.Periodic(1.0)).plan(many).method == "grid"
+
+
+LONG = np.linspace(0, 20, 1000)
+WAVE = np.sin(LONG) + 0.2 * np.random.default_rng(0).normal(size=len(LONG))
+DATES = {"when": np.datetime64("2020-01-01") + np.arange(len(LONG)) * np.timedelta64(12, "h")}
+DEFAULT_FITS = {
+    "numbers": (mc.GaussianProcessRegressor, {}, LONG[:, None], WAVE),
+    "dates": (mc.GaussianProcessRegressor, {}, pd.DataFrame(DATES), WAVE),
+    "counts": (mc.GaussianProcessRegressor, {"likelihood": "poisson"}, LONG[:, None], np.round(3 + WAVE)),
+    "few": (mc.GaussianProcessRegressor, {"solver": "statespace"}, LONG[::20, None], WAVE[::20]),
+    "steps": (mc.GaussianProcessRegressor, {"solver": "grid"}, LONG[::20, None], WAVE[::20]),
+    "noise": (mc.HeteroscedasticGaussianProcessRegressor, {"max_iterations": 3}, LONG[:, None], WAVE),
+}
+
+
+@pytest.mark.parametrize("name", DEFAULT_FITS)
+def test_the_default_kernel_of_one_column_is_chosen_from_every_smoothness(name):
+    estimator, settings, rows, target = DEFAULT_FITS[name]
+    model = estimator(progress=False, **settings).fit(rows, target)
+    assert type(model.solver_) is {"steps": Grid}.get(name, StateSpace)
+    assert {tried.member.nu for tried in model.choice_.tried} == {0.5, 1.5, 2.5, np.inf}
+    assert model.choice_.member.nu == np.inf
+    assert np.isfinite(model.predict(rows[:3])).all()
+
+
+def test_a_kernel_without_states_is_refused_with_the_reason():
+    for ask in (StateSpace().evidence, StateSpace().posterior):
+        with pytest.raises(mc.ParameterError, match="RationalQuadratic.* has none"):
+            ask(k.RationalQuadratic() + k.White(), X, y, NOISE)
 
 
 def test_a_regressor_fits_forecasts_updates_and_comes_back_from_a_file(tmp_path):

@@ -246,14 +246,15 @@ class Standard(Kernel):
         sizes = (np.size(v) for v in (self.theta1, self.shift, self.scale))
         nu = math.inf if self.nu is None else self.nu
         order = (float(nu), not is_zero(self.theta2), not is_zero(self.theta3)) if order is None else order
-        if max(sizes) > 1 or order[0] not in SMOOTHNESSES[:3]:
+        if max(sizes) > 1:
             return None
         shift, scale = (
             jnp.reshape(jnp.asarray(default if v is None else v), ())
             for v, default in ((self.shift, 0.0), (self.scale, 1.0))
         )
         lengthscale = scale / jnp.sqrt(jnp.reshape(jnp.asarray(self.theta1), ()))
-        parts = [states.matern(int(order[0]), lengthscale).scaled(self.theta0)]
+        radial = states.gaussian(lengthscale) if math.isinf(order[0]) else states.matern(int(order[0]), lengthscale)
+        parts = [radial.scaled(self.theta0)]
         parts += [states.constant(self.theta2)] if order[1] else []
         if order[2]:
             parts.append(

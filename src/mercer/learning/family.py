@@ -440,6 +440,11 @@ class Comparison:
             self._surfaces[nu] = evidence, surface
         return self._surfaces[nu]
 
+    def _refused(self, nu: float) -> bool:
+        """Whether the solver takes no kernel of this smoothness; it takes that of the objective."""
+        kernel, objective = with_standard(self.objective.kernel, nu=np.float64(nu)), self.objective
+        return nu not in self._surfaces and objective.solver.refusal(kernel, objective.X, objective.noise) is not None
+
     def _watch(self, surface: Surface) -> None:
         done = f"{self.m:,} of {self.objective.n:,} rows, {len(self.tried)} done"
         self._progress(f"choosing the kernel on {done}")
@@ -447,9 +452,12 @@ class Comparison:
     def maximise(
         self, member: Member, thetas: Iterable[np.ndarray], keep: int = 1, min_gain: float = MIN_GAIN
     ) -> Tried | None:
-        """The member at the highest maximum reached from the best of these places after a few iterations. Raises
-        `TimeOver` if there is none left to begin another member."""
+        """The member at the highest maximum reached from the best of these places after a few iterations; None if the
+        solver refuses it, or there is no evidence there. Raises `TimeOver` if there is no time left to begin another
+        member."""
         began = self.course.begin()
+        if self._refused(member.nu):
+            return None
         (evidence, surface), directions = self._evidence_and_surface(member.nu), self.coordinates.directions(member)
         thetas = [self.coordinates.of(member, theta) for theta in thetas]
         candidates = [ClimbStart("", theta) for theta in thetas if surface.at(theta) is not None]

@@ -225,6 +225,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         kernel = self._kernel_for(X)
         noise = self._noise_for(kernel, n + len(self.gaps_))  # one variance per row has some for the gaps, too
         noise = noise.take(np.delete(np.arange(n + len(self.gaps_)), self.gaps_)) if len(self.gaps_) else noise
+        kernel = self._taken_by_solver(kernel, X, noise)
         rows = gram.Gram(kernel, copy_rows(X))
         self.solver_, plan = self._planned(kernel, rows, noise)
         self._announce(plan)
@@ -400,6 +401,14 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
             return family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
         return as_covariance(self.kernel, "a Gaussian process", self.allow_invalid, X)
 
+    def _taken_by_solver(self, kernel, X, noise: Noise):
+        """The default kernel without its linear term where the solver that was asked for takes no other."""
+        if self.kernel is not None or self.solver == "auto" or family.standard_path(kernel) is None:
+            return kernel
+        solver, stationary = solvers.checked(self.solver), family.with_standard(kernel, theta3=np.float64(0.0))
+        refused = solver.refusal(kernel, X, noise) is not None
+        return stationary if refused and solver.refusal(stationary, X, noise) is None else kernel
+
     def _given_mean(self) -> MeanFunction:
         return MeanFunction.of((UNKNOWN if self.normalize else 0.0) if self.mean is None else self.mean)
 
@@ -463,6 +472,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         X = new._check_inputs(X, reset=True)
         kernel = new._kernel_for(X)
         noise = self._noise_for(kernel, count_rows(X))
+        kernel = self._taken_by_solver(kernel, X, noise)
         return self._planned(kernel, gram.Gram(kernel, X), noise)[1]
 
     # -- prediction --------------------------------------------------------------------------------------------------

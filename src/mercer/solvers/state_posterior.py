@@ -38,7 +38,7 @@ from mercer.kernels.substitution import by_position
 from mercer.linalg.jitter import FACTOR
 from mercer.linalg.statespace import Backward, Between, Factor, NotPositive, Start, among, loops
 from mercer.linalg.trend import log_unit
-from mercer.solvers.timeline import At, Timeline, form_of, term_slices, times_of
+from mercer.solvers.timeline import At, Timeline, required_form, term_slices, times_of
 
 MIN_RELATIVE_INNOVATION = 1e-14  # of the variance of a row given those before: less is rounding
 SAMPLED_INNOVATION = 1e-13  # likewise for samples, where it is no error
@@ -64,8 +64,7 @@ class StatePosterior(Posterior):
         rows = X.X if isinstance(X, gram.Gram) else copy_rows(as_rows(X, kernel.reads))
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
         mean = (MeanFunction() if mean is None else mean).fit(rows)
-        form = form_of(kernel)
-        assert form is not None
+        required_form(kernel)
         for relative in [0.0, *FACTOR(n)]:
             new = cls(kernel, rows, y, noise, mean, relative and relative * _mean_diagonal(kernel, rows, noise))
             try:
@@ -101,9 +100,7 @@ class StatePosterior(Posterior):
         return np.argsort(self._times(self.X), kind="stable")
 
     def _times(self, Z: Inputs) -> np.ndarray:
-        form = form_of(self.kernel)
-        assert form is not None
-        return times_of(form, Z)
+        return times_of(required_form(self.kernel), Z)
 
     def _columns(self, X: Inputs, y: np.ndarray) -> np.ndarray:
         """y without the known mean, and the columns of unknown coefficients: (n, 1 + q)."""
@@ -290,8 +287,7 @@ class StatePosterior(Posterior):
     def terms(self, Z: Inputs) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
         """As `GP.terms`: a term has its own states."""
         Z, out = self._aligned(Z), []
-        t, form = self._times(Z), form_of(self.kernel)
-        assert form is not None
+        t, form = self._times(Z), required_form(self.kernel)
         for part, own in zip(terms_of(self.kernel), term_slices(self.kernel, form), strict=True):
             solved, variances = self._moments(t, own)
             mean = solved[:, 0] - solved[:, 1:] @ self._coefficient_estimate

@@ -15,7 +15,7 @@ from mercer.linalg.trend import log_unit
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
 from mercer.solvers.state_posterior import StatePosterior
 from mercer.solvers.state_sites import LatentStates, StateSites
-from mercer.solvers.timeline import At, Timeline, form_of, refusal, times_of
+from mercer.solvers.timeline import At, Timeline, form_of, refusal, required_form, times_of
 
 MIN_RELATIVE_INNOVATION = 1e-14  # of the variance of a row given those before: less is rounding
 ROW_FLOPS, STATE_FLOPS = 4000.0, 400.0  # of a row, and of a pair of states: loops are slower than matrix products
@@ -39,8 +39,7 @@ class StateSpace(Solver):
         return refusal(kernel, X)
 
     def cost(self, kernel: Kernel, X: Inputs) -> Cost:
-        n, form = count_rows(X), form_of(kernel)
-        assert form is not None
+        n, form = count_rows(X), required_form(kernel)
         m, block = max(form.size, 1), max((size for _, size in form.groups), default=1)
         kept = min(8.0 * n * (m * m + 6 * m), 2.0**28)
         why = f"the kernel of one input has {m} state{'s' * (m > 1)}"

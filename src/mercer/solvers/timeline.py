@@ -10,7 +10,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.coordinates import Layout, to_free
-from mercer.core.errors import DataError
+from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, as_matrix, select_columns
 from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
@@ -27,6 +27,20 @@ def form_of(kernel: Kernel) -> States | None:
     """State-space form of a kernel at its parameters."""
     with concretely():
         return kernel.state_space()
+
+
+def required_form(kernel: Kernel) -> States:
+    """State-space form of a kernel at its parameters. Raises `ParameterError` where there is none."""
+    form = form_of(kernel)
+    if form is None:
+        raise ParameterError(f"solver='statespace' {_without_form(kernel)}. Use solver='auto'.")
+    return form
+
+
+def _without_form(kernel: Kernel) -> str:
+    with concretely():
+        part = refusing(kernel)
+    return f"needs a kernel of time with a state-space form, such as Matern of half-integer order; {part!r} has none"
 
 
 def times_of(form: States, X: Inputs) -> np.ndarray:
@@ -52,11 +66,7 @@ def refusal(kernel: Kernel, X: Inputs) -> str | None:
         return f"is for inputs of one column of numbers, the time; {kernel!r} reads other objects"
     form = form_of(kernel)
     if form is None:
-        with concretely():
-            part = refusing(kernel)
-        return (
-            f"needs a kernel of time with a state-space form, such as Matern of half-integer order; {part!r} has none"
-        )
+        return _without_form(kernel)
     try:
         t = times_of(form, X)
     except DataError as error:
@@ -74,9 +84,7 @@ class Timeline:
     def __init__(self, kernel: Kernel, n: int) -> None:
         self.kernel, self.layout, self.n = kernel, Layout.of(kernel), n
         self._leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(bare(kernel))]
-        form = form_of(kernel)
-        assert form is not None
-        self.form = form
+        self.form = required_form(kernel)
 
     def __enter__(self) -> "Timeline":
         return self
@@ -168,8 +176,7 @@ def term_slices(kernel: Kernel, form: States) -> list[slice]:
     parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     slices, start = [], 0
     for part in parts:
-        own = form_of(part)
-        assert own is not None
+        own = required_form(part)
         if own.size:
             slices.append(slice(start, start + own.size))
         start += own.size
