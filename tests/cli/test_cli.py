@@ -295,6 +295,25 @@ def test_a_model_of_one_or_two_inputs_is_drawn_itself(tmp_path, names):
     assert (tmp_path / "fit.png").stat().st_size > 10_000
 
 
+def test_a_long_series_of_dates_is_drawn_along_them(tmp_path):
+    when = np.datetime64("2020-01-01") + np.arange(1300)
+    y = np.sin(np.arange(1300) / 60) + 0.1 * np.random.default_rng(0).normal(size=1300)
+    pl.DataFrame({"when": when, "y": y}).write_csv(tmp_path / "series.csv")
+    call("fit", tmp_path / "series.csv", "--target", "y", "--output", tmp_path / "out", "--quiet")
+    assert (tmp_path / "out" / "fit.png").stat().st_size > 10_000
+
+
+def test_classes_over_dates_are_drawn_along_them(tmp_path, monkeypatch):
+    frame = make_table().select("when", kind=pl.col("colour"))
+    model = GaussianProcessClassifier(learning=None).fit(frame.select("when"), frame["kind"])
+    drawn = []
+    monkeypatch.setattr(classes.Pictures, "keep", lambda self, ax, name: drawn.append(ax))
+    classes.draw(model, None, "kind", tmp_path)
+    assert drawn[-1].xaxis.get_major_formatter().__class__.__name__ == "ConciseDateFormatter"
+    low, high = drawn[-1].get_xlim()
+    assert low < (FIRST - datetime.date(1970, 1, 1)).days < high
+
+
 def test_which_targets_are_classes(capsys):
     words, truths = pl.Series("w", ["u", "v", None]), pl.Series("t", [True, False, True])
     counts, sizes = pl.Series("n", [1, 2, 2]), pl.Series("s", [1.0, 2.5, 2.0])

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from mercer.cli.pictures import Pictures
+from mercer.cli.pictures import Pictures, grid_along, shown
 from mercer.cli.tables import Say, TableRows, labels
 from mercer.core.errors import DataError
-from mercer.core.inputs import holds_numbers
+from mercer.core.inputs import as_matrix, holds_numbers
 from mercer.inference.methods import automatic
 from mercer.models.classification import GaussianProcessClassifier
 
@@ -90,17 +90,19 @@ def draw(model, held: HeldOut | None, target: str, output: Path):
 
 def _along_the_input(pictures, model):
     """Probabilities of the classes along the one input, with the rows below."""
-    (name,) = model.feature_names_in_
-    x = model.X_fit_[name].to_numpy()
-    margin = 0.05 * np.ptp(x)
-    grid = np.linspace(x.min() - margin, x.max() + margin, 300)
-    P = model.predict_proba(pl.DataFrame({name: grid}))
+    from mercer.plot.axes import concise_dates
+
+    x = as_matrix(model.X_fit_)[:, 0]
+    grid = grid_along(model, x, 300)
+    P, along = model.predict_proba(grid), grid[:, 0].to_numpy()
     ax = pictures.axes(6, 4)
     for c, label in enumerate(model.classes_):
-        (line,) = ax.plot(grid, P[:, c], label=str(label))
+        (line,) = ax.plot(along, P[:, c], label=str(label))
         members = x[model.codes_ == c]
         height = np.full(len(members), -0.03 - 0.02 * c)
-        ax.plot(members, height, "|", color=line.get_color(), ms=5)
-    ax.set(xlim=grid[[0, -1]], ylim=(-0.05 - 0.02 * len(P.T), 1.03), xlabel=name, ylabel="probability")
+        ax.plot(shown(model, members), height, "|", color=line.get_color(), ms=5)
+    ax.set(xlim=along[[0, -1]], ylim=(-0.05 - 0.02 * len(P.T), 1.03), xlabel=grid.columns[0], ylabel="probability")
+    if along.dtype.kind == "M":
+        concise_dates(ax)
     ax.legend(fontsize="small")
     return ax

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from mercer.cli.pictures import Pictures
+from mercer.cli.pictures import Pictures, grid_along, shown
 from mercer.cli.tables import Say, TableRows, quantities
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import as_matrix, holds_numbers
@@ -137,19 +137,14 @@ def draw(model, held: HeldOut | None, target: str, output: Path):
 
 
 def _along_the_input(plot, model, held, target):
-    name = model.feature_names_in_[0]
     encode = (lambda X: X) if model.columns_ is None else model.columns_.encode
     x = as_matrix(model.posterior_.data[0])[:, 0]
-    low, high = x.min(), x.max()
-    if held is not None:
-        x_held = as_matrix(encode(held.rows.X))[:, 0]
-        low, high = min(low, x_held.min()), max(high, x_held.max())
-    margin = 0.05 * (high - low)
-    grid = pl.DataFrame({name: np.linspace(low - margin, high + margin, 500)})
+    x_held = x[:0] if held is None else as_matrix(encode(held.rows.X))[:, 0]
+    grid = grid_along(model, np.concatenate([x, x_held]), 500)
     ax = plot.posterior(model, grid, include_noise=True, level=0.95)
     if held is not None:
         size = ax.get_lines()[-1].get_markersize()
-        ax.plot(x_held, held.rows.y, "o", color="tab:orange", ms=size, label="held out")
-    ax.set(xlabel=name, ylabel=target)
+        ax.plot(shown(model, x_held), held.rows.y, "o", color="tab:orange", ms=size, label="held out")
+    ax.set(xlabel=grid.columns[0], ylabel=target)
     ax.legend(fontsize="small")
     return ax

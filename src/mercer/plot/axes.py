@@ -27,3 +27,12 @@ def along(X, ordered: bool = True):
     order = np.argsort(values[:, 0], kind="stable") if ordered else np.arange(len(values))
     frame = as_frame(X)
     return values[order, 0], values[order] if frame is None else frame[order.tolist()].to_native()
+
+
+def concise_dates(ax):
+    """Label an axis of dates by what changes from one to the next, so that labels do not overlap."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator()
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from mercer.core import calendar
 from mercer.core.inputs import column_names, select_columns
 from mercer.gp.process import GP
 from mercer.kernels.observed import Observed
-from mercer.plot.axes import along, new_axes, pyplot
+from mercer.plot.axes import along, concise_dates, new_axes, pyplot
 from mercer.plot.doubt import parameters
 
 
@@ -25,14 +26,17 @@ def samples(process, X, size: int = 5, seed=0, ax=None, **style):
 def posterior(process, X=None, ax=None, color="tab:red", include_noise: bool = False, level: float = 0.95):
     """Mean and central interval of probability ``level``, of the function or of new measurements.
 
-    ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` gives the band of new measurements. Without
-    X, of a model fitted with learning="laplace" or "nuts": the posterior of its parameters beside their priors, on an
-    array of axes (`mercer.plot.doubt.parameters`).
+    ``process`` is a posterior `GP` or a fitted regressor. ``include_noise`` gives the band of new measurements. Dates
+    in X are dates on the axis. Without X, of a model fitted with learning="laplace" or "nuts": the posterior of its
+    parameters beside their priors, on an array of axes (`mercer.plot.doubt.parameters`).
     """
     if X is None:
         return parameters(process, ax, color)
     ax = new_axes(ax)
     x, inputs = along(X)
+    dates = calendar.holds_dates(X)
+    shown = calendar.as_dates if dates else np.asarray
+    x = shown(x)
     if hasattr(process, "predict_distribution"):
         predicted = process.predict_distribution(inputs, include_noise)
         inputs_seen, target, _ = process.posterior_.data
@@ -47,8 +51,10 @@ def posterior(process, X=None, ax=None, color="tab:red", include_noise: bool = F
     if y is not None:
         inputs_seen, y = _values_seen(process, inputs_seen, y)
         size = float(np.clip(40 / np.sqrt(len(y)), 2, 5))
-        ax.plot(_data_along(inputs_seen, X), y, "o", color="tab:blue", ms=size, label="data")
+        ax.plot(shown(_data_along(inputs_seen, X)), y, "o", color="tab:blue", ms=size, label="data")
     ax.set(xlim=(x.min(), x.max()), xlabel="$x$", ylabel="$f(x)$")
+    if dates:
+        concise_dates(ax)
     ax.legend()
     return ax
 
