@@ -50,6 +50,13 @@ def test_quantiles_are_those_of_the_average(found):
     np.testing.assert_allclose(share, q[:, None] + np.zeros(12), atol=1e-6)
 
 
+def test_a_constant_series_goes_on():
+    found = mc.forecast(np.arange(30), np.full(30, 5.0), 3)
+    assert found.mean == pytest.approx(5.0, abs=1e-4)
+    assert found.deviation.max() < 1e-3
+    assert found.times.tolist() == [30, 31, 32]
+
+
 def test_months_end_where_they_end():
     ends = (np.datetime64("2019-02") + np.arange(1, 14)).astype("datetime64[D]") - 1
     from mercer.models.forecast import _future

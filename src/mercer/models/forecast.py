@@ -335,7 +335,8 @@ class Spread(NamedTuple):
         for each in candidates:
             if each.weight > 0:
                 whole = each.model.predict_distribution(Z)
-                parts, weights = (whole.parts, whole.weights) if isinstance(whole, Mixture) else ((whole,), [[1.0]])
+                one = (whole,), np.ones((1, 1))
+                parts, weights = (whole.parts, whole.weights) if isinstance(whole, Mixture) else one
                 for part, weight in zip(parts, weights, strict=True):
                     found.append((part.mean, part.deviation, each.weight * weight + np.zeros(len(Z)), [each.log]))
         return cls(*(np.array(columns) for columns in zip(*found, strict=True)))
