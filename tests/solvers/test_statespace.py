@@ -230,6 +230,14 @@ def test_it_is_chosen_for_many_rows_of_one_column():
     assert mc.GaussianProcessRegressor(1.0 * k.Periodic(1.0)).plan(many).method == "grid"
 
 
+@pytest.mark.parametrize("kernel", [k.RBF(1.0), k.Periodic(1.0), k.Seasonal("year"), k.Standard()], ids=repr)
+def test_beyond_an_exact_fit_it_comes_before_coarser_approximations(kernel):
+    many = 2000 + np.sort(np.random.default_rng(0).uniform(0, 50, 20_000))[:, None]
+    plan = mc.GaussianProcessRegressor(1.0 * kernel, max_memory="2 GiB").plan(many)
+    assert plan.method == "statespace"
+    assert "approximates the kernel" in plan.approximation
+
+
 LONG = np.linspace(0, 20, 1000)
 WAVE = np.sin(LONG) + 0.2 * np.random.default_rng(0).normal(size=len(LONG))
 DATES = {"when": np.datetime64("2020-01-01") + np.arange(len(LONG)) * np.timedelta64(12, "h")}

@@ -34,6 +34,7 @@ class StateSpace(Solver):
     auto_rows = MIN_AUTO_ROWS
     growth = 1
     several_latents = False
+    auto_loss = 1e-6  # an error of 1e-9 of the kernel's variance, where noise is a thousandth of that
 
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> str | None:
         return refusal(kernel, X)
