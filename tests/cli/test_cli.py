@@ -174,7 +174,7 @@ def test_rows_with_missing_values_are_refused_or_left_out(folder):
     path = folder / "missing.csv"
     missing.write_csv(path)
     line = refused("fit", path, "--target", "y", "--output", folder / "missing")
-    assert "1 in a, 1 in y; 2 of 60 rows are affected, the first is row 5." in line
+    assert "1 in a; 1 of 60 rows are affected, the first is row 5." in line
     assert "--drop-missing" in line
     assert not (folder / "missing").exists()
     result = call("fit", path, "--target", "y", "--output", folder / "missing", "--drop-missing")
@@ -186,6 +186,24 @@ def test_rows_with_missing_values_are_refused_or_left_out(folder):
     # Rows are numbered as in the file, those left out included.
     table = pl.read_csv(folder / "missing" / "predictions.csv")
     np.testing.assert_allclose(table["target"], frame["y"].to_numpy()[table["row"].to_numpy() - 1])
+
+
+def test_rows_without_a_target_are_gaps_and_predicted(folder):
+    frame = make_table().with_row_index()
+    gap = pl.col("index").is_in([9, 30])
+    frame.with_columns(y=pl.when(gap).then(None).otherwise("y")).drop("index").write_csv(folder / "gap.csv")
+    result = call("fit", folder / "gap.csv", "--target", "y", "--output", folder / "gap")
+    assert "2 of 60 rows have no y, or none that is finite: they are gaps" in result.stderr
+    assert "58 rows, 4 inputs" in (folder / "gap" / "report.txt").read_text()
+    table, model = pl.read_csv(folder / "gap" / "predictions.csv"), load(folder / "gap" / "model.safetensors")
+    assert len(table) == 12 + 2
+    assert table.filter(pl.col("target").is_null())["row"].to_list() == [10, 31]
+    X = tables.typed(frame, model.table_["inputs"])[[9, 30]]
+    np.testing.assert_allclose(table.filter(pl.col("row").is_in([10, 31]))["mean"], model.predict(X), rtol=1e-9)
+    none = frame.with_columns(y=pl.lit(None, dtype=pl.Float64))
+    none.write_parquet(folder / "none.parquet")
+    line = refused("fit", folder / "none.parquet", "--target", "y", "--output", folder / "never")
+    assert "the target 'y' has no value in any row" in line
 
 
 def test_missing_text_is_read_as_in_python(folder):
@@ -332,10 +350,12 @@ def test_which_targets_are_classes(capsys):
 
 
 def test_labels_that_are_missing(folder):
-    make_labels().with_columns(kind=pl.Series([None, *make_labels()["kind"][1:]])).write_csv(folder / "gaps.csv")
-    line = refused("fit", folder / "gaps.csv", "--target", "kind", "--output", folder / "never")
-    assert "1 in kind; 1 of 60 rows" in line
-    assert "--drop-missing" in line
+    labels = make_labels()["kind"]
+    make_labels().with_columns(kind=pl.Series([None, *labels[1:]])).write_csv(folder / "gaps.csv")
+    call("fit", folder / "gaps.csv", "--target", "kind", "--output", folder / "gaps", "--test-share", "0", "--quiet")
+    table = pl.read_csv(folder / "gaps" / "predictions.csv")
+    assert table["row"].to_list() == [1]
+    assert table["predicted"][0] in set(labels)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.55, 0.9])
@@ -617,14 +637,17 @@ def test_a_large_table_passes_in_chunks(name, tmp_path, monkeypatch):
     monkeypatch.setattr(large, "SAMPLE_ROWS", 150)
     monkeypatch.setattr(large, "CHUNK_ROWS", 300)
     table = make_table(800)
-    table = table.with_columns(pl.when(pl.arange(800) == 5).then(None).otherwise(pl.col("a")).alias("a"))
+    table = table.with_columns(
+        pl.when(pl.arange(800) == 5).then(None).otherwise(pl.col("a")).alias("a"),
+        pl.when(pl.arange(800) == 9).then(None).otherwise(pl.col("y")).alias("y"),
+    )
     getattr(table, "write_parquet" if name.endswith("parquet") else "write_csv")(tmp_path / name)
     missing = refused("fit", tmp_path / name, "--target", "y", "--output", tmp_path / "out")
     assert "--drop-missing" in missing
     result = call("fit", tmp_path / name, "--target", "y", "--output", tmp_path / "out", "--drop-missing")
     assert "the table has 800 rows: 119 at random to learn from, 30 held out" in result.stdout
     model = load(tmp_path / "out" / "model.safetensors")
-    assert model.n_rows_ == 800 - 30 - 1  # one row has no value
+    assert model.n_rows_ == 800 - 30 - 2  # one row has no value, one no target
     assert str(model.solver_).startswith("LowRank")
     held = pl.read_csv(tmp_path / "out" / "predictions.csv")
     rows = held["row"].to_numpy()

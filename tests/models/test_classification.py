@@ -680,8 +680,12 @@ def test_scores_take_labels_as_fits_do():
     assert model.score(X, pd.DataFrame({"y": TWO})) == model.score(X, TWO) == np.mean(model.predict(X) == TWO)
     with pytest.raises(mc.DataError, match="one label per row"):
         model.score(X[:1], TWO)
-    with pytest.raises(mc.DataError, match="missing"):
-        fitted(pd.Series([None, *TWO[1:]], dtype="string"))
+    gap, row = r"1 missing label, the first in row 1.*model\.fit\(X\[known\], y\[known\]\)", np.arange(len(TWO))
+    for labels in (pd.Series([*TWO[:1], None, *TWO[2:]], dtype="string"), np.where(row == 1, np.nan, 1)):
+        with pytest.raises(mc.DataError, match=gap):
+            fitted(labels)
+    with pytest.raises(mc.DataError, match="2 infinite labels"):
+        fitted(np.where(row < 2, np.inf, 1))
     with pytest.raises(mc.DataError, match="not one of the classes"):
         model.log_predictive_density(X[:1], [None])
     assert mc.GaussianProcessClassifier(KERNEL, learning=None).fit(X, TWO, sample_weight=None).score(X, TWO) > 0.7

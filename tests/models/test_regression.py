@@ -543,6 +543,11 @@ def test_a_target_that_is_nan_is_a_gap(solver):
     assert with_gaps.update(X[33:34, :1], [np.nan]).gaps_[-1] == 33
 
 
+def test_of_targets_that_are_missing_or_infinite_the_infinite_ones_are_named():
+    with pytest.raises(mc.DataError, match=r"y has 1 infinite value, the first in row 2.*or NaN where nothing was"):
+        mc.GaussianProcessRegressor().fit(np.arange(4.0)[:, None], [1.0, np.nan, np.inf, 2.0])
+
+
 def test_counts_have_gaps_too():
     counts, exposure = np.arange(20.0), np.linspace(1.0, 2.0, 20)
     counts[[3, 4]] = np.nan

@@ -99,6 +99,9 @@ def fit_command(
     Numeric targets are predicted by regression; text, and true and false, by classification (50 classes at most).
     Integers are classes only with --task classification. The same fraction of every class is held out.
 
+    Rows without a target are gaps: the fit leaves them out, and predictions.csv has their predictions, too. Other
+    missing values are refused, unless --drop-missing leaves out their rows, and those without a target.
+
     The folder gets model.safetensors, report.txt, predictions.csv (of the held-out rows), relevance.png, and
     calibration.png and predictions.png, or reliability.png for classes. With one input (for classes also two) fit.png
     shows the model. In predictions.csv rows are counted from 1, below the header; std, lower95 and upper95 are those of

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import polars as pl
 
 from mercer.cli import classes, large, quantities, tables
 from mercer.cli.columns import DEFAULT_COLUMN_OPTIONS, ColumnOptions, settle
@@ -50,10 +51,12 @@ def run_fit(
     task = tables.task_of(frame[target], task, remark)
     kind = TASKS[task]
     text = tables.read_as_text(frame, names)
-    frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark, text)
+    frame, numbers = tables.complete(frame, [*names, target], drop_missing, remark, text, target)
+    gaps = tables.without_target(frame, target, remark)
     inputs = tables.describe(frame, names, remark, readings)
     numbers = numbers if places is None else places[numbers - 1] + 1
-    rows = TableRows(tables.typed(frame, inputs), kind.target_of(frame[target]), numbers)
+    X = tables.typed(frame, inputs)
+    rows = TableRows(X.filter(~gaps), kind.target_of(frame[target].filter(~gaps)), numbers[~gaps])
     training, held = split(rows, test_share, seed, by_class=task == "classification")
 
     model = kind.new_model(n_restarts=restarts, random_state=seed, progress=not quiet)
@@ -92,8 +95,11 @@ def run_fit(
             sections = report.sections | {"Components": "\n".join(map(str, found.components))}
             report = dataclasses.replace(report, sections=sections)
         (output / "report.txt").write_text(f"{report}\n", encoding="utf-8")
-        if evaluated is not None:
-            evaluated.table().write_csv(output / "predictions.csv")
+        predicted = [] if evaluated is None else [evaluated.table()]
+        if gaps.any():
+            predicted.append(kind.predictions(model, X.filter(gaps), numbers[gaps]))
+        if predicted:
+            pl.concat(predicted, how="diagonal").sort("row").write_csv(output / "predictions.csv")
         kind.draw(model, evaluated, target, output)
         if refit and evaluated is not None:
             write(kind.add(model, held, rows), target, tables.with_ranges(inputs, rows.X), output)

@@ -54,8 +54,8 @@ def sampled(frame: pl.LazyFrame, target: str, seed: int) -> tuple[pl.DataFrame, 
 
 
 def chunks(frame: pl.LazyFrame, inputs: Sequence[tables.Input], target: str, drop_missing: bool) -> Chunks:
-    """All rows, read as the sample was. Rows with missing values have no target."""
-    needed = [entry["name"] for entry in inputs if entry["kind"] not in STRUCTURED] + [target]
+    """All rows, read as the sample was. Rows with missing values have no target, which is a gap."""
+    needed = [entry["name"] for entry in inputs if entry["kind"] not in STRUCTURED]
 
     def pairs() -> Iterable[tuple[Any, np.ndarray]]:
         for batch in batches(frame):

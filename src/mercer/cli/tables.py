@@ -275,16 +275,17 @@ def read_as_text(frame: pl.DataFrame, names: list[str]) -> list[str]:
 
 
 def complete(
-    frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: Say, text: Collection[str] = ()
-) -> tuple[pl.DataFrame, np.ndarray]:
+    frame: pl.DataFrame, columns: list[str], drop_missing: bool, say: Say, text: Collection[str] = (),
+    target: str | None = None,
+) -> tuple[pl.DataFrame, np.ndarray]:  # fmt: skip
     """Rows without missing values in these columns, and their numbers, counted from one. Raises if there are others,
-    unless ``drop_missing`` or in columns of ``text``, where Python accepts them."""
+    unless ``drop_missing`` or in columns of ``text`` and in the ``target``, where Python accepts them."""
     frame = pl.DataFrame([frame[name] for name in columns])  # select would read '*' and '^a$' as patterns
     counts_of = {name: count for name, count in zip(columns, frame.null_count().row(0), strict=True) if count}
-    missing = {name: count for name, count in counts_of.items() if drop_missing or name not in text}
+    missing = {name: count for name, count in counts_of.items() if drop_missing or name not in (*text, target)}
     holes = [np.zeros(len(frame), dtype=bool), *(frame[name].alias("column").is_null().to_numpy() for name in missing)]
     present = ~np.any(holes, axis=0)
-    kept = {name: count for name, count in counts_of.items() if name not in missing}
+    kept = {name: count for name, count in counts_of.items() if name not in (*missing, target)}
     if missing:
         counts = listed([f"{count} in {name}" for name, count in missing.items()])
         lost = int((~present).sum())
@@ -300,6 +301,19 @@ def complete(
         counts = listed([f"{count} in {name}" for name, count in kept.items()])
         say(f"missing text stays: {counts}; it is a category of its own, or empty text")
     return frame.filter(present), np.flatnonzero(present) + 1
+
+
+def without_target(frame: pl.DataFrame, target: str, say: Say) -> np.ndarray:
+    """Which rows have no finite target, (n,): gaps, of which the fit learns nothing."""
+    gaps = frame[target].is_null().to_numpy()
+    if gaps.all():
+        raise DataError(f"the target {target!r} has no value in any row.")
+    if gaps.any():
+        say(
+            f"{int(gaps.sum()):,} of {len(frame):,} rows have no {target}, or none that is finite: they are gaps, "
+            "which the fit leaves out"
+        )
+    return gaps
 
 
 # -- numbers -------------------------------------------------------------------------------------------------------

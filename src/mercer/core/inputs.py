@@ -61,7 +61,7 @@ def as_matrix(X: Any, what: str = "X", gaps: bool = False) -> Any:
     array = _matrix_shape(_numbers(X, what) if frame is None else _frame_values(frame, what), what)
     checked = np.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf) if gaps else array
     if not np.isfinite(checked).all():
-        _refuse_non_finite(checked, what, None if frame is None else frame.columns)
+        _refuse_non_finite(checked, what, None if frame is None else frame.columns, gaps)
     return array
 
 
@@ -79,16 +79,16 @@ def as_vector(y: Any, n: int, what: str = "y", gaps: bool = False) -> np.ndarray
 
 def class_codes(labels: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray]:
     """Classes in sorted order, (C,), and the index of each label (n,) in these. ``what`` needs two classes or more."""
+    if labels.dtype.kind in "fOMm":
+        _refuse_missing(np.array([_missing(label) for label in labels], dtype=bool))
     if labels.dtype.kind == "f":
-        if not np.isfinite(labels).all():
-            raise DataError("y has missing (NaN) or infinite labels. Drop those rows.")
+        if np.isinf(labels).any():
+            raise DataError(f"y has {np.isinf(labels).sum()} infinite labels; classes were expected.")
         if (labels != np.round(labels)).any():
             raise DataError(
                 f"Unknown label type: continuous. y holds fractional numbers; {what} expects class labels. "
                 "Use a regressor for numeric targets."
             )
-    if labels.dtype.kind in "OMm" and any(_missing(label) for label in labels):
-        raise DataError("y has missing labels. Drop those rows.")
     try:
         classes, codes = np.unique(labels, return_inverse=True)
     except TypeError:
@@ -97,6 +97,16 @@ def class_codes(labels: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray]:
     if len(classes) < 2:
         raise DataError(f"y has one class only, {classes.tolist()[0]!r}; {what} needs at least two.")
     return classes, codes
+
+
+def _refuse_missing(missing: np.ndarray) -> None:
+    if missing.any():
+        labels = "1 missing label" if missing.sum() == 1 else f"{missing.sum()} missing labels"
+        raise DataError(
+            f"y has {labels}, the first in row {np.argmax(missing)}. A row without a label says nothing of the "
+            "classes: fit the others, model.fit(X[known], y[known]), and model.predict_proba(X) has the probabilities "
+            "of all."
+        )
 
 
 def _missing(label: Any) -> bool:
@@ -195,16 +205,17 @@ def _matrix_shape(array: Any, what: str) -> Any:
     return array
 
 
-def _refuse_non_finite(array: np.ndarray, what: str, names: list[str] | None) -> NoReturn:
+def _refuse_non_finite(array: np.ndarray, what: str, names: list[str] | None, gaps: bool = False) -> NoReturn:
     bad = ~np.isfinite(array)
     first, counts = np.nonzero(bad)[0][0], bad.sum(axis=0)
-    kind = "missing (NaN)" if np.isnan(array[bad]).all() else "infinite or missing"
+    missing = np.isnan(array[bad])
+    kind = "missing (NaN)" if missing.all() else "infinite or missing" if missing.any() else "infinite"
     where = ", ".join(f"{counts[j]} in column {names[j] if names else j}" for j in np.flatnonzero(counts)[:8])
     where += ", ..." if (counts > 0).sum() > 8 else ""
     count = f"{bad.sum()} {kind} {'value' if bad.sum() == 1 else 'values'}"
     raise DataError(
-        f"{what} has {count}, the first in row {first}: {where}. Finite numbers were expected: "
-        "drop those rows, or impute the values."
+        f"{what} has {count}, the first in row {first}: {where}. Finite numbers were expected"
+        f"{', or NaN where nothing was measured' * gaps}: drop those rows, or impute the values."
     )
 
 
