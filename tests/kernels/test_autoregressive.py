@@ -1,5 +1,7 @@
 """Autoregressions beside statsmodels, in learning, and at times that they refuse."""
 
+import datetime
+
 import numpy as np
 import pytest
 from statsmodels.tsa.arima.model import ARIMA
@@ -100,6 +102,53 @@ def test_times_between_steps_are_refused_by_row():
         k.AR(0.5, step=0.0)
     with pytest.raises(ParameterError, match="takes no prior"):
         k.AR(0.5).with_priors(phi=mc.priors.Normal(0.0, 1.0))
+
+
+def test_calendar_steps(tmp_path):
+    months = (np.datetime64("2019-11") + np.r_[0:30, 35]).astype("datetime64[D]")
+    whole = np.r_[0.0:30, 35]
+    for days, origin in ((0, {}), (14, {"origin": "2019-11-15"}), (27, {"origin": datetime.date(2020, 2, 28)})):
+        kernel = k.ARMA([0.5, 0.2], 0.4, step="month", **origin)
+        np.testing.assert_allclose(kernel(months + days), k.ARMA([0.5, 0.2], 0.4)(whole), rtol=1e-12)
+        values = [
+            mc.GaussianProcessRegressor(kernel, noise=0.1, learning=None, solver=solver, progress=False)
+            .fit(months + days, np.cos(whole))
+            .predict(np.array(["2023-03", "2020-01"], dtype="datetime64[D]") + days, return_std=True)
+            for solver in ("dense", "statespace")
+        ]
+        np.testing.assert_allclose(values[1], values[0], rtol=1e-8)
+    np.testing.assert_allclose(kernel.autocovariance(3), k.ARMA([0.5, 0.2], 0.4)([0.0], [0.0, 1.0, 2.0])[0], rtol=1e-12)
+    assert k.AR(0.5, step="day")(np.array(["2020-02-28", "2020-03-01"], dtype="datetime64[D]"))[0, 1] == 0.25
+    says = r"from the first moment of a month on; got 2019-11-15. Give a date .* by AR\(..., origin='2019-11-15'\)"
+    with pytest.raises(DataError, match=says):
+        k.AR(0.5, step="month")(months + 14)
+    with pytest.raises(DataError, match=r"row 1: .* of dates step='month'"):
+        k.ARMA(0.5, 0.1, step=1 / 12, origin="2019-11-01")(months)
+    mc.save(kernel, tmp_path / "kernel")
+    assert repr(mc.load(tmp_path / "kernel")) == repr(kernel)
+    assert (kernel.stationary, kernel.isotropic, k.AR(0.5).stationary) == (False, False, True)
+    with pytest.raises(ParameterError, match="or on dates one of 'year'"):
+        k.AR(0.5, step="fortnight")
+
+
+def test_between_steps_the_recursion_is_the_process_in_continuous_time():
+    t, rng = np.array([0.0, 0.3, 1.7, 4.2, 4.2, 9.6])[:, None], np.random.default_rng(0)
+    y, new = rng.normal(size=6), np.array([[-0.7], [2.2], [11.3]])
+    for phi in (0.6, [1.2, -0.6], [1.0, -0.25], [1.1, -0.28]):  # one root, complex, double and real ones
+        kernel = 1.3 * k.AR(phi, step=0.9, origin=2.0) + 0.1 * k.Exponential(2.0)
+        one, other = (
+            (model.log_marginal_likelihood(model.theta_, eval_gradient=True), model.predict(new, return_std=True))
+            for solver in ("dense", "statespace")
+            for model in [mc.GaussianProcessRegressor(kernel, noise=0.1, learning=None, solver=solver).fit(t, y)]
+        )
+        for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-10)
+    whole = np.arange(6.0)[:, None] + 0.004  # a discrete one, at nearly whole steps
+    model = mc.GaussianProcessRegressor(k.AR(-0.6), noise=0.1, learning=None, solver="statespace").fit(whole, y)
+    with pytest.raises(DataError, match="row 1: AR is a process at whole steps"):
+        model.predict([[7.0], [7.5]])
+    with pytest.raises(ParameterError, match=r"cannot take these times: row 1: AR is a process at whole steps"):
+        mc.GaussianProcessRegressor(k.AR(-0.6), noise=0.1, learning=None, solver="statespace").fit(t, y)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,17 @@ def as_dates(years: np.ndarray) -> np.ndarray:
     return seconds.astype(np.int64).astype("datetime64[s]")
 
 
+def as_time(value: Any) -> Any:
+    """A date, or its text, as a decimal year; other values unchanged, as Python's numbers."""
+    if isinstance(value, str):
+        value = from_text([value], "a date")[0]
+    if isinstance(value, datetime.date):
+        value = from_objects([value])[0]
+    if isinstance(value, np.datetime64):
+        return float(decimal_years(np.array([value]))[0])
+    return value.item() if isinstance(value, np.number) else value
+
+
 def are_dates(values: Any) -> bool:
     """Whether all objects of an array are dates or moments of Python or pandas, or missing; one at least is a date."""
     present = [value for value in values if value is not None and value == value]

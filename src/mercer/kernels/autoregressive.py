@@ -8,16 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mercer.core import calendar
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, Rows, as_matrix
 from mercer.core.parameters import InvertibleCoefficients, StationaryCoefficients, plain
-from mercer.core.precision import Array, is_traced
+from mercer.core.precision import Array, concretely, is_traced
 from mercer.kernels.distance import safe_sqrt, squared_distance
 from mercer.kernels.states import States
 from mercer.kernels.stationary import Stationary
 from mercer.kernels.validity import Validity, proved
 
 STEP_TOLERANCE = 0.01  # of a step, within which a time is that of a whole number of steps
+CALENDAR_TOLERANCE = 0.1  # of a calendar step: the 28th is at 0.87 of a month, or at 0.96
 ROOT = 64
 TABLE = ROOT**2  # size of both tables of lags: up to 2^24 steps
 DECAYED = 1e-17  # correlation at the longest tabulated lag below which longer ones are zero
@@ -31,9 +33,10 @@ class AR(Stationary):
     partial autocorrelations, each between -1 and 1. As with other kernels, a multiple is the variance of y:
     ``2.0 * AR(0.5)``, whose innovations e_t have variance 2.0 * `innovation_variance`.
 
-    ``step`` is the time from one observation to the next (1/12 for months in years), and times are ``origin`` plus
-    whole numbers of steps, within a hundredth of a step, in any order and with any gaps; others are refused, unless the
-    process is also one in continuous time:
+    ``step`` is the time from one observation to the next, and times are ``origin`` plus whole numbers of steps, within
+    a hundredth of a step, in any order and with any gaps. On dates it may be a calendar step, "day", "week", "month",
+    "quarter" or "year", and ``origin`` a date of the series; it is the first day of a period by default. Other times
+    are refused, unless the process is also one in continuous time, and the step a number:
 
     - p = 1 with phi > 0 is the Ornstein-Uhlenbeck process, ``Exponential(-step / log(phi))``;
     - p = 2 with two positive or two complex roots r exp(+-i theta) of z^2 - phi_1 z - phi_2, r = exp(-a), has
@@ -50,17 +53,25 @@ class AR(Stationary):
     """
 
     phi: StationaryCoefficients = 0.5
-    step: float = eqx.field(default=1.0, static=True, kw_only=True, converter=plain)
-    origin: float = eqx.field(default=0.0, static=True, kw_only=True, converter=plain)
+    step: float | str = eqx.field(default=1.0, static=True, kw_only=True, converter=plain)
+    origin: float = eqx.field(default=0.0, static=True, kw_only=True, converter=calendar.as_time)
 
-    isotropic = True
+    @property
+    def stationary(self) -> bool:  # type: ignore[override]
+        return not isinstance(self.step, str)  # months differ in length
+
+    isotropic = stationary
 
     def __check_init__(self) -> None:
         for name in ("step", "origin"):
             value = getattr(self, name)
             right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if not right or (name == "step" and value <= 0):
-                says = "the positive time from one observation to the next" if name == "step" else "a finite time"
+            if name == "step" and (value in calendar.PERIODS if isinstance(value, str) else right and value > 0):
+                continue
+            if not right or name == "step":
+                periods = ", ".join(map(repr, calendar.PERIODS))
+                says = f"the positive time from one observation to the next, or on dates one of {periods}"
+                says = says if name == "step" else "a finite time, or a date"
                 raise ParameterError(f"{type(self).__name__}.{name} must be {says}; got {value!r}.")
 
     def __repr__(self) -> str:
@@ -82,7 +93,7 @@ class AR(Stationary):
     @property
     def _may_be_continuous(self) -> bool:
         """Whether some parameters of this order have a form at all times."""
-        return np.size(self.phi) <= 2 and self._moving_average is None
+        return np.size(self.phi) <= 2 and self._moving_average is None and not isinstance(self.step, str)
 
     @property
     def _moving_average(self) -> Array | None:
@@ -91,19 +102,40 @@ class AR(Stationary):
 
     def steps(self, t: Array) -> Array:
         """Times in steps from the origin."""
+        if isinstance(self.step, str):
+            start = calendar.count(self.step, np.float64(self.origin)) if self.origin else 0.0
+            return calendar.count(self.step, t) - start
         return (t - self.origin) / self.step
 
+    @property
+    def _length(self) -> float:
+        """Mean length of a step."""
+        return calendar.mean_length(self.step) if isinstance(self.step, str) else self.step
+
+    @property
+    def _tolerance(self) -> float:
+        return CALENDAR_TOLERANCE if isinstance(self.step, str) else STEP_TOLERANCE
+
     def _refuse_between_steps(self, rows: np.ndarray) -> None:
-        t = np.asarray(rows, dtype=float)[:, 0]
-        bad = np.flatnonzero(~(np.abs(self.steps(t) - np.round(self.steps(t))) <= STEP_TOLERANCE))
-        if bad.size:
-            i, name = int(bad[0]), type(self).__name__
+        t = np.asarray(rows, dtype=float).ravel()
+        bad = np.flatnonzero(~(np.abs(self.steps(t) - np.round(self.steps(t))) <= self._tolerance))
+        if not bad.size:
+            return
+        i, name = int(bad[0]), type(self).__name__
+        if isinstance(self.step, str):
+            dates = calendar.as_dates(np.array([self.origin, t[i]])).astype(str)
+            start, found = (date.removesuffix("T00:00:00") for date in dates.tolist())
+            start = start if self.origin else f"the first moment of a {self.step}"
             raise DataError(
-                f"row {i}: {name} is a process at whole steps, at times {self.origin:g} plus multiples of "
-                f"{self.step:g}; got {t[i]:.10g}. Give the time between observations by {name}(..., step=...) and the "
-                "time of one of them by origin=...; at irregular times take a kernel in continuous time: Matern, "
-                "Exponential, AR(phi) with phi > 0, or AR of order two with positive or complex roots."
+                f"row {i}: {name} is a process at whole steps, a {self.step} each, from {start} on; got {found}. Give "
+                f"a date of the series by {name}(..., origin={found!r}), or the right step."
             )
+        raise DataError(
+            f"row {i}: {name} is a process at whole steps, at times {self.origin:g} plus multiples of {self.step:g}; "
+            f"got {t[i]:.10g}. Give the time between observations by {name}(..., step=...), of dates step='month' or "
+            "'day', say, and the time of one of them by origin=...; at irregular times take a kernel in continuous "
+            "time: Matern, Exponential, AR(phi) with phi > 0, or AR of order two with positive or complex roots."
+        )
 
     def explain(self, rows: Rows) -> None:
         for leaf in jax.tree.leaves(rows):
@@ -117,17 +149,18 @@ class AR(Stationary):
         x, z = self.steps(X), self.steps(Z)
         whole_x, whole_z = jnp.round(x), jnp.round(z)
         lag = jax.lax.stop_gradient(jnp.abs(whole_x - whole_z[:, 0]))
-        on = (jnp.abs(x - whole_x) <= STEP_TOLERANCE) & (jnp.abs(z - whole_z) <= STEP_TOLERANCE)[:, 0]
+        on = (jnp.abs(x - whole_x) <= self._tolerance) & (jnp.abs(z - whole_z) <= self._tolerance)[:, 0]
         discrete = jnp.where(on, at_steps(phi, theta, lag), jnp.nan)
         if not self._may_be_continuous:
             return discrete
-        apart = safe_sqrt(squared_distance(X, Z)) / self.step
+        apart = safe_sqrt(squared_distance(X, Z)) / self._length
         exists, value = at_times(phi, apart)
         return jnp.where(exists, value, discrete)
 
     def state_space(self, order: Any = None) -> States:
         """Forecasts of y_t, ..., y_(t+m-1), m = max(p, q + 1), from all values up to t: their covariances with y_t are
-        right = (g_0, ..., g_(m-1)), and their transition shifts them by one, y_(t+m) = sum_i phi_i y_(t+m-i)."""
+        right = (g_0, ..., g_(m-1)), and their transition shifts them by one, y_(t+m) = sum_i phi_i y_(t+m-i). Powers of
+        it between whole steps are as in `at_times`, where these exist."""
         phi, theta = jnp.atleast_1d(self.phi), self._moving_average
         p, m = len(phi), max(len(phi), 1 + (0 if theta is None else len(theta)))
         g = autocovariances(phi, theta)
@@ -135,22 +168,33 @@ class AR(Stationary):
         left, right = jnp.eye(1, m), (g[:m] / g[0])[None, :]
 
         def transition(dt: Array) -> tuple[jax.Array]:
-            steps = jnp.clip(jnp.round(dt / self.step), 0, TABLE * TABLE - 1).astype(int)
+            apart = dt / self._length  # by the calendar, steps differ by days, which rounding removes
+            whole = jnp.round(apart)
+            steps = jnp.clip(whole, 0, TABLE * TABLE - 1).astype(int)
             near, C = _powers(A)
             far, _ = _powers(C)
-            return ((far[steps // TABLE] @ near[steps % TABLE])[:, None],)
+            powers = (far[steps // TABLE] @ near[steps % TABLE])[:, None]
+            if not self._may_be_continuous:
+                return (powers,)
+            on = jnp.abs(apart - whole) <= 2 * STEP_TOLERANCE
+            exists, between = powers_at(phi, A, apart)
+            return (jnp.where(exists, between[:, None], jnp.where(on[:, None, None, None], powers, jnp.nan)),)
+
+        continuous = self._may_be_continuous and not is_traced(self.phi) and bool(at_times(phi, jnp.ones(()))[0])
 
         return States(
             ((1, m),),
             transition,
             lambda t: (jnp.broadcast_to(left, (len(t), 1, m)),),
             lambda t: (jnp.broadcast_to(right, (len(t), 1, m)),),
-            step=self.step,
+            checks=() if continuous else (self._refuse_between_steps,),
         )
 
     def autocovariance(self, count: int) -> np.ndarray:
         """k at lags of 0, 1, ..., count - 1 steps: (count,)."""
-        return np.asarray(self(np.zeros(1) + self.origin, self.origin + self.step * np.arange(count)))[0]
+        with concretely():
+            lags = jnp.arange(count, dtype=float)[None]
+            return np.asarray(at_steps(jnp.atleast_1d(self.phi), self._moving_average, lags))[0]
 
     @property
     def innovation_variance(self) -> float:
@@ -248,7 +292,7 @@ def _powers(A: jax.Array) -> tuple[jax.Array, jax.Array]:
 # -- the autocovariance at all lags -----------------------------------------------------------------------------------
 
 
-def at_times(phi: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
+def at_times(phi: jax.Array, t: Array) -> tuple[jax.Array, jax.Array]:
     """Whether an autoregression of order one or two has a form in continuous time, and its autocorrelation at t >= 0,
     in steps; finite, with finite gradients, if not."""
     if len(phi) == 1:
@@ -257,6 +301,18 @@ def at_times(phi: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
     a, cosine, w, exists = roots(phi)
     sine, over_one = _sine_over_root(t, w), _sine_over_root(jnp.ones(()), w)
     return exists, jnp.exp(-a * t) * (_cosine_of_root(t, w) + jnp.tanh(a) * cosine * sine / over_one)
+
+
+def powers_at(phi: jax.Array, A: jax.Array, t: Array) -> tuple[jax.Array, jax.Array]:
+    """Whether an autoregression of order one or two has a form in continuous time, and A^t (c, p, p) for times t (c,)
+    in steps, with A the transition of one step: A = exp(-a) (cos theta I + sin theta J), J^2 = -I."""
+    if len(phi) == 1:
+        exists, power = at_times(phi, t)
+        return exists, power[:, None, None]
+    a, cosine, w, exists = roots(phi)
+    turn = (jnp.exp(a) * A - cosine * jnp.eye(2)) / _sine_over_root(jnp.ones(()), w)
+    parts = _cosine_of_root(t, w)[:, None, None] * jnp.eye(2) + _sine_over_root(t, w)[:, None, None] * turn
+    return exists, jnp.exp(-a * t)[:, None, None] * parts
 
 
 def roots(phi: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -284,7 +340,7 @@ def roots(phi: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     return a, c, w, below & apart & damped
 
 
-def _cosine_of_root(t: jax.Array, w: jax.Array) -> jax.Array:
+def _cosine_of_root(t: Array, w: jax.Array) -> jax.Array:
     """cos(t sqrt w), for negative w cosh(t sqrt -w)."""
     y = w * t * t
     near = jnp.abs(y) < NEAR_DOUBLE_ROOT
@@ -294,10 +350,10 @@ def _cosine_of_root(t: jax.Array, w: jax.Array) -> jax.Array:
     return jnp.where(near, series, jnp.where(y > 0, cos, cosh))
 
 
-def _sine_over_root(t: jax.Array, w: jax.Array) -> jax.Array:
+def _sine_over_root(t: Array, w: jax.Array) -> jax.Array:
     """sin(t sqrt w) / sqrt w, for negative w sinh(t sqrt -w) / sqrt -w."""
     y = w * t * t
     near = jnp.abs(y) < NEAR_DOUBLE_ROOT
     series = 1 - y / 6 * (1 - y / 20 * (1 - y / 42 * (1 - y / 72)))
     u, v = (jnp.sqrt(jnp.where((s * y > 0) & ~near, s * y, 1.0)) for s in (1, -1))
-    return t * jnp.where(near, series, jnp.where(y > 0, jnp.sin(u) / u, jnp.sinh(v) / v))
+    return jnp.asarray(t) * jnp.where(near, series, jnp.where(y > 0, jnp.sin(u) / u, jnp.sinh(v) / v))

@@ -47,8 +47,8 @@ class States:
     (c, count, size, size) per group, `left` and `right` map times (c,) to one (c, count, size) per group.
     ``white`` is the variance of independent noise of each row. ``accuracy`` is None for an exact form, else the largest
     error of k(t, t') relative to k(t, t). ``order`` is what was chosen by the values of parameters, hashable: where
-    these are traced, `Kernel.state_space` needs it back. ``columns`` are the selections of `Kernel.on` in it, ``step``
-    the spacing that times must be a multiple of, if any.
+    these are traced, `Kernel.state_space` needs it back. ``columns`` are the selections of `Kernel.on` in it.
+    ``checks`` raise a `DataError` for times (c,) that the kernel has no values at.
     """
 
     groups: tuple[tuple[int, int], ...]
@@ -59,7 +59,7 @@ class States:
     accuracy: float | None = None
     order: Any = None
     columns: frozenset[Any] = frozenset([()])
-    step: float | None = None
+    checks: tuple[Callable[[np.ndarray], None], ...] = ()
 
     @property
     def size(self) -> int:
@@ -72,15 +72,10 @@ class States:
         return dataclasses.replace(self, right=lambda t: tuple(factor * part for part in self.right(t)), white=white)
 
 
-def shared_step(parts: Sequence[States]) -> float | None:
-    steps = {part.step for part in parts} - {None}
-    return None if not steps else max(steps) if len(steps) == 1 else math.nan  # type: ignore[type-var]
-
-
 def _shared(parts: Sequence[States], order: Any) -> dict[str, Any]:
     """What a composite takes over from its parts."""
     columns = frozenset().union(*(part.columns for part in parts))
-    return {"order": order, "columns": columns, "step": shared_step(parts)}
+    return {"order": order, "columns": columns, "checks": tuple(check for part in parts for check in part.checks)}
 
 
 def total(parts: Sequence[States]) -> States:

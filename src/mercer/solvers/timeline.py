@@ -20,8 +20,6 @@ from mercer.kernels.states import States, refusing
 from mercer.kernels.substitution import Span
 from mercer.linalg.statespace import Chain, Matrices, piece_rows
 
-STEP_TOLERANCE = 1e-6  # of a gap, relative to the step that it must be a multiple of
-
 
 def form_of(kernel: Kernel) -> States | None:
     """State-space form of a kernel at its parameters."""
@@ -44,7 +42,15 @@ def _without_form(kernel: Kernel) -> str:
 
 
 def times_of(form: States, X: Inputs) -> np.ndarray:
-    """The one column that the kernel reads: (n,). Raises `DataError` where there are more."""
+    """The one column that the kernel reads: (n,). Raises `DataError` where there are more, or at times where the kernel
+    has no values."""
+    t = _column(form, X)
+    for check in form.checks:
+        check(t)
+    return t
+
+
+def _column(form: States, X: Inputs) -> np.ndarray:
     found: np.ndarray | None = None
     for chain in form.columns or [()]:
         part = gram.raw(X)
@@ -68,13 +74,13 @@ def refusal(kernel: Kernel, X: Inputs) -> str | None:
     if form is None:
         return _without_form(kernel)
     try:
-        t = times_of(form, X)
+        _column(form, X)
     except DataError as error:
         return f"is for one input column, the time: {str(error).rstrip('.')}"
-    if form.step is not None and len(t):
-        apart = (t - t[0]) / form.step
-        if not (np.abs(apart - np.round(apart)) < STEP_TOLERANCE).all():
-            return f"needs times that are whole multiples of {form.step:g} apart for {kernel!r}"
+    try:
+        times_of(form, X)
+    except DataError as error:
+        return f"cannot take these times: {str(error).rstrip('.')}"
     return None
 
 
