@@ -187,6 +187,7 @@ class AR(Stationary):
             transition,
             lambda t: (jnp.broadcast_to(left, (len(t), 1, m)),),
             lambda t: (jnp.broadcast_to(right, (len(t), 1, m)),),
+            variance=1.0,
             checks=() if continuous else (self._refuse_between_steps,),
         )
 

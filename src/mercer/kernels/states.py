@@ -48,7 +48,8 @@ class States:
     ``white`` is the variance of independent noise of each row. ``accuracy`` is None for an exact form, else the largest
     error of k(t, t') relative to k(t, t). ``order`` is what was chosen by the values of parameters, hashable: where
     these are traced, `Kernel.state_space` needs it back. ``columns`` are the selections of `Kernel.on` in it.
-    ``checks`` raise a `DataError` for times (c,) that the kernel has no values at.
+    ``checks`` raise a `DataError` for times (c,) that the kernel has no values at. ``variance`` is k(t, t) without
+    white noise; None where that depends on the time.
     """
 
     groups: tuple[tuple[int, int], ...]
@@ -60,6 +61,7 @@ class States:
     order: Any = None
     columns: frozenset[Any] = frozenset([()])
     checks: tuple[Callable[[np.ndarray], None], ...] = ()
+    variance: Any = None
 
     @property
     def size(self) -> int:
@@ -69,7 +71,9 @@ class States:
     def scaled(self, factor: Any) -> "States":
         """Of ``factor`` times the kernel."""
         white = self.white if _never_white(self) else factor * self.white
-        return dataclasses.replace(self, right=lambda t: tuple(factor * part for part in self.right(t)), white=white)
+        variance = None if self.variance is None else factor * self.variance
+        right = lambda t: tuple(factor * part for part in self.right(t))
+        return dataclasses.replace(self, right=right, white=white, variance=variance)
 
 
 def _shared(parts: Sequence[States], order: Any) -> dict[str, Any]:
@@ -87,14 +91,24 @@ def total(parts: Sequence[States]) -> States:
         lambda t: tuple(h for part in parts for h in part.left(t)),
         lambda t: tuple(h for part in parts for h in part.right(t)),
         white=sum(part.white for part in parts),
+        variance=None if any(part.variance is None for part in parts) else sum(part.variance for part in parts),
         accuracy=max(errors) if errors else None,  # of a weighted mean, as k(t, t) is the sum
         **_shared(parts, tuple(part.order for part in parts)),
     )
 
 
 def product(a: States, b: States) -> States | None:
-    """States of a product of two kernels: Kronecker products. None where one has white noise of its rows."""
-    if not (_never_white(a) and _never_white(b)) or a.size * b.size > MAX_STATES:
+    """States of a product of two kernels: Kronecker products. White noise w of the rows in one makes w k(t, t) of the
+    other, which is white noise if it is the same at all times; None where it is not."""
+    white: Any = 0.0
+    for one, other in ((a, b), (b, a)):
+        if not _never_white(one):
+            if other.variance is None:
+                return None
+            white = white + one.white * other.variance
+    if not (_never_white(a) or _never_white(b)):
+        white = white + a.white * b.white
+    if a.size * b.size > MAX_STATES:
         return None
 
     def vectors(one: Callable[[Array], Parts], other: Callable[[Array], Parts]) -> Callable[[Array], Parts]:
@@ -121,8 +135,9 @@ def product(a: States, b: States) -> States | None:
     errors = [part.accuracy for part in (a, b) if part.accuracy is not None]
     groups = tuple((c * d, s * r) for c, s in a.groups for d, r in b.groups)
     accuracy = math.prod(1 + e for e in errors) - 1 if errors else None
-    return States(groups, transition, vectors(a.left, b.left), vectors(a.right, b.right), 0.0, accuracy,
-                  **_shared((a, b), (a.order, b.order)))  # fmt: skip
+    variance = None if a.variance is None or b.variance is None else a.variance * b.variance
+    return States(groups, transition, vectors(a.left, b.left), vectors(a.right, b.right), white, accuracy,
+                  variance=variance, **_shared((a, b), (a.order, b.order)))  # fmt: skip
 
 
 def _never_white(states: States) -> bool:
@@ -157,13 +172,14 @@ def reads_time(states: States) -> States:
 
 def constant(variance: Any) -> States:
     """States of a constant."""
-    return of_features(lambda t: jnp.ones((len(t), 1)), lambda t: jnp.broadcast_to(variance, (len(t), 1)), 1)
+    found = of_features(lambda t: jnp.ones((len(t), 1)), lambda t: jnp.broadcast_to(variance, (len(t), 1)), 1)
+    return dataclasses.replace(found, variance=variance)
 
 
 def white(variance: Any) -> States:
     """No states, and noise of each row."""
     empty = of_features(lambda t: jnp.zeros((len(t), 0)), lambda t: jnp.zeros((len(t), 0)), 0)
-    return dataclasses.replace(empty, white=variance)
+    return dataclasses.replace(empty, white=variance, variance=0.0)
 
 
 def damped(rates: Array, frequencies: Array | None, left: Array, right: Array) -> States:
@@ -183,7 +199,7 @@ def damped(rates: Array, frequencies: Array | None, left: Array, right: Array) -
     def steady(v: Array) -> Callable[[Array], Parts]:
         return lambda t: (jnp.broadcast_to(v, (len(t), count, size)),)
 
-    return States(((count, size),), transition, steady(left), steady(right))
+    return States(((count, size),), transition, steady(left), steady(right), variance=jnp.sum(left * right))
 
 
 def matern(order: int, lengthscale: Any) -> States:
@@ -212,6 +228,7 @@ def matern(order: int, lengthscale: Any) -> States:
         transition,
         lambda t: (jnp.broadcast_to(left, (len(t), 1, p + 1)),),
         lambda t: (jnp.broadcast_to(right, (len(t), 1, p + 1)),),
+        variance=1.0,
     )
 
 
@@ -263,7 +280,7 @@ def seasonal(
     season = of_features(waves, lambda t: waves(t) * weights, 2 * order + 1)
     season = dataclasses.replace(season, accuracy=PERIODIC_ACCURACY)
     both = product(season, warped(change, lambda t: length * (count(t) - start) - t))
-    return None if both is None else dataclasses.replace(both, order=order)
+    return None if both is None else dataclasses.replace(both, order=order, variance=1.0)
 
 
 def warped(states: States, shift: Callable[[Array], Array]) -> States:

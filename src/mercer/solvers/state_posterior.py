@@ -38,7 +38,7 @@ from mercer.kernels.substitution import by_position
 from mercer.linalg.jitter import FACTOR
 from mercer.linalg.statespace import Backward, Between, Factor, NotPositive, Start, among, loops
 from mercer.linalg.trend import log_unit
-from mercer.solvers.timeline import At, Timeline, required_form, term_slices, times_of
+from mercer.solvers.timeline import At, Timeline, required_form, states_of_terms, times_of
 
 MIN_RELATIVE_INNOVATION = 1e-14  # of the variance of a row given those before: less is rounding
 SAMPLED_INNOVATION = 1e-13  # likewise for samples, where it is no error
@@ -287,11 +287,11 @@ class StatePosterior(Posterior):
     def terms(self, Z: Inputs) -> list[tuple[Kernel, np.ndarray, np.ndarray]]:
         """As `GP.terms`: a term has its own states."""
         Z, out = self._aligned(Z), []
-        t, form = self._times(Z), required_form(self.kernel)
-        for part, own in zip(terms_of(self.kernel), term_slices(self.kernel, form), strict=True):
+        t = self._times(Z)
+        for part, (own, white) in zip(terms_of(self.kernel), states_of_terms(self.kernel), strict=True):
             solved, variances = self._moments(t, own)
             mean = solved[:, 0] - solved[:, 1:] @ self._coefficient_estimate
-            out.append((part, mean, variances + np.sum(self._whitened(-solved[:, 1:]) ** 2, axis=0)))
+            out.append((part, mean, variances + white + np.sum(self._whitened(-solved[:, 1:]) ** 2, axis=0)))
         return out
 
     # -- more data ---------------------------------------------------------------------------------------------------

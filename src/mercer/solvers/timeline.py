@@ -14,7 +14,7 @@ from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import Inputs, as_matrix, select_columns
 from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
-from mercer.kernels.algebra import Sum
+from mercer.kernels.algebra import Sum, split_white
 from mercer.kernels.base import Kernel
 from mercer.kernels.states import States, refusing
 from mercer.kernels.substitution import Span
@@ -177,13 +177,12 @@ def _programs(layout: Layout, order: Any) -> dict[str, Callable]:
     return {name: jax.jit(program) for name, program in programs.items()}
 
 
-def term_slices(kernel: Kernel, form: States) -> list[slice]:
-    """States of each term of a sum that is not white noise, in the order of `terms_of`."""
-    parts = kernel.parts if isinstance(kernel, Sum) else (kernel,)
-    slices, start = [], 0
-    for part in parts:
-        own = required_form(part)
-        if own.size:
-            slices.append(slice(start, start + own.size))
-        start += own.size
-    return slices
+def states_of_terms(kernel: Kernel) -> list[tuple[slice, float]]:
+    """States of each of the `terms_of` a kernel, in order, and the variance of the white noise in it."""
+    found, start = [], 0
+    for part in kernel.parts if isinstance(kernel, Sum) else (kernel,):
+        size, latent = required_form(part).size, split_white(part)[0]
+        if latent is not None:
+            found.append((slice(start, start + size), float(required_form(latent).white)))
+        start += size
+    return found
