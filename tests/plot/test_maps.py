@@ -54,6 +54,24 @@ def test_a_map_has_longitude_to_the_right_and_the_aspect_of_its_latitude(sphere)
     np.testing.assert_allclose([deviations[0, 0], deviations[3, 5]], second)
 
 
+TURNS = [lambda a: np.where(a > 180, a - 360, a), lambda a: np.where((a > 180) & (np.arange(40) % 2 > 0), a - 360, a)]
+
+
+@pytest.mark.parametrize("turned", TURNS, ids=["one convention", "two"])
+def test_a_map_across_the_date_line_is_that_of_other_longitudes(sphere, turned):
+    moved = FRAME.assign(lon=turned(FRAME["lon"] + 170.0))  # 175 to 185 degrees
+    axes = mc.plot.map(fitted(sphere.kernel_, moved), resolution=12, blocks=4)
+    expected = mc.plot.map(sphere, resolution=12, blocks=4)
+    shift = axes[0].get_xlim()[0] - expected[0].get_xlim()[0]
+    assert shift in (pytest.approx(170.0), pytest.approx(-190.0))
+    for own, other in zip(axes, expected, strict=True):
+        np.testing.assert_allclose(own.get_xlim(), np.add(other.get_xlim(), shift))
+        for one, same in zip(own.collections, other.collections, strict=True):
+            if one.get_array() is not None:
+                np.testing.assert_allclose(one.get_array(), same.get_array(), atol=1e-6)
+    assert {label.get_text() for label in axes[0].get_xticklabels()} >= {"176", "-176"}
+
+
 def test_a_map_in_the_plane_has_equal_aspect_and_errors_of_blocks(plane):
     axes = mc.plot.map(plane, resolution=10, blocks=4)
     assert [ax.get_aspect() for ax in axes] == [1.0] * 3

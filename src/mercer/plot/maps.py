@@ -6,7 +6,7 @@ import numpy as np
 from mercer.core.errors import DataError, ParameterError
 from mercer.core.inputs import as_frame, as_matrix, column_names, take_rows
 from mercer.core.parameters import nodes_of
-from mercer.core.places import longitude_and_latitude
+from mercer.core.places import beside, longitude_and_latitude, unwrapped
 from mercer.kernels.algebra import split_white
 from mercer.kernels.space import OnSphere
 from mercer.models.blocks import blocks_of, leave_blocks_out
@@ -23,12 +23,16 @@ def map(model, Z=None, ax=None, *, resolution: int = 80, include_noise: bool = F
     map of any shape, ``Z`` has the places to be drawn, with all inputs. The deviation is of the function, or with
     ``include_noise`` of new measurements. ``blocks`` adds a panel of errors: each of so many blocks of stations is
     predicted from the others. ``ax``: one for each panel. Longitude and latitude have the aspect of the mean
-    latitude.
+    latitude. On the sphere, stations on both sides of the 180th meridian are side by side.
     """
     panels = 2 if blocks is None else 3
     X, target, _ = _checked(model, "a map")
     pair, names, degrees = _coordinates(model, X)
     places = as_matrix(X)[:, pair]
+    given = places[:, 0]
+    longitudes = unwrapped(given) if degrees and _is_on_sphere(model) else given
+    turned, middle = not np.array_equal(longitudes, given), 0.5 * (longitudes.min() + longitudes.max())
+    places = np.column_stack([longitudes, places[:, 1]])
     y = target * model.scale_ + model.center_
     grid = None
     if Z is None:
@@ -40,6 +44,8 @@ def map(model, Z=None, ax=None, *, resolution: int = 80, include_noise: bool = F
         step = max(high - low for low, high in sides) / resolution
         grid = [np.linspace(low, high, max(2, round((high - low) / step) + 1)) for low, high in sides]
         mesh = np.column_stack([g.ravel() for g in np.meshgrid(*grid)])
+        if turned:  # as they were given
+            mesh[:, 0] = beside(mesh[:, 0], 180.0 if given.min() >= 0 else 0.0)
         Z = _as_inputs(X, mesh if pair == [0, 1] else mesh[:, ::-1])
     mean, deviation = model.predict(Z, return_std=True, include_noise=include_noise)
     if ax is None:
@@ -59,7 +65,9 @@ def map(model, Z=None, ax=None, *, resolution: int = 80, include_noise: bool = F
         ),
     ):
         if grid is None:
-            image = own.scatter(*as_matrix(Z)[:, pair].T, c=values, marker="s", s=12, lw=0, **style)
+            x, z = as_matrix(Z)[:, pair].T
+            x = beside(x, middle) if turned else x
+            image = own.scatter(x, z, c=values, marker="s", s=12, lw=0, **style)
         else:
             image = own.pcolormesh(*grid, values.reshape(len(grid[1]), len(grid[0])), shading="nearest", **style)
         own.figure.colorbar(image, ax=own, shrink=0.85)
@@ -83,6 +91,8 @@ def map(model, Z=None, ax=None, *, resolution: int = 80, include_noise: bool = F
     aspect = 1 / max(np.cos(np.deg2rad(places[:, 1].mean())), 0.05) if degrees else 1.0
     for own in axes:
         own.set(xlabel=names[0], ylabel=names[1], aspect=aspect)
+        if turned:
+            own.xaxis.set_major_formatter(lambda x, _: f"{beside(x, 0.0):.4g}")
         if grid is not None:
             own.set(xlim=(grid[0][0], grid[0][-1]), ylim=(grid[1][0], grid[1][-1]))
     return axes
@@ -159,9 +169,13 @@ def _coordinates(model, X) -> tuple[list[int], list[str], bool]:
         return [names.index(name) for name in found], list(found), True
     if d < 2:
         raise DataError("a map has two coordinates; the model has one input. For one use plot.posterior.")
-    if any(isinstance(node, OnSphere) for node in nodes_of(model.kernel_)):
+    if _is_on_sphere(model):
         return [0, 1], ["longitude", "latitude"] if names is None else [str(n) for n in names[:2]], True
     return [0, 1], ["$x_1$", "$x_2$"] if names is None else [str(n) for n in names[:2]], False
+
+
+def _is_on_sphere(model) -> bool:
+    return any(isinstance(node, OnSphere) for node in nodes_of(model.kernel_))
 
 
 def _side(values: np.ndarray, latitude: bool) -> tuple[float, float]:
