@@ -57,6 +57,22 @@ def test_a_constant_series_goes_on():
     assert found.times.tolist() == [30, 31, 32]
 
 
+def test_moments_with_a_time_zone_are_those_of_its_clocks():
+    from mercer.models.forecast import _wall_clock
+
+    days = pd.date_range("2020-03-20", periods=20, freq="D", tz="Europe/Berlin")  # the clock is changed within
+    polars = pl.Series(days.tz_localize(None).to_numpy()).dt.replace_time_zone("Europe/Berlin")
+    for given in (days, pd.Series(days), polars, list(days), list(days.to_pydatetime())):
+        times, zone = _wall_clock(given)
+        assert zone == "Europe/Berlin"
+        assert np.array_equal(calendar.as_dates(calendar.decimal_years(np.asarray(times, "datetime64[us]"))),
+                              days.tz_localize(None).to_numpy())  # fmt: skip
+    assert _wall_clock(MONTHS) == (MONTHS, None)
+    found = mc.forecast(days, np.arange(20.0), 2, period=None)
+    assert [str(time) for time in found.times] == ["2020-04-09T00:00:00", "2020-04-10T00:00:00"]
+    assert "times are those of clocks in Europe/Berlin" in str(found)
+
+
 def test_months_end_where_they_end():
     ends = (np.datetime64("2019-02") + np.arange(1, 14)).astype("datetime64[D]") - 1
     from mercer.models.forecast import _future

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import narwhals.stable.v2 as nw
 import numpy as np
 from scipy.special import ndtr, ndtri
 
@@ -159,7 +160,8 @@ def forecast(
     Parameters
     ----------
     times : dates (or their text, 2024-03-31), or numbers, one per value, in any order; repeated times are repeated
-        measurements. On dates, lengthscales are in years.
+        measurements. On dates, lengthscales are in years. Moments with a time zone are what clocks show there, and so
+        are the times of the forecast, which have no zone.
     y : values; NaN is a gap.
     horizon : number of steps ahead. Steps continue the spacing: calendar months, days without weekends if there were
         none, or else the median difference.
@@ -177,7 +179,7 @@ def forecast(
     """
     if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
         raise ParameterError(f"horizon must be a number of steps, at least 1; got {horizon!r}.")
-    times = calendar.from_text(times, "times")
+    times, zone = _wall_clock(calendar.from_text(times, "times"))
     matrix = as_matrix(times, "times")
     if matrix.shape[1] != 1:
         raise DataError(f"times must be one column; got {matrix.shape[1]}.")
@@ -190,6 +192,7 @@ def forecast(
     if len(t) < MIN_POINTS or len(np.unique(t)) < MIN_POINTS:
         raise DataError(f"a forecast needs at least {MIN_POINTS} values at different times; got {len(np.unique(t))}.")
     remarks = [] if len(t) == n else [f"{n - len(t)} missing values are gaps"]
+    remarks += [] if zone is None else [f"times are those of clocks in {zone}"]
     if len(t) > MAX_POINTS:
         remarks.append(f"from the latest {MAX_POINTS:,} of {len(t):,} values")
         t, values, known = t[-MAX_POINTS:], values[-MAX_POINTS:], known[-MAX_POINTS:]
@@ -237,6 +240,20 @@ def forecast(
 
 
 # -- data ----------------------------------------------------------------------------------------------------------
+
+
+def _wall_clock(times: Any) -> tuple[Any, str | None]:
+    """Moments without their time zone, as clocks show them there, and its name; None if there is none, or several."""
+    if getattr(times, "tz", None) is not None:  # an index of pandas
+        return times.tz_localize(None), str(times.tz)
+    column = nw.from_native(times, pass_through=True, allow_series=True)
+    if isinstance(column, nw.Series) and isinstance(column.dtype, nw.Datetime) and column.dtype.time_zone is not None:
+        return column.dt.replace_time_zone(None).to_native(), column.dtype.time_zone
+    if isinstance(times, list | tuple | np.ndarray):
+        zones = {getattr(value, "tzinfo", None) for value in np.ravel(np.asarray(times, dtype=object))}
+        if len(zones) == 1 and None not in zones:
+            return [value.replace(tzinfo=None) for value in times], str(zones.pop())
+    return times, None
 
 
 def _values(y: Any, n: int) -> np.ndarray:
