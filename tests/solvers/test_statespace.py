@@ -210,6 +210,8 @@ def test_rows_that_others_determine_get_jitter_or_no_evidence():
     ("kernel", "rows", "says"),
     [
         (k.Matern(1.0, nu=1.5) + 2.0 * k.RationalQuadratic(), X, r"RationalQuadratic\(.*\) has none"),
+        (k.Matern() * k.Periodic(2.0, 0.05), X, r"Periodic\(.*\) would need more than 96 harmonics"),
+        (k.Periodic(1.0, 0.3) * k.Periodic(1.3, 0.3), X, "would need 2401 states, more than 400"),
         (k.Linear() * (k.Matern(1.0, nu=1.5) + k.White(0.1)), X, "has none"),
         (k.Matern(1.0, nu=1.5), np.zeros((5, 2)), "one input column"),
         (k.Matern(1.0, nu=1.5).on(0) + k.Linear().on(1), np.arange(10.0).reshape(5, 2), "different columns"),

@@ -331,3 +331,14 @@ def refusing(kernel: Any) -> Any:
         return None
     found = (refusing(child) for child in kernel._kernels())
     return next((part for part in found if part is not None), kernel)
+
+
+def why_none(kernel: Any) -> str:
+    """Why a kernel that is `refusing` has no form, as the end of a sentence."""
+    lengthscale = getattr(kernel, "lengthscale", np.zeros(0)) if hasattr(kernel, "period") else np.zeros(0)
+    if np.size(lengthscale) == 1 and _harmonics(lengthscale, None) is None:
+        return f"would need more than {HARMONICS[-1]} harmonics for its short lengthscale"
+    size = math.prod(child.state_space().size for child in kernel._kernels()) ** int(getattr(kernel, "exponent", 1))
+    if size > MAX_STATES:
+        return f"would need {size} states, more than {MAX_STATES}"
+    return "has none"

@@ -16,7 +16,7 @@ from mercer.core.parameters import bare
 from mercer.core.precision import Array, concretely, double
 from mercer.kernels.algebra import Sum, split_white
 from mercer.kernels.base import Kernel
-from mercer.kernels.states import States, refusing
+from mercer.kernels.states import States, refusing, why_none
 from mercer.kernels.substitution import Span
 from mercer.linalg.statespace import Chain, Matrices, piece_rows
 
@@ -38,7 +38,8 @@ def required_form(kernel: Kernel) -> States:
 def _without_form(kernel: Kernel) -> str:
     with concretely():
         part = refusing(kernel)
-    return f"needs a kernel of time with a state-space form, such as Matern of half-integer order; {part!r} has none"
+        why = why_none(part)
+    return f"needs a kernel of time with a state-space form, such as Matern of half-integer order; {part!r} {why}"
 
 
 def times_of(form: States, X: Inputs) -> np.ndarray:
