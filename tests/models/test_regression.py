@@ -543,6 +543,16 @@ def test_a_target_that_is_nan_is_a_gap(solver):
     assert with_gaps.update(X[33:34, :1], [np.nan]).gaps_[-1] == 33
 
 
+def test_measurements_that_contradict_each_other_without_noise_are_told():
+    rows, target = np.array([[0.0], [1.0], [1.0], [2.0]]), np.array([0.0, 1.0, 3.0, 1.0])
+    kernel = 1.0 * k.Matern(1.0, nu=1.5)
+    model = mc.GaussianProcessRegressor(kernel, noise=0.0, learning=None, solver="statespace")
+    with pytest.warns(mc.NumericalWarning, match="rows 1 and 2 have the same inputs and different targets"):
+        assert model.fit(rows, target).predict([[1.0]]) == pytest.approx(2.0, abs=1e-3)
+    model.fit(rows, [0.0, 1.0, 1.0, 1.0])  # no contradiction
+    mc.GaussianProcessRegressor(kernel + k.White(0.1), noise=0.0, learning=None).fit(rows, target)
+
+
 def test_of_targets_that_are_missing_or_infinite_the_infinite_ones_are_named():
     with pytest.raises(mc.DataError, match=r"y has 1 infinite value, the first in row 2.*or NaN where nothing was"):
         mc.GaussianProcessRegressor().fit(np.arange(4.0)[:, None], [1.0, np.nan, np.inf, 2.0])

@@ -70,6 +70,20 @@ def originals(X: Inputs, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return every if agreeing < MIN_AGREEMENT * pairs and resolution(y[kept]) > 0 else (kept, copy_of)
 
 
+def contradicting(X: Inputs, y: np.ndarray) -> tuple[int, int] | None:
+    """Two rows with equal inputs and different targets; None if there are none, or rows are not numbers."""
+    try:
+        X = as_matrix(X)
+    except DataError:
+        return None
+    first: dict[bytes, int] = {}
+    for i, row in enumerate(X + 0.0):
+        same = first.setdefault(row.tobytes(), i)
+        if y[same] != y[i]:
+            return same, i
+    return None
+
+
 def _keys(X: Inputs) -> list[bytes] | None:
     """Equal keys for rows with the same inputs, to a millionth of their spread; None if rows are not numbers."""
     try:

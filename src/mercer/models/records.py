@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mercer.core.errors import InterruptedFitWarning, ModelWarning, ParameterError
+from mercer.core.errors import InterruptedFitWarning, ModelWarning, NumericalWarning, ParameterError
 from mercer.core.inputs import as_vector
 from mercer.core.parameters import slots_of
 from mercer.distributions import Distribution
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import check_path
 from mercer.learning.columns import STRUCTURED, Columns
+from mercer.learning.resolution import contradicting
 from mercer.models.estimator import Estimator, Regressor
 from mercer.solvers import base as solvers
 
@@ -143,6 +144,19 @@ def warn_of_model(model, kernels, X, unknown_mean: bool, noise_prior: bool = Fal
             "from it, so the functions hardly vary over them. Add a constant, Linear() + 1.0 or "
             "Polynomial(2, offset=1.0), or centre the inputs, x - x.mean().",
             ModelWarning,
+            stacklevel=4,
+        )
+
+
+def warn_of_contradiction(X, y):
+    """Warn of rows with equal inputs and different targets where there is no noise."""
+    found = contradicting(X, y)
+    if found is not None:
+        warnings.warn(
+            f"rows {found[0]} and {found[1]} have the same inputs and different targets, and there is no noise: no "
+            "function passes through both, so results depend on rounding. If the measurements are noisy, give their "
+            "variance, noise=..., or learn it, noise=None.",
+            NumericalWarning,
             stacklevel=4,
         )
 

@@ -49,7 +49,13 @@ from mercer.models.estimator import all_or_nothing
 from mercer.models.minibatch import regression_in_batches
 from mercer.models.observations import LinearObservations
 from mercer.models.online import RegressionStream
-from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import (
+    PredictiveRegressor,
+    recorded,
+    warn_of_contradiction,
+    warn_of_interruption,
+    warn_of_model,
+)
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
@@ -231,6 +237,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         self._announce(plan)
         mean = self._mean_for(X)
         warn_of_model(self, [kernel], X, mean.centred, noise_prior=bool(noise.priors))
+        if not noise.positive and not split_white(kernel)[1]:
+            warn_of_contradiction(X, y)
         learns = self.learning is not None
         self.y_train_, self.copy_of_ = y, np.arange(n)
         if learns and not noise.given:
