@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # One process per core; each worker computes on its share.
 WORKERS ?= auto
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format gallery bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Run the pages of the gallery; their plots go to docs/gallery/images.
+gallery: $(VENV)/.dev
+	$(BIN)/python docs/gallery/build.py
+
+# uci.py and flights.py take hours; run them by themselves, with --kept FILE to go on where they stopped.
 bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -r benchmarks/requirements.txt
 	$(BIN)/python benchmarks/gram.py
@@ -60,6 +65,13 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/timeseries.py
 	$(BIN)/python benchmarks/forecasting.py
 	$(BIN)/python benchmarks/grids.py
+	$(BIN)/python benchmarks/neighbors.py
+	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/cokriging.py
+	$(BIN)/python benchmarks/manifolds.py
+	$(BIN)/python benchmarks/minimize.py
+	$(BIN)/python benchmarks/large_classes.py
+	$(BIN)/python benchmarks/plan.py
 
 clean:
 	rm -rf $(VENV) .demo build dist
