@@ -39,7 +39,7 @@ class CountingFeatures(Counting):
         return X[:, :2] / 100 / self.lengthscale
 
 
-def prepared_in(work, rows=len(words)) -> int:
+def prepared_in(work, rows=23) -> int:
     """How often ``work`` prepares the training rows."""
     PREPARED.clear()
     with warnings.catch_warnings():
