@@ -11,7 +11,8 @@ import pytest
 import mercer as mc
 from mercer import kernels as k
 from mercer.inference import methods
-from mercer.learning.checkpoint import digest
+from mercer.learning.batches import BatchBound
+from mercer.learning.checkpoint import digest, resumed
 from mercer.learning.optimise import Settings, learn
 from mercer.learning.regression import RegressionObjective
 from mercer.learning.state import Journal, State
@@ -179,6 +180,33 @@ mc.GaussianProcessRegressor(progress=False, checkpoint=sys.argv[1]).fit(X, np.si
     np.testing.assert_array_equal(rest.theta_, whole.theta_)
     assert rest.n_evaluations_ <= whole.n_evaluations_ - 80  # some of the calls made there were scores
     assert [file.name for file in tmp_path.iterdir()] == ["fit.checkpoint"]
+
+
+def test_arrays_keep_their_shape(tmp_path):
+    given = {"number": np.array(3), "none": np.zeros((0, 2)), "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3))}
+    resumed(tmp_path / "file", {}).put("search", given)
+    journal = resumed(tmp_path / "file", {})
+    assert journal.arrays("search") is None  # nothing was saved yet
+    journal.put("search", given)
+    journal.flush()
+    found = resumed(tmp_path / "file", {}).arrays("search")
+    for name, array in given.items():
+        assert found[name].shape == array.shape
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_fit_in_batches_goes_on_from_a_file(tmp_path, interrupt):
+    solver = mc.solvers.Minibatch(n_centers=10, batch=30, epochs=3)
+    make = lambda checkpoint: regressor(checkpoint, 1.0 * k.RBF(), solver=solver, likelihood="poisson")
+    rows, counts = np.vstack([X] * 15)[:1260], rng.poisson(2.0, size=1260)
+    path = tmp_path / "fit.checkpoint"
+    whole = make(None).fit(rows, counts)
+    interrupt(90, BatchBound)
+    with pytest.warns(mc.InterruptedFitWarning):
+        make(path).fit(rows, counts)
+    rest = make(path).fit(rows, counts)
+    assert rest.n_evaluations_ < whole.n_evaluations_
+    np.testing.assert_allclose(rest.predict(X), whole.predict(X), rtol=1e-10)
 
 
 def test_a_file_of_another_fit_is_refused_and_left_as_it_is(tmp_path):

@@ -63,12 +63,12 @@ def _write(path: Path, state: State, digests: Mapping[str, str]) -> None:
     metadata = {"format": FORMAT, "version": VERSION, "of": json.dumps(dict(digests)), "criteria": json.dumps(names)}
     metadata["arrays"] = json.dumps({name: list(arrays) for name, arrays in state.arrays.items()})
     tensors = {
-        f"{i}.{field}": np.ascontiguousarray(array)
+        f"{i}.{field}": _contiguous(array)
         for i, name in enumerate(names)
         for field, array in vars(state.evaluations[name]).items()
     }
     for name, arrays in state.arrays.items():
-        tensors |= {f"{name}/{field}": np.ascontiguousarray(array) for field, array in arrays.items()}
+        tensors |= {f"{name}/{field}": _contiguous(array) for field, array in arrays.items()}
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
@@ -80,6 +80,10 @@ def _write(path: Path, state: State, digests: Mapping[str, str]) -> None:
         raise FileError(f"checkpoint {str(path)!r} cannot be written: {error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _contiguous(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, order="C")  # np.ascontiguousarray would make a vector of a number
 
 
 def _read(path: Path) -> tuple[State, dict[str, str]]:
