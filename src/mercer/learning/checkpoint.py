@@ -22,20 +22,26 @@ from safetensors.numpy import save
 from mercer.core.errors import FileError, ParameterError
 from mercer.core.inputs import as_frame
 from mercer.learning.state import Evaluations, Journal, State
+from mercer.solvers.base import SOLVERS, Solver
 
-FORMAT, VERSION = "mercer-checkpoint", "1"
+FORMAT, VERSION = "mercer-checkpoint", "2"
 
 
-def resumed(path: str | os.PathLike[str] | None, belongs_to: Mapping[str, Any]) -> Journal:
+def resumed(
+    path: str | os.PathLike[str] | None, belongs_to: Mapping[str, Any], solver: Solver | None = None
+) -> Journal:
     """Journal that is kept in a file, and goes on from what the file holds; only in memory if ``path`` is None.
 
     ``belongs_to`` names what the evaluations depend on: data, kernel, settings. A file that belongs to anything else is
-    refused, and left as it is.
+    refused, and left as it is. ``solver``: the one that "auto" chose, which the file keeps (`begun_with`).
     """
     if path is None:
         return Journal()
     file = Path(path)
     digests = {name: digest(value) for name, value in belongs_to.items()}
+    if solver is not None:
+        settings: Any = solver
+        digests["solver"] = json.dumps([solver.name, dataclasses.asdict(settings)])
     if not file.exists():
         _write(file, State({}), digests)  # better to know now that it cannot be written
         return Journal(None, lambda state: _write(file, state, digests))
@@ -50,6 +56,17 @@ def resumed(path: str | os.PathLike[str] | None, belongs_to: Mapping[str, Any]) 
             "resume from it. Name another file, or delete it to start afresh."
         )
     return Journal(state, lambda state: _write(file, state, digests))
+
+
+def begun_with(path: str | os.PathLike[str] | None) -> Solver | None:
+    """The solver that "auto" chose when the file was begun: free memory and the speed of the machine may have changed.
+    None if there is none; what is wrong with a file is for `resumed` to say."""
+    try:
+        with safe_open(Path(path or ""), framework="numpy") as file:
+            name, settings = json.loads(json.loads(file.metadata()["of"])["solver"])
+        return SOLVERS[name](**settings)
+    except Exception:  # whatever is wrong with it
+        return None
 
 
 def check_path(path: object) -> None:

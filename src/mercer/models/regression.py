@@ -23,7 +23,6 @@ from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, as_no
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family
-from mercer.learning.checkpoint import resumed
 from mercer.learning.choice import quoted
 from mercer.learning.climb import METHODS
 from mercer.learning.columns import default_kernel
@@ -49,7 +48,7 @@ from mercer.models.estimator import all_or_nothing
 from mercer.models.minibatch import regression_in_batches
 from mercer.models.observations import LinearObservations
 from mercer.models.online import RegressionStream
-from mercer.models.records import PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import BEGUN_WITH, PredictiveRegressor, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
@@ -226,7 +225,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         noise = self._noise_for(kernel, n + len(self.gaps_))  # one variance per row has some for the gaps, too
         noise = noise.take(np.delete(np.arange(n + len(self.gaps_)), self.gaps_)) if len(self.gaps_) else noise
         rows = gram.Gram(kernel, copy_rows(X))
-        self.solver_, plan = self._planned(kernel, rows, noise)
+        self.solver_, plan = self._planned(kernel, rows, noise, begun=True)
         self._announce(plan)
         mean = self._mean_for(X)
         warn_of_model(self, [kernel], X, mean.centred, noise_prior=bool(noise.priors))
@@ -248,16 +247,9 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
             seed = seed_of(self.random_state)  # the same subset in every stage
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
             given = (
-                self.noise,
-                self.mean,
-                self.solver_,
-                bool(self.normalize),
-                self.learning,
-                seed,
-                self.optimizer,
-                self.n_restarts,
-            )
-            journal = resumed(self.checkpoint, {"data": (X, y), "kernel": kernel, "settings": given})
+                self.noise, self.mean, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
+            )  # fmt: skip
+            journal = self._journal((X, y), kernel, *given)
             if self.kernel is None and family.standard_path(kernel) is not None:
                 objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
             else:
@@ -438,16 +430,21 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 raise ParameterError(f"{name} goes with rows in memory; X passes in chunks. Load it first.")
 
     def _planned(
-        self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN, solver: solvers.Solver | None = None
-    ) -> tuple[solvers.Solver, Plan]:
-        """The solver, unless it is given, and the plan of a fit by it."""
+        self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN, solver: solvers.Solver | None = None,
+        begun: bool = False,
+    ) -> tuple[solvers.Solver, Plan]:  # fmt: skip
+        """The solver, unless it is given, and the plan of a fit by it. ``begun``: take the one that the checkpoint was
+        begun with."""
+        before = self._begun_with([kernel], X, noise) if begun else None
+        solver = before if solver is None else solver
         free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
         climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
         further = expected_evaluations(self.learning, free, self.n_samples)
         solver = self.solver if solver is None else solver
         with at_most(self.max_memory):
             budget = Budget.of(self.max_memory, self.max_seconds, climbs, further)
-            return planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
+            found, plan = planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
+        return found, plan if before is None else dataclasses.replace(plan, why=BEGUN_WITH)
 
     def _announce(self, plan: Plan):
         """Refuse a fit that does not fit, and print the plan of one that is not exact."""

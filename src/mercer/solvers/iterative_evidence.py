@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -166,8 +167,20 @@ class IterativeEvidence(Evidence):
         slope = self._slope(theta, slope, a, diagonal, scale if profiled else 1.0)
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
+    def memory(self) -> Mapping[str, np.ndarray]:
+        """The last solutions, from which the next start."""
+        return {} if self._start is None else {"solutions": self._start}
+
+    def replayed(self, theta: np.ndarray, memory: Mapping[str, np.ndarray] | None) -> None:
+        """As `Continuing.replayed`."""
+        if memory:
+            self._start = memory["solutions"]
+
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        if self(theta, gradient=False) is None:
+        start, self._start = self._start, None  # the same at any time
+        found = self(theta, gradient=False)
+        self._start = start
+        if found is None:
             return None
         (a, trend), diagonal = self._last, inverse_diagonal(self._near, self._found.U, self._found.V)
         return left_out(a, without_trend(diagonal, trend))
