@@ -10,7 +10,7 @@ from mercer.kernels.base import Kernel
 from mercer.solvers.auto import Budget, Choice, search_stages
 from mercer.solvers.base import GAUSSIAN, SOLVERS, Solver, choice
 
-__all__ = ["Plan", "plan", "planned", "search_stages"]
+__all__ = ["Plan", "plan", "plan_of", "planned", "search_stages"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Plan:
         """Method, reason, memory and time in one line."""
         return f"{self.method}, since {self.why}; about {self.duration()} and {in_words(self.memory)}"
 
+    @property
+    def noteworthy(self) -> bool:
+        """Whether a person should know it before the fit: it is not exact, or takes longer than it may."""
+        return self.approximation is not None or (self.max_seconds is not None and self.seconds > self.max_seconds)
+
     def duration(self) -> str:
         """Seconds in words."""
         return _duration(self.seconds)
@@ -82,7 +87,7 @@ def planned(
     """The solver of `solvers.base.choice`, and the plan of a fit by it. ``given_memory``: whether the memory of the
     budget is a limit that the user set."""
     found = choice(solver, kernel, X, noise, budget, task)
-    return found.chosen.solver, _plan(found, kernel, X, budget, given_memory)
+    return found.chosen.solver, plan_of(found, kernel, X, budget, given_memory)
 
 
 def plan(solver: Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget) -> Plan:
@@ -90,7 +95,8 @@ def plan(solver: Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget
     return planned(solver, kernel, X, noise, budget)[1]
 
 
-def _plan(found: Choice, kernel: Kernel, X: Inputs, budget: Budget, given_memory: bool) -> Plan:
+def plan_of(found: Choice, kernel: Kernel, X: Inputs, budget: Budget, given_memory: bool) -> Plan:
+    """Plan of a fit by the solver of a choice; arguments as of `planned`."""
     best, n = found.chosen, count_rows(X)
     columns = None if best.cost.matrix[1] == n else best.cost.matrix[1]
     available = min(available_memory(), int(budget.memory)) if given_memory else available_memory()

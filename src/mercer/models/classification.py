@@ -30,7 +30,7 @@ from mercer.learning.doubt import ThetaPosterior
 from mercer.learning.integrate import INTEGRATED, USE_PRIORS
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
-from mercer.learning.plan import Plan, planned
+from mercer.learning.plan import Plan, plan_of, planned
 from mercer.learning.progress import Progress, announce
 from mercer.learning.state import Journal
 from mercer.models.doubt import (
@@ -155,7 +155,7 @@ class GaussianProcessClassifier(LabelStream):
         rows = gram.Gram(gram.together(kernels), copy_rows(X))
         self.solver_, self.plan_ = self._planned(kernels, rows, begun=True)
         self.plan_.check()
-        if self.progress and self.plan_.approximation is not None:
+        if self.progress and self.plan_.noteworthy:
             announce(self.plan_.line)
         in_batches = isinstance(self.solver_, Minibatch)
         if in_batches:
@@ -480,16 +480,10 @@ class GaussianProcessClassifier(LabelStream):
             return found, dataclasses.replace(plan, why=BEGUN_WITH)
 
     def _planned_within(self, kernels: list[Kernel], rows: gram.Gram, budget: Budget) -> tuple[solvers.Solver, Plan]:
-        solver = solvers.resolve_latent(self.solver, kernels, rows, len(self.classes_), budget)
-        bounded = self.inference in ("auto", "variational") and self.learning in ("mle", "map", None)
-        if self.solver == "auto" and isinstance(solver, Minibatch) and not bounded:
-            solver = Dense()
-        noise, given = CommonNoise(1.0), self.max_memory is not None
-        for asked in (self.solver, solver):
-            found, plan = planned(asked, kernels[0], rows, noise, budget, given, solvers.LABELS)
-            if found == solver:
-                break
-        return solver, plan
+        local = self.inference == "variational" and self.bound == "local"
+        bounded = self.inference in ("auto", "variational") and self.learning in ("mle", "map", None) and not local
+        found = solvers.latent_choice(self.solver, kernels, rows, len(self.classes_), budget, bounded)
+        return found.chosen.solver, plan_of(found, kernels[0], rows, budget, self.max_memory is not None)
 
 
 def _not_positive_semidefinite(n: int) -> NotPositiveDefiniteError:

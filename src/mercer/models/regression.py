@@ -447,9 +447,9 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         return found, plan if before is None else dataclasses.replace(plan, why=BEGUN_WITH)
 
     def _announce(self, plan: Plan):
-        """Refuse a fit that does not fit, and print the plan of one that is not exact."""
+        """Refuse a fit that does not fit, and print the plan of one that is not exact, or takes longer than it may."""
         plan.check()
-        if self.progress and plan.approximation is not None:
+        if self.progress and plan.noteworthy:
             announce(plan.line)
 
     def plan(self, X) -> Plan:
