@@ -134,7 +134,7 @@ class GaussianProcessClassifier(LabelStream):
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def fit(self, X, y, **refused):
+    def fit(self, X, y=None, **refused):
         """Learn the parameters and infer the posterior. Ctrl-C keeps the best parameters found so far, or the samples
         drawn; if there are none yet, it ends the fit and restores the model's former state."""
         given = [name for name, value in refused.items() if value is not None]

@@ -77,7 +77,7 @@ class KernelRidge(Regressor):
         self.max_seconds = max_seconds
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Solve for the coefficients. ``sample_weight`` multiplies squared errors; rows of weight zero are dropped."""
         if not isinstance(self.solver, LowRank):
             self._check_choice("solver", RIDGE_SOLVERS)
