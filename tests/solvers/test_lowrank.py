@@ -290,6 +290,27 @@ def test_few_rows_in_chunks_are_fitted_as_rows_in_memory(many):
     assert model.predict(Z) == pytest.approx(memory.predict(Z), rel=1e-9)
 
 
+def test_rows_in_chunks_are_fitted_exactly_while_they_fit(many, monkeypatch):
+    rows, target = (part[:300] for part in many)
+    given = {"solver": "auto", "learning": None}
+    model, chunks = fitted(Chunks(rows, target, size=90), **given), Chunks(rows, target, size=90)
+    assert model.solver_.name == "dense"  # without noise
+    assert model.predict(Z) == pytest.approx(fitted(rows, target, **given).predict(Z), rel=1e-9)
+    assert mc.GaussianProcessRegressor(1.0 * k.RBF([1.0, 1.0]), **given).plan(chunks).method == "dense"
+    monkeypatch.setattr(mc.solvers.LowRank, "learning_rows", 200)
+    monkeypatch.setattr(mc.solvers.LowRank.__init__, "__defaults__", (500, "greedy", "variational", False, 200))
+    with pytest.raises(mc.ParameterError, match=r"which needs a positive noise variance in every row. Give noise"):
+        fitted(chunks, **given)
+    model = fitted(chunks, noise=0.04, max_memory="200 MiB", **given)
+    assert model.n_rows_ == 300
+    assert model.solver_ == mc.solvers.LowRank(100)  # no more than half as many as rows
+    assert model.plan_.rows == 300
+    assert "learned from 200 of them" in model.plan_.why
+    plan = mc.GaussianProcessRegressor(1.0 * k.RBF([1.0, 1.0]), noise=0.04, **given).plan(chunks)
+    assert (plan.rows, plan.method) == (300, "lowrank")
+    assert plan.seconds < 60
+
+
 def test_pairs_are_chunks_and_iterators_that_end_are_refused(many):
     rows, target = (part[:300] for part in many)
     pairs = [(rows[i : i + 90], target[i : i + 90]) for i in range(0, 300, 90)]

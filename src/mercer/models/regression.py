@@ -142,6 +142,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
 
     n_rows_: int | None = None  # all rows, where only some are kept (`fit` in chunks)
     gaps_: np.ndarray = np.empty(0, dtype=int)  # numbers of the rows without a target
+    _stream_rows: int | None = None  # of a fit to rows that come in chunks, of which it sees some
     choice_ = None  # with a given kernel, or a model stored before kernels were chosen
     trend_ = None  # without unknown coefficients beside a constant, or in a model stored before there were others
     theta_posterior_: ThetaPosterior | None = None  # unless parameters were integrated over
@@ -443,6 +444,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         solver = self.solver if solver is None else solver
         with at_most(self.max_memory):
             budget = Budget.of(self.max_memory, self.max_seconds, climbs, further)
+            if self._stream_rows is not None:
+                return streaming.planned(self, kernel, X, noise, budget, self._stream_rows, begun)
             found, plan = planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
         return found, plan if before is None else dataclasses.replace(plan, why=BEGUN_WITH)
 
@@ -452,15 +455,18 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         if self.progress and plan.noteworthy:
             announce(plan.line)
 
-    def plan(self, X) -> Plan:
+    def plan(self, X, y=None) -> Plan:
         """The solver for a fit to these rows, the memory and time it is expected to take here, why, and what other
-        solvers would take."""
+        solvers would take. X may be what `fit` takes, with ``y`` the name of the target in a file; rows in chunks are
+        counted in one pass."""
         self._check_settings()
-        new = copy.copy(self)
+        new, chunks = copy.copy(self), as_chunks(X, y)
+        if chunks is not None:
+            new, X, _ = streaming.sampled(self, chunks)
         X = new._check_inputs(X, reset=True)
         kernel = new._kernel_for(X)
-        noise = self._noise_for(kernel, count_rows(X))
-        return self._planned(kernel, gram.Gram(kernel, X), noise)[1]
+        noise = new._noise_for(kernel, count_rows(X))
+        return new._planned(kernel, gram.Gram(kernel, X), noise)[1]
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
