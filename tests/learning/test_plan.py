@@ -225,3 +225,16 @@ def test_a_plan_says_what_exceeds_its_limits(much_memory, one_flop_a_second):
     assert large.why == "it was asked for, although it takes more than the 0.0 MiB that 'auto' would allow"
     fastest = mc.GaussianProcessRegressor(KERNEL).plan(X)
     assert fastest.why.startswith("no method for these settings fits 600 seconds, and of those that fit the memory")
+
+
+@pytest.mark.parametrize(("likelihood", "inference"), [("poisson", "laplace"), ("student", "variational")])
+def test_plans_of_other_likelihoods_count_their_inference(likelihood, inference, one_flop_a_second):
+    counts = rng.poisson(2.0, size=60)
+    settings = {"kernel": KERNEL, "solver": "dense", "progress": False}
+    gaussian = mc.GaussianProcessRegressor(**settings).plan(X)
+    other = mc.GaussianProcessRegressor(**settings, likelihood=likelihood, inference=inference)
+    plan = other.plan(X)
+    assert plan.memory == 2 * gaussian.memory
+    assert plan.seconds > 4 * gaussian.seconds
+    fitted = mc.GaussianProcessRegressor(**settings, likelihood=likelihood, inference=inference, learning=None)
+    assert fitted.fit(X, counts).plan_.seconds == fitted.plan(X).seconds

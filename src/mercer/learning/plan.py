@@ -27,11 +27,14 @@ class Plan:
     approximation: str | None = None  # what is approximated, and how accurately
     max_seconds: float | None = None
     others: tuple[tuple[str, int, float], ...] = ()  # name, memory and seconds of the alternatives
+    summary: str | None = None  # of the method, where it is not a solver of a process
 
     def __str__(self) -> str:
         size = f"{self.rows:,} x {self.rows if self.features is None else self.features:,}"
+        known = SOLVERS[self.method].summary if self.method in SOLVERS else None
+        summary = known if self.summary is None else self.summary
         lines = [
-            f"method    {self.method}: {SOLVERS[self.method].summary}" if self.method in SOLVERS else self.method,
+            f"method    {self.method}{f': {summary}' if summary else ''}",
             f"because   {self.why}",
             f"matrix    {size}",
             f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",

@@ -432,10 +432,10 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
 
     def _planned(
         self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN, solver: solvers.Solver | None = None,
-        begun: bool = False,
+        begun: bool = False, work: float = 1.0, copies: float = 1.0,
     ) -> tuple[solvers.Solver, Plan]:  # fmt: skip
         """The solver, unless it is given, and the plan of a fit by it. ``begun``: take the one that the checkpoint was
-        begun with."""
+        begun with. ``work``, ``copies``: as of `Budget`."""
         before = self._begun_with([kernel], X, noise) if begun else None
         solver = before if solver is None else solver
         free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
@@ -443,7 +443,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         further = expected_evaluations(self.learning, free, self.n_samples)
         solver = self.solver if solver is None else solver
         with at_most(self.max_memory):
-            budget = Budget.of(self.max_memory, self.max_seconds, climbs, further)
+            budget = Budget.of(self.max_memory, self.max_seconds, climbs, further, work, copies)
             if self._stream_rows is not None:
                 return streaming.planned(self, kernel, X, noise, budget, self._stream_rows, begun)
             found, plan = planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
@@ -464,6 +464,9 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         if chunks is not None:
             new, X, _ = streaming.sampled(self, chunks)
         X = new._check_inputs(X, reset=True)
+        if new._given_likelihood() is not None:
+            kernel = new._kernel_of_target(X, new.learning is not None)
+            return new._planned_target(kernel, gram.Gram(kernel, X))[1]
         kernel = new._kernel_for(X)
         noise = new._noise_for(kernel, count_rows(X))
         return new._planned(kernel, gram.Gram(kernel, X), noise)[1]

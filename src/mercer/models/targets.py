@@ -1,6 +1,5 @@
 """Regression whose likelihood is not Gaussian: the part of `GaussianProcessRegressor` that differs."""
 
-import dataclasses
 import warnings
 from typing import Any
 
@@ -16,6 +15,7 @@ from mercer.gp.likelihoods import Ordinal, Target, TargetLikelihood, as_likeliho
 from mercer.gp.likelihoods.predictive import LogNormal
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import CommonNoise, Noise
+from mercer.inference import base as of_labels
 from mercer.inference import targets
 from mercer.kernels.algebra import split_white
 from mercer.learning import family
@@ -131,8 +131,7 @@ class OtherTargets(LearnedByEvidence):
         kernel = self._kernel_of_target(X, learns)
         constant = likelihood.constant_variance if self.normalize and not isinstance(likelihood, Ordinal) else 0.0
         rows = gram.Gram(kernel, copy_rows(X))
-        self.solver_, plan = self._planned(kernel, rows, CommonNoise(1.0), solvers.OTHER, begun=True)
-        plan = dataclasses.replace(plan, memory=2 * plan.memory)  # inference has matrices of its own
+        self.solver_, plan = self._planned_target(kernel, rows, begun=True)
         self._announce(plan)
         warn_of_model(self, [kernel], X, bool(constant))
         self.inference_ = targets.automatic(likelihood, n) if self.inference == "auto" else self.inference
@@ -162,6 +161,13 @@ class OtherTargets(LearnedByEvidence):
         self._set_target(objective, target, center, scale, learned)
         self.plan_ = plan
         return self
+
+    def _planned_target(self, kernel, rows: gram.Gram, begun: bool = False):
+        """As `_planned`. Sites are noise; inference iterates, and has matrices of its own."""
+        likelihood: Any = self._given_likelihood()
+        name = targets.automatic(likelihood, rows.n) if self.inference == "auto" else self.inference
+        settings = {"work": of_labels.INFERENCES[name].work, "copies": 2.0}
+        return self._planned(kernel, rows, CommonNoise(1.0), solvers.OTHER, begun=begun, **settings)
 
     def _kernel_of_target(self, X, learns: bool):
         if self.kernel is not None:
