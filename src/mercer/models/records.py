@@ -139,9 +139,10 @@ class LearnedByEvidence(Estimator):
 
     def report(self, X=None, y=None):
         """Summary of the fit, relevance, calibration, optima, and likely problems, from leave-one-out predictions.
-        Held-out rows, ``X`` and ``y``, are evaluated as well."""
+        Held-out rows, ``X`` and ``y``, are evaluated as well; they are all that the report of a stream is about."""
         self._check_fitted()
-        self._refuse_stream()
+        if X is None and y is None:
+            self._refuse_stream()
         # Reports are above models in the import order.
         return importlib.import_module("mercer.report").report(self, X, y)
 

@@ -15,7 +15,7 @@ from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import at_most
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
-from mercer.datasets.chunks import as_chunks
+from mercer.datasets.chunks import Chunks, as_chunks
 from mercer.distributions import Distribution, Normal
 from mercer.gp.mean import UNKNOWN, MeanFunction
 from mercer.gp.model import Model
@@ -199,7 +199,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         self._check_settings()
         sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
         self._check_likelihood(sides)
-        chunks = as_chunks(X, y)
+        chunks = self._in_chunks(X, y)
         self.n_rows_ = None
         if chunks is not None:
             self._refuse_in_chunks(sides | {"operator": operator, "monotone": monotone, "within": within})
@@ -424,6 +424,12 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
             )
         return KernelNoise() if white else CommonNoise(0.0)
 
+    def _in_chunks(self, X, y) -> Chunks | None:
+        """X and y as chunks, if that is what they are. A memory map is also an array, which any settings take."""
+        if isinstance(X, np.memmap) and streaming.refusal(self) is not None:
+            return None
+        return as_chunks(X, y)
+
     @staticmethod
     def _refuse_in_chunks(given: dict):
         for name, value in given.items():
@@ -460,7 +466,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         solvers would take. X may be what `fit` takes, with ``y`` the name of the target in a file; rows in chunks are
         counted in one pass."""
         self._check_settings()
-        new, chunks = copy.copy(self), as_chunks(X, y)
+        new, chunks = copy.copy(self), self._in_chunks(X, y)
         if chunks is not None:
             new, X, _ = streaming.sampled(self, chunks)
         X = new._check_inputs(X, reset=True)

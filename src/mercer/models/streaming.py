@@ -74,21 +74,26 @@ def planned(model: Any, kernel: Kernel, X: Any, noise: Noise, budget: Budget, n:
     return solver, dataclasses.replace(plan_of(found, kernel, X, budget, model.max_memory is not None), rows=n)
 
 
-def _solver(model: Any) -> LowRank:
+def refusal(model: Any) -> str | None:
+    """Why a model with these settings cannot be fitted to rows in chunks; None if it can."""
     named = isinstance(model.solver, str) and model.solver in ("auto", "lowrank")
-    solver = LowRank() if named else model.solver
-    if not isinstance(solver, LowRank):
-        raise ParameterError(
-            f"rows in chunks are fitted by solver='lowrank', or mercer.solvers.LowRank(...); got {model.solver!r}."
-        )
+    if not named and not isinstance(model.solver, LowRank):
+        return f"rows in chunks are fitted by solver='lowrank', or mercer.solvers.LowRank(...); got {model.solver!r}."
     if model.likelihood not in LIKELIHOODS or model.learning not in LEARNING:
-        raise ParameterError(
+        return (
             "rows in chunks are fitted with likelihood='gaussian' or 'lognormal', and learning='mle', 'map' or None; "
             f"got likelihood={model.likelihood!r}, learning={model.learning!r}. Take a random part of the rows."
         )
     if model.noise is not None and np.ndim(model.noise):
-        raise ParameterError("rows in chunks have one noise variance; noise is None, a number or a prior.")
-    return solver
+        return "rows in chunks have one noise variance; noise is None, a number or a prior."
+    return None
+
+
+def _solver(model: Any) -> LowRank:
+    why = refusal(model)
+    if why is not None:
+        raise ParameterError(why)
+    return model.solver if isinstance(model.solver, LowRank) else LowRank()
 
 
 def absorb(model: Any, chunks: Chunks, without: np.ndarray | None = None) -> None:
