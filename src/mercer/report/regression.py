@@ -24,6 +24,7 @@ from mercer.report.page import (
     parameter_section,
 )
 from mercer.scores import Calibration, calibration, chance_range, unbiased_factor
+from mercer.solvers.iterative import MAX_LEFT_OUT_ERROR
 
 MAX_DENSE_ROWS = 5000  # for which another factorisation is affordable
 BASIS = (
@@ -231,6 +232,11 @@ def _numerics(model) -> str:
             f"\nsolved in {found['iterations']:.0f} iterations: the mean is off by about {found['error']:.1g} standard "
             f"deviations of the prior, the log evidence by about {found['evidence_error']:.2g} nats (estimated)"
         )
+        if len(model.y_train_) > getattr(model.solver_, "rank", 0):
+            text += (
+                f"\nleave-one-out variances are estimated to {MAX_LEFT_OUT_ERROR:.0%}, or else given the nearest rows "
+                "alone, which makes them too large rather than too small"
+            )
     for says in (about_distance(model), distance.of_regression(model)):
         text += "" if says is None else f"\n{says}"
     return text

@@ -112,6 +112,16 @@ def inverse_diagonal(near: LowRankAndDiagonal, U: np.ndarray, V: np.ndarray) -> 
     return exact * np.clip(ratio, MIN_RATIO, 1 / MIN_RATIO)
 
 
+def inverse_diagonal_error(U: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Standard error of `inverse_diagonal`, relative to it: (n,); infinite where probes do not tell it."""
+    s, squares = U.shape[1], np.einsum("ns,ns->n", V, V)
+    products = np.einsum("ns,ns->n", U, V)
+    told = (s > 1) & (products > MIN_RATIO * squares) & (MIN_RATIO * products < squares)
+    ratio = np.divide(products, squares, out=np.ones_like(squares), where=told)
+    away = np.sum((U * V - ratio[:, None] * V**2) ** 2, axis=1)
+    return np.where(told, np.sqrt(away * s / max(s - 1, 1)) / np.where(told, products, 1.0), np.inf)
+
+
 MIN_RATIO = 0.05  # of the diagonal of C^-1 to that of M^-1, where the probes happen to tell less
 
 
