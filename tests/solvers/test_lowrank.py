@@ -311,6 +311,19 @@ def test_rows_in_chunks_are_fitted_exactly_while_they_fit(many, monkeypatch):
     assert plan.seconds < 60
 
 
+@pytest.mark.parametrize("centers", [np.zeros((4, 1)), np.zeros((4, 3)), [0.0, 1.0]])
+def test_centres_with_other_columns_than_the_rows_are_refused(many, centers):
+    rows, target = (part[:50] for part in many)
+    solver = mc.solvers.LowRank(centers=centers)
+    for model in (
+        mc.GaussianProcessRegressor(1.0 * k.RBF(), 0.1, solver=solver, learning=None, progress=False),
+        mc.KernelRidge(1.0 * k.RBF(), solver=solver),
+        mc.KernelPCA(1, 1.0 * k.RBF(), solver=solver),
+    ):
+        with pytest.raises(mc.ParameterError, match=r"centers have \d columns?, and the rows 2"):
+            model.fit(rows, target)
+
+
 def test_pairs_are_chunks_and_iterators_that_end_are_refused(many):
     rows, target = (part[:300] for part in many)
     pairs = [(rows[i : i + 90], target[i : i + 90]) for i in range(0, 300, 90)]

@@ -42,7 +42,7 @@ class LowRank(Solver):
     method : "variational", whose evidence is a lower bound (Titsias 2009); "fitc", with noise that makes up
         for what the centres leave (Snelson and Ghahramani 2006); "dtc" (Seeger et al. 2003), the variational one
         without what makes it a bound; "nystrom" (Williams and Seeger 2001), where the prior itself is of low rank, so
-        that intervals are too narrow far from the centres.
+        that intervals are too narrow far from the centres; with all rows as centres it is exact at these rows only.
     optimize : whether to move the centres to where the evidence is largest; they start from those chosen. For inputs of
         numbers.
     learning_rows : rows, at random, that parameters are learned from if there are more; the posterior is that of all.
