@@ -65,8 +65,18 @@ def test_exact_while_it_fits_then_the_best_approximation_that_does(one_flop_a_se
         (5e5, 600, "small", "it is small"),
         (GIB, 50, "coarse", "takes more time than it may; it is coarse"),
         (5e4, 600, "coarse", "takes more memory than it may; it is coarse"),
-        (GIB, 5, "coarse", "it is coarse"),  # none fits the time: the fastest
-        (1e3, 5, "coarse", "it is coarse"),  # none fits the memory: the smallest, which the plan refuses
+        (
+            GIB,
+            5,
+            "coarse",
+            "fits 5 seconds, and of those that fit the memory it is the fastest",
+        ),  # none fits the time: the fastest
+        (
+            1e3,
+            5,
+            "coarse",
+            "fits the memory, 0.0 MiB, and it takes the least",
+        ),  # none fits the memory: the smallest, which the plan refuses
     ):
         found = chosen(*everything, memory=memory, seconds=seconds)
         assert found.chosen.solver.name == expected
@@ -169,3 +179,62 @@ def test_learning_from_part_of_the_rows_is_what_fits_the_time():
     assert fit_seconds(less, less.cost(KERNEL, many), 40_000, budget) <= seconds / 4
     assert planned(less, KERNEL, many, noise, budget)[1].method == "iterative"
     assert base.resolve("auto", KERNEL, many, noise, budget=Budget(4 * GIB, seconds / 4)).converges
+
+
+# -- classifiers ------------------------------------------------------------------------------------------------------
+
+
+def planned_labels(classes=3, rows=30_000, **settings):
+    places, limits = rng.normal(size=(rows, 2)), {"max_memory": "8 GiB", "max_seconds": None}
+    model = mc.GaussianProcessClassifier(**{"kernel": KERNEL, "learning": None} | limits | settings)
+    return model.plan(places, np.arange(rows) % classes)
+
+
+@pytest.fixture
+def much_memory(monkeypatch):
+    monkeypatch.setattr(machine, "_free_of_machine", lambda: int(64 * GIB))
+    monkeypatch.setattr(machine, "_free_of_containers", list)
+
+
+def test_what_does_not_serve_the_classes_is_left_out_before_the_choice(much_memory):
+    assert planned_labels(2).method == "neighbors"
+    three = planned_labels(3)
+    assert three.method == "minibatch"
+    assert "more memory" in three.why
+    assert "neighbors" not in [name for name, *_ in three.others]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"inference": "laplace"}, {"inference": "mcmc"}, {"learning": "laplace"}, {"kernel": [KERNEL] * 3}]
+)
+def test_batches_are_no_candidate_where_they_do_not_apply(much_memory, settings):
+    plan = planned_labels(**settings)
+    assert plan.method == "dense"
+    assert "asked for" not in plan.why
+    assert "no method for these settings fits the memory" in plan.why
+    with pytest.raises(mc.NotEnoughMemoryError, match="an exact fit of 30,000 rows needs"):
+        plan.check()
+    assert planned_labels(**settings, rows=300).why == Dense().cost(KERNEL, X).why
+
+
+def test_a_plan_says_what_exceeds_its_limits(much_memory, one_flop_a_second):
+    late = mc.GaussianProcessRegressor(KERNEL, solver="dense").plan(X)
+    assert late.why == "it was asked for, although it may take more than the 600 seconds that 'auto' would allow"
+    assert mc.GaussianProcessRegressor(KERNEL, solver="dense", max_seconds=None).plan(X).why == "it was asked for"
+    large = mc.GaussianProcessRegressor(KERNEL, solver="dense", max_memory=1000, max_seconds=None).plan(X)
+    assert large.why == "it was asked for, although it takes more than the 0.0 MiB that 'auto' would allow"
+    fastest = mc.GaussianProcessRegressor(KERNEL).plan(X)
+    assert fastest.why.startswith("no method for these settings fits 600 seconds, and of those that fit the memory")
+
+
+@pytest.mark.parametrize(("likelihood", "inference"), [("poisson", "laplace"), ("student", "variational")])
+def test_plans_of_other_likelihoods_count_their_inference(likelihood, inference, one_flop_a_second):
+    counts = rng.poisson(2.0, size=60)
+    settings = {"kernel": KERNEL, "solver": "dense", "progress": False}
+    gaussian = mc.GaussianProcessRegressor(**settings).plan(X)
+    other = mc.GaussianProcessRegressor(**settings, likelihood=likelihood, inference=inference)
+    plan = other.plan(X)
+    assert plan.memory == 2 * gaussian.memory
+    assert plan.seconds > 4 * gaussian.seconds
+    fitted = mc.GaussianProcessRegressor(**settings, likelihood=likelihood, inference=inference, learning=None)
+    assert fitted.fit(X, counts).plan_.seconds == fitted.plan(X).seconds

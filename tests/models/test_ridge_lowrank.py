@@ -53,6 +53,25 @@ def test_ridge_is_low_rank_where_the_dual_form_does_not_fit(tmp_path):
         model.path([1.0])
 
 
+@pytest.mark.parametrize("of", [lambda **s: mc.KernelRidge(KERNEL, **s), lambda **s: mc.KernelPCA(3, KERNEL, **s)])
+def test_what_auto_takes_is_planned_and_announced(of, capsys):
+    exact, centres = of(), of(max_seconds=1e-9)
+    for model in (exact, centres):
+        plan = model.plan(X)
+        model.fit(X, t[:, 0])
+        assert (plan.method, plan.rows) == (model.solver_, len(X))
+    assert exact.plan(X).memory >= 8 * len(X) ** 2
+    assert "takes more time than it may" in str(centres.plan(X))
+    assert "through the features of a few centres" in str(centres.plan(X))
+    shown = capsys.readouterr().err
+    assert shown.count("mercer: lowrank, since the") == 1
+    named = of(solver=mc.solvers.LowRank(10))
+    named.fit(X, t[:, 0])
+    assert named.plan(X).features == 10
+    assert named.plan(X).why == "it was asked for"
+    assert capsys.readouterr().err == ""
+
+
 def test_with_all_rows_as_centres_components_are_those_of_the_dense_solver():
     own, dense = (mc.KernelPCA(3, KERNEL, solver=solver).fit(X) for solver in (ALL, "dense"))
     assert own.eigenvalues_ == pytest.approx(dense.eigenvalues_, rel=1e-8)

@@ -157,6 +157,7 @@ def made(codes, P, classes, **changes):
         "theta_": np.zeros(2), "optima_": [], "n_evaluations_": 0, "log_marginal_likelihood_": -1.0,
         "numerics_": {"iterations": 5, "converged": True, "jitter": 0.0}, "inference_": "laplace", "link": "logistic",
         "learning": "mle", "priors_": None, "theta_posterior_": None, "loo": lambda: left, "relevance": no_relevance,
+        "_streams": lambda: False,
     }  # fmt: skip
     model = types.SimpleNamespace(**{**standing, **changes})
     model._model = lambda: Model(tuple(vars(model).get("kernels_") or [model.kernel_]))

@@ -134,6 +134,17 @@ def test_the_posterior_is_the_exact_one_to_its_tolerance(mean):
         assert one == pytest.approx(other, abs=1e-5)
 
 
+@pytest.mark.parametrize("kernel", [1.0 * k.RBF(0.5), 1.0 * k.RBF(0.5) + k.White(0.005)], ids=["noise", "white"])
+def test_rows_left_out_have_the_variances_of_the_exact_posterior_where_noise_is_small(kernel):
+    rows = np.random.default_rng(4).normal(size=(400, 2))
+    target, noise = np.sin(rows.sum(axis=1)), np.full(400, 0.01)
+    own, exact = (s.posterior(kernel, rows, target, noise).leave_one_out() for s in (Iterative(rank=60), Dense()))
+    ratio = own[1] / exact[1]
+    assert 0.8 < ratio.min() < ratio.max() < 1.25
+    assert np.median(np.abs(np.log(ratio))) < 0.05
+    assert np.abs(own[0] - exact[0]).max() < 0.2 * np.abs(target - exact[0]).max()
+
+
 def test_a_tolerance_bounds_the_residual_and_its_error_is_estimated():
     dense = Dense().posterior(KERNEL, X, y - 3.0, NOISE)
     for tolerance in (1e-2, 1e-4):

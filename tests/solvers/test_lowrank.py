@@ -290,6 +290,98 @@ def test_few_rows_in_chunks_are_fitted_as_rows_in_memory(many):
     assert model.predict(Z) == pytest.approx(memory.predict(Z), rel=1e-9)
 
 
+def test_rows_in_chunks_are_fitted_exactly_while_they_fit(many, monkeypatch):
+    rows, target = (part[:300] for part in many)
+    given = {"solver": "auto", "learning": None}
+    model, chunks = fitted(Chunks(rows, target, size=90), **given), Chunks(rows, target, size=90)
+    assert model.solver_.name == "dense"  # without noise
+    assert model.predict(Z) == pytest.approx(fitted(rows, target, **given).predict(Z), rel=1e-9)
+    assert mc.GaussianProcessRegressor(1.0 * k.RBF([1.0, 1.0]), **given).plan(chunks).method == "dense"
+    monkeypatch.setattr(mc.solvers.LowRank, "learning_rows", 200)
+    monkeypatch.setattr(mc.solvers.LowRank.__init__, "__defaults__", (500, "greedy", "variational", False, 200))
+    with pytest.raises(mc.ParameterError, match=r"which needs a positive noise variance in every row. Give noise"):
+        fitted(chunks, **given)
+    model = fitted(chunks, noise=0.04, max_memory="200 MiB", **given)
+    assert model.n_rows_ == 300
+    assert model.solver_ == mc.solvers.LowRank(100)  # no more than half as many as rows
+    assert model.plan_.rows == 300
+    assert "learned from 200 of them" in model.plan_.why
+    plan = mc.GaussianProcessRegressor(1.0 * k.RBF([1.0, 1.0]), noise=0.04, **given).plan(chunks)
+    assert (plan.rows, plan.method) == (300, "lowrank")
+    assert plan.seconds < 60
+
+
+@pytest.mark.parametrize("centers", [np.zeros((4, 1)), np.zeros((4, 3)), [0.0, 1.0]])
+def test_centres_with_other_columns_than_the_rows_are_refused(many, centers):
+    rows, target = (part[:50] for part in many)
+    solver = mc.solvers.LowRank(centers=centers)
+    for model in (
+        mc.GaussianProcessRegressor(1.0 * k.RBF(), 0.1, solver=solver, learning=None, progress=False),
+        mc.KernelRidge(1.0 * k.RBF(), solver=solver),
+        mc.KernelPCA(1, 1.0 * k.RBF(), solver=solver),
+    ):
+        with pytest.raises(mc.ParameterError, match=r"centers have \d columns?, and the rows 2"):
+            model.fit(rows, target)
+
+
+def test_pairs_are_chunks_and_iterators_that_end_are_refused(many):
+    rows, target = (part[:300] for part in many)
+    pairs = [(rows[i : i + 90], target[i : i + 90]) for i in range(0, 300, 90)]
+    settings = {"learning": None, "noise": 0.1}
+    assert fitted(pairs, **settings).predict(Z) == pytest.approx(fitted(rows, target, **settings).predict(Z))
+    assert [part.first for part in Chunks(pairs)] == [0, 90, 180, 270]
+    with pytest.raises(mc.ParameterError, match="function that returns a new iterator"):
+        fitted(iter(pairs))
+    with pytest.raises(mc.ParameterError, match="function that returns a new iterator"):
+        Chunks(pair for pair in pairs)
+    once, exhausted = iter(pairs), Chunks(lambda: once)
+    assert len(list(exhausted)) == 4
+    with pytest.raises(mc.DataError, match="must return a new one every time"):
+        list(exhausted)
+    passes = iter([pairs, pairs[:2]])
+    fewer = Chunks(lambda: iter(next(passes)))
+    assert len(list(fewer)) == 4
+    with pytest.raises(mc.DataError, match="had 300 rows in an earlier pass, and 180 in this one"):
+        list(fewer)
+
+
+def test_what_is_wrong_with_a_file_is_said_in_words(tmp_path):
+    table = tmp_path / "table.csv"
+    for text, error, words in (
+        ("", mc.FileError, "cannot be read: empty CSV"),
+        ("a,y\n1,2\n3,4,5,6\n", mc.FileError, "as many fields in every row"),
+        ("a,y\n1,x\n2,z\n", mc.DataError, "column 'y' of .* holds String"),
+        ("a,y\n1,2\n3,inf\n", mc.DataError, "column 'y' of .* has an infinite value in row 1"),
+    ):
+        table.write_text(text)
+        with pytest.raises(error, match=words):
+            fitted(table, "y")
+    (tmp_path / "table.parquet").write_text("nothing of the kind")
+    with pytest.raises(mc.FileError, match="cannot be read"):
+        fitted(tmp_path / "table.parquet", "y")
+
+
+def test_numbers_may_have_a_fraction_in_late_rows_alone(tmp_path):
+    table, n = tmp_path / "table.csv", 50_010
+    table.write_text("a,y\n" + "1,2\n" * n + "1.5,2.5\n,3\n")
+    parts = list(Chunks(table, "y"))
+    assert sum(len(part.y) for part in parts) == n + 2
+    assert parts[-1].y[-2] == 2.5
+    assert parts[-1].X["a"][-2] == 1.5
+
+
+@pytest.mark.parametrize("model", [mc.GaussianProcessClassifier(), mc.KernelRidge(), mc.KernelPCA(2)])
+def test_models_of_rows_in_memory_refuse_chunks_in_a_sentence(many, model, tmp_path):
+    rows, target = many
+    words = "needs rows in memory here" + (".*partial_fit" if hasattr(model, "partial_fit") else "")
+    for given in ((Chunks(rows, target),), (tmp_path / "table.parquet", "y"), ("table.csv", "y")):
+        with pytest.raises(mc.ParameterError, match=words):
+            model.fit(*given)
+    if hasattr(model, "partial_fit"):
+        with pytest.raises(mc.ParameterError, match=words):
+            model.partial_fit(Chunks(rows, target), None)
+
+
 def test_what_chunks_cannot_do_is_refused_in_words(many, tmp_path):
     rows, target = many
     for settings, words in (

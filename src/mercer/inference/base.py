@@ -161,6 +161,10 @@ class WarmStart:
     def sites(self) -> np.ndarray:
         return self.S
 
+    def start(self) -> "WarmStart":
+        """As `Approximation.start`."""
+        return self
+
     def take_workspace(self) -> None:
         """It has no matrices to reuse."""
 
@@ -172,6 +176,9 @@ class Approximation(Protocol):
     a: np.ndarray  # weights of the latent means: (n,), or (C, n)
     iterations: int
     converged: bool
+
+    def start(self) -> WarmStart:
+        """Where inference at another theta starts, without the matrices."""
 
     @property
     def prior(self) -> "LatentCovariance":

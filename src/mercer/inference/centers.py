@@ -430,8 +430,8 @@ class CenterLabels(OfCenters, OfGaussian, LabelPosterior):  # type: ignore[overr
 
 
 NOT_KEPT = (
-    "the rows of a stream are not kept, so they cannot be used again. Hold rows back for score(X, y), "
-    "log_predictive_density(X, y) or predict_distribution(X), or fit a subset."
+    "the rows of a stream are not kept, so they cannot be used again. Hold rows back for report(X, y), "
+    "score(X, y), log_predictive_density(X, y) or predict_distribution(X), or fit a subset."
 )
 
 

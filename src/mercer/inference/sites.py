@@ -238,6 +238,10 @@ class SiteApproximation:
     def prior(self) -> LatentCovariance:
         return self.factor.prior
 
+    def start(self) -> WarmStart:
+        """As `Approximation.start`."""
+        return WarmStart(self.a, self.S, self.nu)
+
     def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
         """d ln Z / d theta."""
         (contract,) = contractions

@@ -22,20 +22,26 @@ from safetensors.numpy import save
 from mercer.core.errors import FileError, ParameterError
 from mercer.core.inputs import as_frame
 from mercer.learning.state import Evaluations, Journal, State
+from mercer.solvers.base import SOLVERS, Solver
 
-FORMAT, VERSION = "mercer-checkpoint", "1"
+FORMAT, VERSION = "mercer-checkpoint", "2"
 
 
-def resumed(path: str | os.PathLike[str] | None, belongs_to: Mapping[str, Any]) -> Journal:
+def resumed(
+    path: str | os.PathLike[str] | None, belongs_to: Mapping[str, Any], solver: Solver | None = None
+) -> Journal:
     """Journal that is kept in a file, and goes on from what the file holds; only in memory if ``path`` is None.
 
     ``belongs_to`` names what the evaluations depend on: data, kernel, settings. A file that belongs to anything else is
-    refused, and left as it is.
+    refused, and left as it is. ``solver``: the one that "auto" chose, which the file keeps (`begun_with`).
     """
     if path is None:
         return Journal()
     file = Path(path)
     digests = {name: digest(value) for name, value in belongs_to.items()}
+    if solver is not None:
+        settings: Any = solver
+        digests["solver"] = json.dumps([solver.name, dataclasses.asdict(settings)])
     if not file.exists():
         _write(file, State({}), digests)  # better to know now that it cannot be written
         return Journal(None, lambda state: _write(file, state, digests))
@@ -52,6 +58,17 @@ def resumed(path: str | os.PathLike[str] | None, belongs_to: Mapping[str, Any]) 
     return Journal(state, lambda state: _write(file, state, digests))
 
 
+def begun_with(path: str | os.PathLike[str] | None) -> Solver | None:
+    """The solver that "auto" chose when the file was begun: free memory and the speed of the machine may have changed.
+    None if there is none; what is wrong with a file is for `resumed` to say."""
+    try:
+        with safe_open(Path(path or ""), framework="numpy") as file:
+            name, settings = json.loads(json.loads(file.metadata()["of"])["solver"])
+        return SOLVERS[name](**settings)
+    except Exception:  # whatever is wrong with it
+        return None
+
+
 def check_path(path: object) -> None:
     """Raise if the checkpoint is not a path."""
     if not (path is None or isinstance(path, str | os.PathLike)):
@@ -63,12 +80,12 @@ def _write(path: Path, state: State, digests: Mapping[str, str]) -> None:
     metadata = {"format": FORMAT, "version": VERSION, "of": json.dumps(dict(digests)), "criteria": json.dumps(names)}
     metadata["arrays"] = json.dumps({name: list(arrays) for name, arrays in state.arrays.items()})
     tensors = {
-        f"{i}.{field}": np.ascontiguousarray(array)
+        f"{i}.{field}": _contiguous(array)
         for i, name in enumerate(names)
         for field, array in vars(state.evaluations[name]).items()
     }
     for name, arrays in state.arrays.items():
-        tensors |= {f"{name}/{field}": np.ascontiguousarray(array) for field, array in arrays.items()}
+        tensors |= {f"{name}/{field}": _contiguous(array) for field, array in arrays.items()}
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
@@ -80,6 +97,10 @@ def _write(path: Path, state: State, digests: Mapping[str, str]) -> None:
         raise FileError(f"checkpoint {str(path)!r} cannot be written: {error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _contiguous(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, order="C")  # np.ascontiguousarray would make a vector of a number
 
 
 def _read(path: Path) -> tuple[State, dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer.learning.objective import Criterion, Keeping, LogDensity
-from mercer.learning.state import Log
+from mercer.learning.state import Continuing, Log
 from mercer.solvers.base import Evaluation
 
 METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
@@ -95,6 +95,7 @@ class Surface:
         self.log = Log() if log is None else log
         self.evaluations = 0  # made here, not taken from an earlier search
         self._keeping = criterion if isinstance(criterion, Keeping) else None
+        self._continuing = criterion if isinstance(criterion, Continuing) else None
         self.best: Point | None = None
         self._origin, self._axes = np.zeros(criterion.size), np.eye(criterion.size)
         self._anchor: tuple[float, np.ndarray] | None = None
@@ -136,14 +137,17 @@ class Surface:
 
     def _answer(self, theta: np.ndarray, gradient: bool) -> Evaluation | None:
         profiled, jitter = self.profiled is not None, self.criterion.jitter
-        known = self.log.find(theta, gradient, profiled, jitter)
+        known = self.log.find(theta, gradient, profiled, jitter, in_order=self._continuing is not None)
         if known is not None:
+            if self._continuing is not None:
+                self._continuing.replayed(theta, self.log.memory if self.log.ended else None)
             return known
         self.evaluations += 1
         with np.errstate(all="ignore"):
             answer = self.criterion(theta, gradient, profiled)
         if answer is not None:
-            self.log.add(theta, profiled, jitter, answer)
+            memory = None if self._continuing is None else self._continuing.memory()
+            self.log.add(theta, profiled, jitter, answer, memory)
         return answer
 
     def near_the_end(self, near: bool) -> None:

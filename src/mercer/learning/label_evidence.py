@@ -6,7 +6,7 @@ One kernel, or one for each class; theta is the free parameters of one kernel af
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.inputs import Inputs, take_rows
 from mercer.gp.model import Model
-from mercer.inference.base import Inference, named
+from mercer.inference.base import Approximation, Inference, WarmStart, named
 from mercer.inference.latent import LatentCovariance
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
@@ -58,6 +58,15 @@ class LabelEvidence:
         for space in self.spaces:
             space.__exit__(*error)
 
+    def memory(self) -> Mapping[str, np.ndarray]:
+        """Where inference ended, and its iterations."""
+        return remembered(self.approximation, self.iterations)
+
+    def replayed(self, theta: np.ndarray, memory: Mapping[str, np.ndarray] | None) -> None:
+        """As `Continuing.replayed`."""
+        if memory:
+            self.approximation, self.iterations = recalled(memory)
+
     def split(self, theta: np.ndarray) -> list[np.ndarray]:
         """Each kernel's part of theta."""
         return [np.asarray(theta, dtype=float)[part] for part in self.parts]
@@ -84,6 +93,18 @@ class LabelEvidence:
             pairs = zip(self.spaces, self.split(theta), strict=True)
             slope = found.slope([space.contraction(part) for space, part in pairs])
         return Evaluation(found.log_evidence, slope, 1.0) if np.isfinite(slope).all() else None
+
+
+def remembered(approximation: Approximation | None, iterations: int) -> Mapping[str, np.ndarray]:
+    """What inference starts from next, and its iterations so far, as arrays; none before there is anything."""
+    if approximation is None:
+        return {}
+    return vars(approximation.start()) | {"iterations": np.array(iterations)}
+
+
+def recalled(memory: Mapping[str, np.ndarray]) -> tuple[Any, int]:
+    """What was `remembered`."""
+    return WarmStart(memory["a"], memory["S"], memory["nu"]), int(memory["iterations"])
 
 
 class LastInference(NamedTuple):

@@ -6,7 +6,7 @@ The unknown constant of the latent function has a vague prior: a constant term o
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -22,11 +22,12 @@ from mercer.gp.mean import UNKNOWN
 from mercer.gp.model import Model
 from mercer.gp.noise import LearnedNoise, RowNoise
 from mercer.inference import targets
-from mercer.inference.sites import LatentCovariance, SiteApproximation
+from mercer.inference.sites import LatentCovariance
 from mercer.kernels import Constant, Standard
 from mercer.kernels.base import Kernel
 from mercer.learning import family, heuristics
 from mercer.learning.choice import Choice
+from mercer.learning.label_evidence import recalled, remembered
 from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.progress import Progress
@@ -67,7 +68,7 @@ class TargetEvidence:
         self.space = objective.solver.latent(objective.prior_kernel, objective.X)
         self.layout = Layout.of(objective.model)
         self.size = self.layout.size
-        self.approximation: SiteApproximation | None = None
+        self.approximation: Any = None  # the last one
         self.iterations = 0
         self.jitter, self.diagonal = 0.0, 1.0
 
@@ -77,6 +78,15 @@ class TargetEvidence:
 
     def __exit__(self, *error: object) -> None:
         self.space.__exit__(*error)
+
+    def memory(self) -> Mapping[str, np.ndarray]:
+        """Where inference ended, and its iterations."""
+        return remembered(self.approximation, self.iterations)
+
+    def replayed(self, theta: np.ndarray, memory: Mapping[str, np.ndarray] | None) -> None:
+        """As `Continuing.replayed`."""
+        if memory:
+            self.approximation, self.iterations = recalled(memory)
 
     def covariance(self, theta: np.ndarray, accurate: bool = False) -> LatentCovariance:
         K = self.space.at(np.asarray(theta, dtype=float)[self.layout.part("kernels")], self.jitter, accurate)

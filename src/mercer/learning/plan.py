@@ -10,7 +10,7 @@ from mercer.kernels.base import Kernel
 from mercer.solvers.auto import Budget, Choice, search_stages
 from mercer.solvers.base import GAUSSIAN, SOLVERS, Solver, choice
 
-__all__ = ["Plan", "plan", "planned", "search_stages"]
+__all__ = ["Plan", "plan", "plan_of", "planned", "search_stages"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +27,14 @@ class Plan:
     approximation: str | None = None  # what is approximated, and how accurately
     max_seconds: float | None = None
     others: tuple[tuple[str, int, float], ...] = ()  # name, memory and seconds of the alternatives
+    summary: str | None = None  # of the method, where it is not a solver of a process
 
     def __str__(self) -> str:
         size = f"{self.rows:,} x {self.rows if self.features is None else self.features:,}"
+        known = SOLVERS[self.method].summary if self.method in SOLVERS else None
+        summary = known if self.summary is None else self.summary
         lines = [
-            f"method    {self.method}: {SOLVERS[self.method].summary}" if self.method in SOLVERS else self.method,
+            f"method    {self.method}{f': {summary}' if summary else ''}",
             f"because   {self.why}",
             f"matrix    {size}",
             f"memory    {in_words(self.memory)} at most, of {in_words(self.available)} available",
@@ -49,6 +52,11 @@ class Plan:
     def line(self) -> str:
         """Method, reason, memory and time in one line."""
         return f"{self.method}, since {self.why}; about {self.duration()} and {in_words(self.memory)}"
+
+    @property
+    def noteworthy(self) -> bool:
+        """Whether a person should know it before the fit: it is not exact, or takes longer than it may."""
+        return self.approximation is not None or (self.max_seconds is not None and self.seconds > self.max_seconds)
 
     def duration(self) -> str:
         """Seconds in words."""
@@ -82,7 +90,7 @@ def planned(
     """The solver of `solvers.base.choice`, and the plan of a fit by it. ``given_memory``: whether the memory of the
     budget is a limit that the user set."""
     found = choice(solver, kernel, X, noise, budget, task)
-    return found.chosen.solver, _plan(found, kernel, X, budget, given_memory)
+    return found.chosen.solver, plan_of(found, kernel, X, budget, given_memory)
 
 
 def plan(solver: Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget) -> Plan:
@@ -90,7 +98,8 @@ def plan(solver: Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget
     return planned(solver, kernel, X, noise, budget)[1]
 
 
-def _plan(found: Choice, kernel: Kernel, X: Inputs, budget: Budget, given_memory: bool) -> Plan:
+def plan_of(found: Choice, kernel: Kernel, X: Inputs, budget: Budget, given_memory: bool) -> Plan:
+    """Plan of a fit by the solver of a choice; arguments as of `planned`."""
     best, n = found.chosen, count_rows(X)
     columns = None if best.cost.matrix[1] == n else best.cost.matrix[1]
     available = min(available_memory(), int(budget.memory)) if given_memory else available_memory()

@@ -1,7 +1,8 @@
 """State of a search: the evaluations it made, from which a later search goes on.
 
 A search is determined by its objective, its settings and its seed. So its evaluations are all there is to keep: another
-search repeats the same steps, takes the values of the first one as long as they last, and computes the rest.
+search repeats the same steps, takes the values of the first one as long as they last, and computes the rest. A
+criterion that starts from where its last evaluation ended (`Continuing`) gets that, too, when these have lasted.
 
 >>> import numpy as np
 >>> from mercer.solvers.base import Evaluation
@@ -15,12 +16,14 @@ import dataclasses
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from mercer.solvers.base import Evaluation
 
 SAVE_INTERVAL_SECONDS = 5.0
+MEMORY = "memory, "  # before the name of a criterion: that of the arrays of its memory
 THETA_TOLERANCE = 1e-9  # within which an evaluation of the journal is the one asked for
 
 
@@ -49,11 +52,27 @@ class State:
         return sum(len(found.values) for found in self.evaluations.values())
 
 
-class Log:
-    """Evaluations of one criterion: those of an earlier search to be looked up, new ones to be kept."""
+@runtime_checkable
+class Continuing(Protocol):
+    """A criterion whose evaluations depend on those before."""
 
-    def __init__(self, earlier: Evaluations | None = None, added: Callable[[], None] = lambda: None) -> None:
-        self._earlier, self._added = earlier, added
+    def memory(self) -> Mapping[str, np.ndarray]:
+        """What later evaluations depend on, in arrays that are not changed afterwards."""
+
+    def replayed(self, theta: np.ndarray, memory: Mapping[str, np.ndarray] | None) -> None:
+        """Note that an evaluation at ``theta`` was taken from a journal. Where the next one has to be made, go on from
+        the ``memory`` of this one; None before."""
+
+
+class Log:
+    """Evaluations of one criterion: those of an earlier search to be looked up, new ones to be kept; and the ``memory``
+    of the criterion after the last one."""
+
+    def __init__(
+        self, earlier: Evaluations | None = None, added: Callable[[], None] = lambda: None,
+        memory: Mapping[str, np.ndarray] | None = None,
+    ) -> None:  # fmt: skip
+        self._earlier, self._added, self.memory = earlier, added, memory
         self._new: list[tuple[np.ndarray, bool, float, Evaluation]] = []
         self._replayed = 0  # as long as this search makes the steps of the earlier one
         self._places: dict[tuple[bytes, bool, float], int] = {}
@@ -62,9 +81,17 @@ class Log:
             for i, (theta, profiled, jitter) in enumerate(conditions):
                 self._places[theta.tobytes(), bool(profiled), float(jitter)] = i
 
-    def find(self, theta: np.ndarray, gradient: bool, profiled: bool, jitter: float) -> Evaluation | None:
+    @property
+    def ended(self) -> bool:
+        """Whether this search has made all steps of the earlier one."""
+        return self._earlier is not None and self._replayed == len(self._earlier.values)
+
+    def find(
+        self, theta: np.ndarray, gradient: bool, profiled: bool, jitter: float, in_order: bool = False
+    ) -> Evaluation | None:
         """What an earlier search found there: if it is the next of its evaluations, to the digits that another machine
-        may round differently, or else at exactly this theta. None if it found nothing."""
+        may round differently, or else at exactly this theta. None if it found nothing. ``in_order``: evaluations
+        depend on those before, so that none counts after the last one was repeated."""
         found, i = self._earlier, self._replayed
         if found is None:
             return None
@@ -72,6 +99,8 @@ class Log:
         if alike and np.abs(theta - found.thetas[i]).max(initial=0.0) < THETA_TOLERANCE:
             self._replayed += 1
             return self._at(found, i, gradient)
+        if in_order and self.ended:
+            return None
         place = self._places.get((theta.tobytes(), profiled, jitter))
         return None if place is None else self._at(found, place, gradient)
 
@@ -80,8 +109,12 @@ class Log:
         slope = None if np.isnan(found.gradients[i]).any() else found.gradients[i]
         return None if gradient and slope is None else Evaluation(float(found.values[i]), slope, float(found.scales[i]))
 
-    def add(self, theta: np.ndarray, profiled: bool, jitter: float, found: Evaluation) -> None:
+    def add(
+        self, theta: np.ndarray, profiled: bool, jitter: float, found: Evaluation,
+        memory: Mapping[str, np.ndarray] | None = None,
+    ) -> None:  # fmt: skip
         self._new.append((theta, profiled, jitter, found))
+        self.memory = memory
         self._added()
 
     def evaluations(self) -> Evaluations | None:
@@ -119,13 +152,15 @@ class Journal:
     def log(self, name: str) -> Log:
         if name not in self._logs:
             earlier = None if self._earlier is None else self._earlier.evaluations.get(name)
-            self._logs[name] = Log(earlier, self._added)
+            self._logs[name] = Log(earlier, self._added, self._arrays.get(MEMORY + name))
         return self._logs[name]
 
     def state(self) -> State:
         earlier = {} if self._earlier is None else dict(self._earlier.evaluations)
         found = {name: log.evaluations() for name, log in self._logs.items()}
-        return State(earlier | {name: kept for name, kept in found.items() if kept is not None}, dict(self._arrays))
+        memories = {MEMORY + name: log.memory for name, log in self._logs.items() if log.memory}
+        kept = {name: each for name, each in found.items() if each is not None}
+        return State(earlier | kept, self._arrays | memories)
 
     def arrays(self, name: str) -> Mapping[str, np.ndarray] | None:
         """What was put under this name last, by this search or an earlier one."""

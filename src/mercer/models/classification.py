@@ -22,7 +22,6 @@ from mercer.inference.sampling.draws import Draws
 from mercer.inference.variational import BOUNDS
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
-from mercer.learning.checkpoint import resumed
 from mercer.learning.choice import quoted
 from mercer.learning.classification import LabelLearner, LearnedLabels, log_scores
 from mercer.learning.climb import METHODS
@@ -31,7 +30,7 @@ from mercer.learning.doubt import ThetaPosterior
 from mercer.learning.integrate import INTEGRATED, USE_PRIORS
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.optimise import Settings
-from mercer.learning.plan import Plan, planned
+from mercer.learning.plan import Plan, plan_of, planned
 from mercer.learning.progress import Progress, announce
 from mercer.learning.state import Journal
 from mercer.models.doubt import (
@@ -44,7 +43,7 @@ from mercer.models.doubt import (
 from mercer.models.estimator import all_or_nothing
 from mercer.models.minibatch import InferredLabels, labels_in_batches
 from mercer.models.online import LabelStream
-from mercer.models.records import recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import BEGUN_WITH, recorded, warn_of_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
@@ -135,7 +134,7 @@ class GaussianProcessClassifier(LabelStream):
     # -- fitting -----------------------------------------------------------------------------------------------------
 
     @all_or_nothing
-    def fit(self, X, y, **refused):
+    def fit(self, X, y=None, **refused):
         """Learn the parameters and infer the posterior. Ctrl-C keeps the best parameters found so far, or the samples
         drawn; if there are none yet, it ends the fit and restores the model's former state."""
         given = [name for name, value in refused.items() if value is not None]
@@ -154,9 +153,9 @@ class GaussianProcessClassifier(LabelStream):
         kernels = self._kernels_for(X)
         warn_of_model(self, kernels, X, unknown_mean=False)
         rows = gram.Gram(gram.together(kernels), copy_rows(X))
-        self.solver_, self.plan_ = self._planned(kernels, rows)
+        self.solver_, self.plan_ = self._planned(kernels, rows, begun=True)
         self.plan_.check()
-        if self.progress and self.plan_.approximation is not None:
+        if self.progress and self.plan_.noteworthy:
             announce(self.plan_.line)
         in_batches = isinstance(self.solver_, Minibatch)
         if in_batches:
@@ -177,8 +176,8 @@ class GaussianProcessClassifier(LabelStream):
         if self.learning in ("mle", *USE_PRIORS) and objective.size:
             default, use_priors = self.kernel is None, self.learning in USE_PRIORS
             each = default_kernel(X, self.columns_) if default else None
-            options = inference, self.solver_, self.learning, seed, self.optimizer, self.n_restarts
-            journal = resumed(self.checkpoint, {"data": (X, codes), "kernel": (default, kernels), "settings": options})
+            options = inference, self.learning, seed, self.optimizer, self.n_restarts
+            journal = self._journal((X, codes), (default, kernels), *options)
             learner = LabelLearner(
                 inference, settings, seed, default_kernel=default, each=each, use_priors=use_priors,
                 jacobian=self.learning in INTEGRATED, journal=journal,
@@ -462,29 +461,29 @@ class GaussianProcessClassifier(LabelStream):
         ]
         return "\n".join(lines)
 
-    def _planned(self, kernels: list[Kernel], rows: gram.Gram) -> tuple[solvers.Solver, Plan]:
-        """The solver for these classes, and the plan of a fit by it."""
+    def _planned(self, kernels: list[Kernel], rows: gram.Gram, begun: bool = False) -> tuple[solvers.Solver, Plan]:
+        """The solver for these classes, and the plan of a fit by it. ``begun``: take the one that the checkpoint was
+        begun with."""
         C, n = len(self.classes_), count_rows(rows)
         method = automatic(n, C) if self.inference == "auto" else self.inference
         matrices = 4 if C == 2 else len(kernels) + C + 3  # that a fit holds
         climbs = 0 if self.learning is None or not to_free(kernels[0]).size else 1 + self.n_restarts
         with at_most(self.max_memory):
-            return self._planned_within(kernels, rows, climbs, INFERENCES[method].work * C, matrices / 2)
+            work, copies = INFERENCES[method].work * C, matrices / 2
+            budget = Budget.of(self.max_memory, self.max_seconds, climbs, work=work, copies=copies)
+            before = self._begun_with(kernels, rows, CommonNoise(1.0)) if begun else None
+            if before is None:
+                return self._planned_within(kernels, rows, budget)
+            found, plan = planned(
+                before, kernels[0], rows, CommonNoise(1.0), budget, self.max_memory is not None, solvers.LABELS
+            )
+            return found, dataclasses.replace(plan, why=BEGUN_WITH)
 
-    def _planned_within(
-        self, kernels: list[Kernel], rows: gram.Gram, climbs: int, work: float, copies: float
-    ) -> tuple[solvers.Solver, Plan]:
-        budget = Budget.of(self.max_memory, self.max_seconds, climbs, work=work, copies=copies)
-        solver = solvers.resolve_latent(self.solver, kernels, rows, len(self.classes_), budget)
-        bounded = self.inference in ("auto", "variational") and self.learning in ("mle", "map", None)
-        if self.solver == "auto" and isinstance(solver, Minibatch) and not bounded:
-            solver = Dense()
-        noise, given = CommonNoise(1.0), self.max_memory is not None
-        for asked in (self.solver, solver):
-            found, plan = planned(asked, kernels[0], rows, noise, budget, given, solvers.LABELS)
-            if found == solver:
-                break
-        return solver, plan
+    def _planned_within(self, kernels: list[Kernel], rows: gram.Gram, budget: Budget) -> tuple[solvers.Solver, Plan]:
+        local = self.inference == "variational" and self.bound == "local"
+        bounded = self.inference in ("auto", "variational") and self.learning in ("mle", "map", None) and not local
+        found = solvers.latent_choice(self.solver, kernels, rows, len(self.classes_), budget, bounded)
+        return found.chosen.solver, plan_of(found, kernels[0], rows, budget, self.max_memory is not None)
 
 
 def _not_positive_semidefinite(n: int) -> NotPositiveDefiniteError:

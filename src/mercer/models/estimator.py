@@ -39,6 +39,7 @@ from mercer.core.inputs import (
     holds_numbers,
 )
 from mercer.core.registry import storable
+from mercer.datasets.chunks import passes_in_chunks
 from mercer.kernels.base import Kernel, common_kind
 from mercer.learning.columns import refuse_columns
 
@@ -131,8 +132,18 @@ class Estimator(BaseEstimator):
         if not is_integer(value) or value < minimum:
             raise ParameterError(f"{name} must be an integer of at least {minimum}; got {value!r}.")
 
+    def _refuse_chunks(self, X):
+        """Refuse what is no rows in memory, such as the path of a file."""
+        if passes_in_chunks(X):
+            streams = ", or each chunk to partial_fit" if hasattr(self, "partial_fit") else ""
+            raise ParameterError(
+                f"{type(self).__name__} needs rows in memory here; got {type(X).__name__}. Pass the rows themselves, a "
+                f"random part of them (mercer.datasets.Chunks(...).sample(10_000)){streams}."
+            )
+
     def _check_inputs(self, X, reset: bool):
         """Validate X. Frames stay frames, vectors become a float64 matrix, objects an array of objects."""
+        self._refuse_chunks(X)
         name, kind = type(self).__name__, self._reads(reset)
         frame = as_frame(X)
         if frame is not None or hasattr(self, "feature_names_in_"):

@@ -125,6 +125,7 @@ class RegressionStream(Stream):
         """
         self._check_stream()
         self._check_settings()
+        self._refuse_chunks(X)
         target = self._check_target(y, count_rows(X), gaps=True)
         known = np.flatnonzero(~np.isnan(target))
         if not hasattr(self, "posterior_"):
@@ -201,6 +202,7 @@ class LabelStream(Stream, Classifier):
         """
         self._check_stream()
         self._check_settings()
+        self._refuse_chunks(X)
         if not hasattr(self, "posterior_"):
             given = np.asarray(y if classes is None else classes)
             self._check_labels(given, len(given))

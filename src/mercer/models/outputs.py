@@ -22,7 +22,6 @@ from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_covariance
 from mercer.learning import outputs
-from mercer.learning.checkpoint import resumed
 from mercer.learning.climb import METHODS, Optimum
 from mercer.learning.columns import default_kernel
 from mercer.learning.objective import Start
@@ -33,7 +32,7 @@ from mercer.means import Basis
 from mercer.models.estimator import all_or_nothing, is_integer
 from mercer.models.output_predictions import OutputPredictions
 from mercer.models.output_rows import Measurements, all_targets, long_rows, measurements, output_column, split_output
-from mercer.models.records import recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import BEGUN_WITH, recorded, warn_of_interruption, warn_of_model
 from mercer.priors import Each, Prior, entry
 from mercer.scores import unbiased_factor, widening
 from mercer.solvers import base as solvers
@@ -131,7 +130,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
             given_noise = noise = KernelNoise()
         warn_of_model(self, [kernel], rows, mean.unknown, noise_prior=bool(noise.priors))
         prepared = gram.Gram(kernel, rows)
-        self.solver_, self.plan_ = self._planned(kernel, prepared, noise)
+        self.solver_, self.plan_ = self._planned(kernel, prepared, noise, begun=True)
         self.plan_.check()
         learned, self.choice_ = None, None
         use_priors = self.learning == "map"
@@ -153,9 +152,9 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         """The best parameters, and for the default kernel its structure."""
         seed = seed_of(self.random_state)
         settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
-        given = self.noise, self.mean, self.solver_, bool(self.normalize), self.learning, seed, self.rank
+        given = self.noise, self.mean, bool(self.normalize), self.learning, seed, self.rank
         data = gram.raw(objective.rows), objective.target
-        journal = resumed(self.checkpoint, {"data": data, "kernel": objective.kernel, "settings": given})
+        journal = self._journal(data, objective.kernel, *given)
         if self.kernel is None and not self._mixed() and self.rank is None:
             P, many = measured.targets, objective.n > outputs.MAX_SUM_ROWS
             kernel_of = lambda member: self._default(X, P, member.nu, member.ranks)
@@ -347,11 +346,13 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         mean, variance = posterior.leave_one_out()
         return factor * widening(Normal(mean, np.sqrt(variance)).z(objective.target), CALIBRATED_LEVEL)
 
-    def _planned(self, kernel, X, noise: Noise) -> tuple[solvers.Solver, Plan]:
-        """The solver and the plan of a fit by it."""
+    def _planned(self, kernel, X, noise: Noise, begun: bool = False) -> tuple[solvers.Solver, Plan]:
+        """The solver and the plan of a fit by it. ``begun``: take the one that the checkpoint was begun with."""
         free = len(free_names(kernel)) + noise.size
         climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
-        return planned(self.solver, kernel, X, noise, Budget.of(climbs=climbs))
+        before = self._begun_with([kernel], X, noise) if begun else None
+        found, plan = planned(self.solver if before is None else before, kernel, X, noise, Budget.of(climbs=climbs))
+        return found, plan if before is None else dataclasses.replace(plan, why=BEGUN_WITH)
 
     def plan(self, X, y) -> Plan:
         """The solver for a fit to these measurements, the memory and time it is expected to take here, and why. Of y,

@@ -1,5 +1,6 @@
 """Principal components in feature space (PRML 12.3)."""
 
+import copy
 import warnings
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
 from mercer.core.inputs import as_matrix, centre_and_spread, copy_rows, count_rows, holds_numbers, take_rows
-from mercer.core.machine import require_memory
+from mercer.core.machine import at_most, keepable, require_memory
 from mercer.core.random import generator
 from mercer.core.text import table
 from mercer.kernels import RBF, Linear
@@ -16,12 +17,14 @@ from mercer.kernels.algebra import Scale
 from mercer.kernels.convert import as_covariance
 from mercer.kernels.stationary import Isotropic
 from mercer.learning.heuristics import radial_kernel
+from mercer.learning.plan import Plan
+from mercer.learning.progress import announce
 from mercer.linalg import backend
 from mercer.linalg.cholesky import random_root
 from mercer.linalg.eigen import largest, signs_to_fix
 from mercer.models.estimator import Transformer, all_or_nothing, is_integer, is_number
 from mercer.models.ridge import KernelRidge
-from mercer.models.ridge_lowrank import Features, as_low_rank
+from mercer.models.ridge_lowrank import Features, as_low_rank, not_allowed, plan_of_form
 from mercer.solvers.auto import Budget
 from mercer.solvers.lowrank import LowRank
 
@@ -31,6 +34,7 @@ MAX_FEATURES = 3000  # beyond it, matrices between features are no cheaper than 
 MAX_ITERATIVE_ROWS = 50_000  # beyond, a product with the matrix takes longer than all of the low-rank solver
 DENSE_COPIES, DENSE_FLOPS = 3, 9.0  # of the Gram matrix, and over n^3
 MIN_PIVOTS = 256  # rows of the initial low-rank approximation
+EXPECTED_PRODUCTS = 10  # of a block, for a plan
 MAX_PRODUCTS = 100  # with the Gram matrix, in the iterative solver
 MAX_STEPS = 100  # of the fixed-point iteration for pre-images
 MAX_PREIMAGE_ROWS = 2000  # from which the inverse transform is learned
@@ -93,10 +97,11 @@ class KernelPCA(Transformer):
         if n < 2:
             raise DataError(f"KernelPCA needs at least 2 samples; got n_samples = {n}.")
         self._check_settings(n)
-        kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
-        self.kernel_ = as_covariance(kernel, "kernel PCA", self.allow_invalid, X)
+        self.kernel_ = self._kernel_for(X)
         self.X_fit_ = copy_rows(X)
         self.solver_ = self._choose_solver(n)
+        if self.solver_ == "lowrank" and self.solver == "auto":
+            announce(self._plan(n).line)
         self.numerics_ = {"residual": 0.0, "products": 0}
         self._middle = None
         if self.solver_ == "lowrank":
@@ -105,6 +110,42 @@ class KernelPCA(Transformer):
         solve = {"dense": self._dense, "iterative": self._iterative, "features": self._by_features}[self.solver_]
         self._set_fitted(solve(n))
         return self
+
+    def _kernel_for(self, X):
+        kernel = radial_kernel(self._check_vectors(X)) if self.kernel is None else self.kernel
+        return as_covariance(kernel, "kernel PCA", self.allow_invalid, X)
+
+    def plan(self, X) -> Plan:
+        """The solver for a fit to these rows, the memory and time it is expected to take here, and why."""
+        new = copy.copy(self)
+        X = new._check_inputs(X, reset=True)
+        n = count_rows(X)
+        new._check_settings(n)
+        new.kernel_, new.X_fit_ = new._kernel_for(X), X
+        with at_most(self.max_memory):
+            new.solver_ = new._choose_solver(n)
+            return new._plan(n)
+
+    def _plan(self, n) -> Plan:
+        name, limits, why = self.solver_, (self.max_memory, self.max_seconds), "it was asked for"
+        matrix = 8.0 * DENSE_COPIES * n * n
+        if self.solver == "auto":
+            why = {
+                "dense": "the matrix of all rows fits",
+                "iterative": "few components of many rows are asked for",
+                "features": "the kernel has few features",
+                "lowrank": not_allowed("the matrix of all rows", Budget.of(*limits), matrix),
+            }[name]
+        if name == "lowrank":
+            return plan_of_form(name, n, (as_low_rank(self.solver) or LowRank()).count(n), 1.0, 0.0, why, *limits)
+        if name == "features":
+            M = gram.count_features(self.kernel_, self._training_rows()) or 1
+            return plan_of_form(name, n, M, 2.0, 2.0 * n * float(M) ** 2, why, *limits)
+        if name == "iterative":
+            kept = 8.0 * n * n <= keepable()
+            columns = n if kept else 4 * MIN_PIVOTS
+            return plan_of_form(name, n, columns, 1.0, EXPECTED_PRODUCTS * MIN_PIVOTS * float(n) ** 2, why, *limits)
+        return plan_of_form(name, n, None, DENSE_COPIES, DENSE_FLOPS * float(n) ** 3, why, *limits)
 
     # -- settings -----------------------------------------------------------------------------------------------------
 

@@ -12,11 +12,14 @@ from mercer.core.inputs import as_vector
 from mercer.core.parameters import slots_of
 from mercer.distributions import Distribution
 from mercer.learning import heuristics
-from mercer.learning.checkpoint import check_path
+from mercer.learning.checkpoint import begun_with, check_path, resumed
 from mercer.learning.columns import STRUCTURED, Columns
 from mercer.learning.resolution import contradicting
+from mercer.learning.state import Journal
 from mercer.models.estimator import Estimator, Regressor
 from mercer.solvers import base as solvers
+
+BEGUN_WITH = "the checkpoint was begun with it"
 
 
 class Iteration(NamedTuple):
@@ -56,6 +59,7 @@ class LearnedByEvidence(Estimator):
     learning: Any
     solver: Any
     checkpoint: Any
+    solver_: Any
     theta_: np.ndarray
     parameter_names_: list[str]
     log_marginal_likelihood_: float
@@ -90,6 +94,22 @@ class LearnedByEvidence(Estimator):
             self._check_integer(name, minimum)
         check_path(self.checkpoint)
 
+    def _chooses_solver(self) -> bool:
+        return isinstance(self.solver, str) and self.solver == "auto"
+
+    def _begun_with(self, kernels, X, noise) -> solvers.Solver | None:
+        """The solver that the checkpoint was begun with, where "auto" chose it: a fit goes on with the same one."""
+        found = begun_with(self.checkpoint) if self._chooses_solver() else None
+        applies = found is not None and all(found.refusal(kernel, X, noise) is None for kernel in kernels)
+        return found if applies else None
+
+    def _journal(self, data, kernel, *settings) -> Journal:
+        """The journal of a fit, in its file if there is one. ``settings``: what else evaluations depend on, without the
+        solver."""
+        chosen = self.solver_ if self._chooses_solver() else None
+        settings = (*settings, "auto" if chosen else self.solver_)
+        return resumed(self.checkpoint, {"data": data, "kernel": kernel, "settings": settings}, chosen)
+
     def _objective(self):
         raise NotImplementedError
 
@@ -120,9 +140,10 @@ class LearnedByEvidence(Estimator):
 
     def report(self, X=None, y=None):
         """Summary of the fit, relevance, calibration, optima, and likely problems, from leave-one-out predictions.
-        Held-out rows, ``X`` and ``y``, are evaluated as well."""
+        Held-out rows, ``X`` and ``y``, are evaluated as well; they are all that the report of a stream is about."""
         self._check_fitted()
-        self._refuse_stream()
+        if X is None and y is None:
+            self._refuse_stream()
         # Reports are above models in the import order.
         return importlib.import_module("mercer.report").report(self, X, y)
 

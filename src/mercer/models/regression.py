@@ -15,7 +15,7 @@ from mercer.core.inputs import copy_rows, count_rows, take_rows
 from mercer.core.machine import at_most
 from mercer.core.precision import as_float
 from mercer.core.random import entropy, seed_of
-from mercer.datasets.chunks import as_chunks
+from mercer.datasets.chunks import Chunks, as_chunks
 from mercer.distributions import Distribution, Normal
 from mercer.gp.mean import UNKNOWN, MeanFunction
 from mercer.gp.model import Model
@@ -23,7 +23,6 @@ from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, as_no
 from mercer.kernels.algebra import split_white
 from mercer.kernels.convert import as_covariance
 from mercer.learning import family
-from mercer.learning.checkpoint import resumed
 from mercer.learning.choice import quoted
 from mercer.learning.climb import METHODS
 from mercer.learning.columns import default_kernel
@@ -50,6 +49,7 @@ from mercer.models.minibatch import regression_in_batches
 from mercer.models.observations import LinearObservations
 from mercer.models.online import RegressionStream
 from mercer.models.records import (
+    BEGUN_WITH,
     PredictiveRegressor,
     recorded,
     warn_of_contradiction,
@@ -149,6 +149,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
 
     n_rows_: int | None = None  # all rows, where only some are kept (`fit` in chunks)
     gaps_: np.ndarray = np.empty(0, dtype=int)  # numbers of the rows without a target
+    _stream_rows: int | None = None  # of a fit to rows that come in chunks, of which it sees some
     choice_ = None  # with a given kernel, or a model stored before kernels were chosen
     trend_ = None  # without unknown coefficients beside a constant, or in a model stored before there were others
     theta_posterior_: ThetaPosterior | None = None  # unless parameters were integrated over
@@ -205,7 +206,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         self._check_settings()
         sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
         self._check_likelihood(sides)
-        chunks = as_chunks(X, y)
+        chunks = self._in_chunks(X, y)
         self.n_rows_ = None
         if chunks is not None:
             self._refuse_in_chunks(sides | {"operator": operator, "monotone": monotone, "within": within})
@@ -233,7 +234,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         noise = noise.take(np.delete(np.arange(n + len(self.gaps_)), self.gaps_)) if len(self.gaps_) else noise
         kernel = self._taken_by_solver(kernel, X, noise)
         rows = gram.Gram(kernel, copy_rows(X))
-        self.solver_, plan = self._planned(kernel, rows, noise)
+        self.solver_, plan = self._planned(kernel, rows, noise, begun=True)
         self._announce(plan)
         mean = self._mean_for(X)
         warn_of_model(self, [kernel], X, mean.centred, noise_prior=bool(noise.priors))
@@ -257,16 +258,9 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
             seed = seed_of(self.random_state)  # the same subset in every stage
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
             given = (
-                self.noise,
-                self.mean,
-                self.solver_,
-                bool(self.normalize),
-                self.learning,
-                seed,
-                self.optimizer,
-                self.n_restarts,
-            )
-            journal = resumed(self.checkpoint, {"data": (X, y), "kernel": kernel, "settings": given})
+                self.noise, self.mean, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
+            )  # fmt: skip
+            journal = self._journal((X, y), kernel, *given)
             if self.kernel is None and family.standard_path(kernel) is not None:
                 objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
             else:
@@ -448,6 +442,12 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
             )
         return KernelNoise() if white else CommonNoise(0.0)
 
+    def _in_chunks(self, X, y) -> Chunks | None:
+        """X and y as chunks, if that is what they are. A memory map is also an array, which any settings take."""
+        if isinstance(X, np.memmap) and streaming.refusal(self) is not None:
+            return None
+        return as_chunks(X, y)
+
     @staticmethod
     def _refuse_in_chunks(given: dict):
         for name, value in given.items():
@@ -455,33 +455,46 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 raise ParameterError(f"{name} goes with rows in memory; X passes in chunks. Load it first.")
 
     def _planned(
-        self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN, solver: solvers.Solver | None = None
-    ) -> tuple[solvers.Solver, Plan]:
-        """The solver, unless it is given, and the plan of a fit by it."""
+        self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN, solver: solvers.Solver | None = None,
+        begun: bool = False, work: float = 1.0, copies: float = 1.0,
+    ) -> tuple[solvers.Solver, Plan]:  # fmt: skip
+        """The solver, unless it is given, and the plan of a fit by it. ``begun``: take the one that the checkpoint was
+        begun with. ``work``, ``copies``: as of `Budget`."""
+        before = self._begun_with([kernel], X, noise) if begun else None
+        solver = before if solver is None else solver
         free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
         climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
         further = expected_evaluations(self.learning, free, self.n_samples)
         solver = self.solver if solver is None else solver
         with at_most(self.max_memory):
-            budget = Budget.of(self.max_memory, self.max_seconds, climbs, further)
-            return planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
+            budget = Budget.of(self.max_memory, self.max_seconds, climbs, further, work, copies)
+            if self._stream_rows is not None:
+                return streaming.planned(self, kernel, X, noise, budget, self._stream_rows, begun)
+            found, plan = planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
+        return found, plan if before is None else dataclasses.replace(plan, why=BEGUN_WITH)
 
     def _announce(self, plan: Plan):
-        """Refuse a fit that does not fit, and print the plan of one that is not exact."""
+        """Refuse a fit that does not fit, and print the plan of one that is not exact, or takes longer than it may."""
         plan.check()
-        if self.progress and plan.approximation is not None:
+        if self.progress and plan.noteworthy:
             announce(plan.line)
 
-    def plan(self, X) -> Plan:
+    def plan(self, X, y=None) -> Plan:
         """The solver for a fit to these rows, the memory and time it is expected to take here, why, and what other
-        solvers would take."""
+        solvers would take. X may be what `fit` takes, with ``y`` the name of the target in a file; rows in chunks are
+        counted in one pass."""
         self._check_settings()
-        new = copy.copy(self)
+        new, chunks = copy.copy(self), self._in_chunks(X, y)
+        if chunks is not None:
+            new, X, _ = streaming.sampled(self, chunks)
         X = new._check_inputs(X, reset=True)
+        if new._given_likelihood() is not None:
+            kernel = new._kernel_of_target(X, new.learning is not None)
+            return new._planned_target(kernel, gram.Gram(kernel, X))[1]
         kernel = new._kernel_for(X)
-        noise = self._noise_for(kernel, count_rows(X))
-        kernel = self._taken_by_solver(kernel, X, noise)
-        return self._planned(kernel, gram.Gram(kernel, X), noise)[1]
+        noise = new._noise_for(kernel, count_rows(X))
+        kernel = new._taken_by_solver(kernel, X, noise)
+        return new._planned(kernel, gram.Gram(kernel, X), noise)[1]
 
     # -- prediction --------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Kernel ridge regression, in its dual or its primal form (PRML 6.1)."""
 
+import copy
 import reprlib
 from typing import Any
 
@@ -8,16 +9,18 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import ParameterError, rows_of
 from mercer.core.inputs import copy_rows, count_rows, take_rows
-from mercer.core.machine import require_memory
+from mercer.core.machine import at_most, require_memory
 from mercer.core.text import number
 from mercer.kernels.convert import as_covariance
 from mercer.learning.heuristics import radial_kernel
+from mercer.learning.plan import Plan
+from mercer.learning.progress import announce
 from mercer.linalg import backend
 from mercer.linalg.cholesky import factor
 from mercer.linalg.complement import Complement
 from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_orthogonal_to
 from mercer.models.estimator import Regressor, all_or_nothing
-from mercer.models.ridge_lowrank import Features, as_low_rank
+from mercer.models.ridge_lowrank import Features, as_low_rank, not_allowed, plan_of_form
 from mercer.scores import LeaveOneOut
 from mercer.solvers.auto import Budget
 from mercer.solvers.lowrank import LowRank
@@ -77,7 +80,7 @@ class KernelRidge(Regressor):
         self.max_seconds = max_seconds
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Solve for the coefficients. ``sample_weight`` multiplies squared errors; rows of weight zero are dropped."""
         if not isinstance(self.solver, LowRank):
             self._check_choice("solver", RIDGE_SOLVERS)
@@ -94,15 +97,14 @@ class KernelRidge(Regressor):
 
     def _fit(self, X, t, w):
         """Solve with these rows, of positive weight."""
-        if self.kernel is None:
-            self.kernel_ = 10.0 * radial_kernel(self._check_vectors(X), 0.5, w)
-        else:
-            self.kernel_ = as_covariance(self.kernel, "ridge regression", self.allow_invalid, X)
+        self.kernel_ = self._kernel_for(X, w)
         self._several = t.ndim == 2
         self.X_fit_, self.y_fit_, self.weights_ = copy_rows(X), t.reshape(len(t), -1), w
         alpha = self._check_alpha(self.y_fit_.shape[1])
-        low_rank = self._low_rank(alpha is None)
+        low_rank = self._low_rank(alpha is None, len(t))
         if low_rank is not None:
+            if self.solver == "auto":
+                announce(self._plan(self._training_rows()).line)
             return self._solve_low_rank(low_rank, alpha)
         self.left_out_ = None
         if alpha is None:
@@ -116,6 +118,11 @@ class KernelRidge(Regressor):
         elif hasattr(self, "path_"):
             del self.path_
         return self
+
+    def _kernel_for(self, X, w):
+        if self.kernel is None:
+            return 10.0 * radial_kernel(self._check_vectors(X), 0.5, w)
+        return as_covariance(self.kernel, "ridge regression", self.allow_invalid, X)
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -138,24 +145,50 @@ class KernelRidge(Regressor):
         """Number of features of the primal form; None for the dual form."""
         if self.solver == "dual":
             return None
-        M, n = gram.count_features(self.kernel_, self._training_rows()), len(self.y_fit_)
+        rows = self._training_rows()
+        M, n = gram.count_features(self.kernel_, rows), rows.n
         if self.solver == "primal" and M is None:
             raise ParameterError(f"solver='primal' needs a kernel with finitely many features; got {self.kernel_!r}.")
         return M if M is not None and (self.solver == "primal" or n > M) else None
 
     # -- few centres -------------------------------------------------------------------------------------------------
 
-    def _low_rank(self, loo: bool) -> LowRank | None:
+    def _low_rank(self, loo: bool, n: int) -> LowRank | None:
         """Settings of the low-rank form, where it is asked for, or the dual form does not fit."""
         if self.solver != "auto":
             return as_low_rank(self.solver)
-        n = len(self.y_fit_)
         allowed = Budget.of(self.max_memory, self.max_seconds)
         if allowed.allows(8 * n * n * DUAL_COPIES[loo], DUAL_FLOPS[loo] * float(n) ** 3):
             return None
         if self._primal_features() is not None:
             return None
         return LowRank()
+
+    def plan(self, X) -> Plan:
+        """The form for a fit to these rows, the memory and time it is expected to take here, and why."""
+        if not isinstance(self.solver, LowRank):
+            self._check_choice("solver", RIDGE_SOLVERS)
+        new = copy.copy(self)
+        X = new._check_inputs(X, reset=True)
+        new.kernel_ = new._kernel_for(X, np.ones(count_rows(X)))
+        new.X_fit_ = X
+        with at_most(self.max_memory):
+            return new._plan(gram.Gram(new.kernel_, X))
+
+    def _plan(self, rows: gram.Gram) -> Plan:
+        n, loo = rows.n, isinstance(self.alpha, str)
+        low_rank, limits = self._low_rank(loo, n), (self.max_memory, self.max_seconds)
+        why = "it was asked for"
+        if low_rank is not None:
+            if self.solver == "auto":
+                why = not_allowed("the dual form", Budget.of(*limits), 8.0 * n * n * DUAL_COPIES[loo])
+            return plan_of_form("lowrank", n, low_rank.count(n), 1.0, 0.0, why, *limits)
+        M = self._primal_features()
+        if self.solver == "auto":
+            why = "the kernel has " + ("no fewer features than there are rows" if M is None else f"{M:,} features")
+        if M is not None:
+            return plan_of_form("primal", n, M, 2.0, (10.0 if loo else 1.0) * n * float(M) ** 2, why, *limits)
+        return plan_of_form("dual", n, None, DUAL_COPIES[loo], DUAL_FLOPS[loo] * float(n) ** 3, why, *limits)
 
     def _solve_low_rank(self, solver, alpha):
         """Coefficients of the centres: two passes over the rows, and a third for alpha="loo"."""

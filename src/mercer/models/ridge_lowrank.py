@@ -6,6 +6,7 @@ Functions in the span of the centres are sum_m c_m k(x, z_m), c = L^-T v (Rudi, 
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,24 @@ from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError
 from mercer.core.inputs import Inputs, take_rows
+from mercer.core.machine import available_memory
 from mercer.kernels.base import Kernel
 from mercer.kernels.cross import cross
+from mercer.learning.plan import Plan
 from mercer.linalg import backend
+from mercer.solvers.auto import COMPILE_SECONDS_TO_PREDICT, Budget, flops_per_second
 from mercer.solvers.centers import choose_centers
 from mercer.solvers.lowrank import LowRank
 from mercer.solvers.lowrank_evidence import Rows
 
+SUMMARIES = {  # of a plan
+    "dual": "exact, by a factorisation of the matrix of all rows",
+    "primal": "exact, by the weights of features",
+    "dense": "exact, by eigenvectors of the matrix of all rows",
+    "iterative": "exact to a tolerance, by products with the matrix of all rows",
+    "features": "exact, by the covariance of features",
+    "lowrank": "approximate, through the features of a few centres",
+}
 CENTER_NOISE = 1e-2  # of the variance of the target: what "forward" takes for the noise
 MIN_FREEDOM = 1e-10  # 1 - leverage of a row; below it, the row determines its own prediction
 
@@ -136,6 +148,29 @@ def _features(rows: Rows, tile: int) -> np.ndarray:
     if Phi is None:
         raise DataError("the kernel is not finite at some of these rows; scale the inputs down.")
     return Phi
+
+
+def plan_of_form(
+    name: str, n: int, columns: int | None, copies: float, flops: float, why: str, max_memory: Any, max_seconds: Any
+) -> Plan:
+    """Plan of a fit of n rows by a form of ridge regression or principal components."""
+    allowed = Budget.of(max_memory, max_seconds)
+    if name == "lowrank":
+        cost = LowRank(columns or 1).cost_of(n)
+        memory, flops = cost.memory, cost.flops
+    else:
+        memory = 8.0 * copies * n * (n if columns is None else columns)
+    free = available_memory() if max_memory is None else min(available_memory(), int(allowed.memory))
+    return Plan(
+        name, n, columns, int(memory), free, COMPILE_SECONDS_TO_PREDICT + flops / flops_per_second(), why,
+        "stands a few centres for the rows" if name == "lowrank" else None,
+        None if math.isinf(allowed.seconds) else allowed.seconds, summary=SUMMARIES[name],
+    )  # fmt: skip
+
+
+def not_allowed(what: str, allowed: Budget, memory: float) -> str:
+    """Reason for centres where a form with a matrix of all rows is not allowed."""
+    return f"{what} takes more {'memory' if memory > allowed.memory else 'time'} than it may"
 
 
 def as_low_rank(solver: Any) -> LowRank | None:

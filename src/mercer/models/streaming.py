@@ -10,13 +10,16 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, ParameterError, rows_of
-from mercer.core.inputs import take_rows
+from mercer.core.inputs import count_rows, take_rows
 from mercer.core.random import seed_of
 from mercer.datasets.chunks import Chunks, Part
 from mercer.distributions import Normal
-from mercer.gp.noise import LearnedNoise, RowNoise
+from mercer.gp.noise import LearnedNoise, Noise, RowNoise
+from mercer.kernels.base import Kernel
+from mercer.learning.plan import plan_of
 from mercer.models.targets import log_target
 from mercer.scores import unbiased_factor, widening
+from mercer.solvers.auto import Budget, Candidate, Choice, fit_seconds
 from mercer.solvers.lowrank import LowRank
 from mercer.solvers.lowrank_posterior import LowRankPosterior
 
@@ -29,37 +32,68 @@ MAX_KEPT_ROWS = 20_000  # of those that parameters are learned from, for leave-o
 def fit_in_chunks(model: Any, chunks: Chunks) -> Any:
     """Fit a Gaussian process regressor to all rows of the chunks.
 
-    Parameters are learned from at most `LowRank.learning_rows` rows at random, which is one pass. Another pass
-    adds up what all rows say of the weights of the centres. Noise and amplitude are then those that maximise the
-    evidence of all rows, which takes no pass, and intervals are widened as for rows in memory.
+    A first pass takes at most `LowRank.learning_rows` rows at random. If these are all there are, they are fitted as
+    rows in memory. Otherwise parameters are learned from them by the low-rank solver, for "auto" with as many centres
+    as memory and time allow, and another pass adds up what all rows say of the weights of the centres. Noise and
+    amplitude are then those that maximise the evidence of all rows, which takes no pass, and intervals are widened as
+    for rows in memory.
     """
-    solver = _solver(model)
-    seed = seed_of(model.random_state)
-    X, y, _, n = chunks.sample(solver.learning_rows, seed)
-    fitted = copy.copy(model)
-    fitted.solver = solver
+    fitted, X, y = sampled(model, chunks)
     fitted.fit(X, y)
+    passes, fitted._stream_rows = fitted._stream_rows is not None, None
     own = set(model.get_params(deep=False))
     vars(model).update({name: value for name, value in vars(fitted).items() if name not in own})
-    if n > len(y):
+    if passes:
         absorb(model, chunks)
     return model
 
 
-def _solver(model: Any) -> LowRank:
-    solver = LowRank() if model.solver in ("auto", "lowrank") else model.solver
-    if not isinstance(solver, LowRank):
+def sampled(model: Any, chunks: Chunks) -> tuple[Any, Any, np.ndarray]:
+    """A copy of the model that plans for the rows of the chunks, and the rows that it is fitted to."""
+    X, y, _, n = chunks.sample(_solver(model).learning_rows, seed_of(model.random_state))
+    model = copy.copy(model)
+    model._stream_rows = n if n > len(y) else None
+    return model, X, y
+
+
+def planned(model: Any, kernel: Kernel, X: Any, noise: Noise, budget: Budget, n: int, begun: bool) -> Any:
+    """The solver and the plan of a fit to n rows that come in chunks, of which X are learned from. ``begun``: take the
+    solver that the checkpoint was begun with."""
+    solver = _solver(model)
+    if model._chooses_solver():
+        solver = (model._begun_with([kernel], X, noise) if begun else None) or solver.within_rows(n, budget)
+    refusal = solver.refusal(kernel, X, noise)
+    if refusal is not None:
         raise ParameterError(
-            f"rows in chunks are fitted by solver='lowrank', or mercer.solvers.LowRank(...); got {model.solver!r}."
+            f"rows in chunks that do not fit in memory are fitted by the low-rank solver, which {refusal}. "
+            + ("Give noise=..." if not noise.positive else "Take a random part of the rows, with Chunks.sample.")
         )
+    cost = solver.cost_of(n)
+    why = f"rows come in chunks; parameters are learned from {count_rows(X):,} of them"
+    found = Choice(Candidate(solver, cost, fit_seconds(solver, cost, n, budget), solver.loss(kernel, X)), why)
+    return solver, dataclasses.replace(plan_of(found, kernel, X, budget, model.max_memory is not None), rows=n)
+
+
+def refusal(model: Any) -> str | None:
+    """Why a model with these settings cannot be fitted to rows in chunks; None if it can."""
+    named = isinstance(model.solver, str) and model.solver in ("auto", "lowrank")
+    if not named and not isinstance(model.solver, LowRank):
+        return f"rows in chunks are fitted by solver='lowrank', or mercer.solvers.LowRank(...); got {model.solver!r}."
     if model.likelihood not in LIKELIHOODS or model.learning not in LEARNING:
-        raise ParameterError(
+        return (
             "rows in chunks are fitted with likelihood='gaussian' or 'lognormal', and learning='mle', 'map' or None; "
             f"got likelihood={model.likelihood!r}, learning={model.learning!r}. Take a random part of the rows."
         )
     if model.noise is not None and np.ndim(model.noise):
-        raise ParameterError("rows in chunks have one noise variance; noise is None, a number or a prior.")
-    return solver
+        return "rows in chunks have one noise variance; noise is None, a number or a prior."
+    return None
+
+
+def _solver(model: Any) -> LowRank:
+    why = refusal(model)
+    if why is not None:
+        raise ParameterError(why)
+    return model.solver if isinstance(model.solver, LowRank) else LowRank()
 
 
 def absorb(model: Any, chunks: Chunks, without: np.ndarray | None = None) -> None:

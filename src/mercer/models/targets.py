@@ -1,6 +1,5 @@
 """Regression whose likelihood is not Gaussian: the part of `GaussianProcessRegressor` that differs."""
 
-import dataclasses
 import warnings
 from typing import Any
 
@@ -16,10 +15,10 @@ from mercer.gp.likelihoods import Ordinal, Target, TargetLikelihood, as_likeliho
 from mercer.gp.likelihoods.predictive import LogNormal
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import CommonNoise, Noise
+from mercer.inference import base as of_labels
 from mercer.inference import targets
 from mercer.kernels.algebra import split_white
 from mercer.learning import family
-from mercer.learning.checkpoint import resumed
 from mercer.learning.columns import default_kernel
 from mercer.learning.integrate import INTEGRATED
 from mercer.learning.latent_regression import LatentObjective, learn_target, with_constant
@@ -132,8 +131,7 @@ class OtherTargets(LearnedByEvidence):
         kernel = self._kernel_of_target(X, learns)
         constant = likelihood.constant_variance if self.normalize and not isinstance(likelihood, Ordinal) else 0.0
         rows = gram.Gram(kernel, copy_rows(X))
-        self.solver_, plan = self._planned(kernel, rows, CommonNoise(1.0), solvers.OTHER)
-        plan = dataclasses.replace(plan, memory=2 * plan.memory)  # inference has matrices of its own
+        self.solver_, plan = self._planned_target(kernel, rows, begun=True)
         self._announce(plan)
         warn_of_model(self, [kernel], X, bool(constant))
         self.inference_ = targets.automatic(likelihood, n) if self.inference == "auto" else self.inference
@@ -146,11 +144,11 @@ class OtherTargets(LearnedByEvidence):
             seed = seed_of(self.random_state)
             settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
             options = (
-                self.likelihood, self.inference_, self.noise, self.solver_, bool(self.normalize), self.learning, seed,
+                self.likelihood, self.inference_, self.noise, bool(self.normalize), self.learning, seed,
                 self.optimizer, self.n_restarts,
             )  # fmt: skip
             sides = {name: value for name, value in vars(target).items() if value is not None}
-            journal = resumed(self.checkpoint, {"data": (X, y, sides), "kernel": kernel, "settings": options})
+            journal = self._journal((X, y, sides), kernel, *options)
             choose = self.kernel is None and family.standard_path(kernel) is not None
             if isinstance(self.solver_, Minibatch):
                 objective, learned, self.choice_ = target_in_batches(
@@ -163,6 +161,13 @@ class OtherTargets(LearnedByEvidence):
         self._set_target(objective, target, center, scale, learned)
         self.plan_ = plan
         return self
+
+    def _planned_target(self, kernel, rows: gram.Gram, begun: bool = False):
+        """As `_planned`. Sites are noise; inference iterates, and has matrices of its own."""
+        likelihood: Any = self._given_likelihood()
+        name = targets.automatic(likelihood, rows.n) if self.inference == "auto" else self.inference
+        settings = {"work": of_labels.INFERENCES[name].work, "copies": 2.0}
+        return self._planned(kernel, rows, CommonNoise(1.0), solvers.OTHER, begun=begun, **settings)
 
     def _kernel_of_target(self, X, learns: bool):
         if self.kernel is not None:

@@ -6,7 +6,7 @@ from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix
 from mercer.core.parameters import slots_of
 from mercer.core.text import listed, table
-from mercer.report import diagnostics, probabilities
+from mercer.report import diagnostics, distance, probabilities
 from mercer.report.page import (
     HELD_OUT,
     Report,
@@ -31,7 +31,10 @@ BASIS = (
 
 
 def report(model, X=None, y=None) -> Report:
-    """Report of a fitted `GaussianProcessClassifier`, also on held-out rows ``X``, ``y`` if they are given."""
+    """Report of a fitted `GaussianProcessClassifier`, also on held-out rows ``X``, ``y`` if they are given; of a
+    stream on these alone."""
+    if model._streams():
+        return _of_stream(model, X, y)
     loo = model.loo()
     codes, n = model.codes_, len(model.codes_)
     counts = np.bincount(codes, minlength=len(model.classes_))
@@ -59,11 +62,39 @@ def report(model, X=None, y=None) -> Report:
         sections["Relevance of inputs"] = str(relevance)
     sections["Calibration of leave-one-out probabilities"] = str(left_out)
     sections["Optima found"] = optima(model)
-    sections["Numerics"] = _numerics(model)
+    says = distance.of_classification(model)
+    sections["Numerics"] = _numerics(model) + ("" if says is None else f"\n{says}")
     title = f"Gaussian process classification, {n:,} rows, {len(counts)} classes"
     findings = in_order(findings)
     suggestions = [*map(str, findings), *_suggestions(model, left_out, confusion, relevance)]
     return Report(title, sections, suggestions, left_out, relevance, tuple(findings), BASIS)
+
+
+def _of_stream(model, X, y) -> Report:
+    """From held-out rows, since those of a stream are not kept."""
+    codes, P, _ = _held_out(model, X, y)
+    held, counts, C = reliability(codes, P), model._class_counts(), len(model.classes_)
+    confusion = np.zeros((C, C), dtype=int)
+    np.add.at(confusion, (codes, P.argmax(axis=1)), 1)
+    fit = [
+        ["log evidence", f"{model.log_marginal_likelihood_:.2f}"],
+        ["held-out log score", f"{-held.log_loss:.4f} per row"],
+        ["held-out error", f"{held.error_rate:.1%}"],
+        ["held-out Brier score", f"{held.brier:.4f}"],
+    ]
+    names = [str(label) for label in model.classes_]
+    findings = in_order(probabilities.of_labels(codes, P, names, _remedy(model), of="held out"))
+    sections = columns(model) | {
+        "Fit": entries(fit),
+        "Classes, of held-out rows": _classes(model, confusion),
+        "Parameters": parameter_section(model, list(model.classes_)),
+        "Calibration of probabilities of held-out rows": str(held),
+        "Optima found": optima(model),
+        "Numerics": _numerics(model),
+    }
+    title = f"Gaussian process classification, a stream of {int(counts.sum()):,} rows, {C} classes"
+    suggestions = [*map(str, findings), *about_learning(model)]
+    return Report(title, sections, suggestions, held, None, tuple(findings), "Checked: held-out probabilities.")
 
 
 def _remedy(model) -> str:
@@ -123,9 +154,8 @@ def _classes(model, confusion) -> str:
     names = [str(label) for label in model.classes_]
     counts = confusion.sum(axis=1)
     wrong = confusion - np.diag(np.diag(confusion))
-    head = [
-        [name, f"{count:,}", f"{e:.1%}"] for name, count, e in zip(names, counts, wrong.sum(1) / counts, strict=True)
-    ]
+    shares = wrong.sum(1) / np.maximum(counts, 1)
+    head = [[name, f"{count:,}", f"{e:.1%}"] for name, count, e in zip(names, counts, shares, strict=True)]
     if len(names) <= MAX_CONFUSION_CLASSES:
         rows = [first + [f"{count:,}" for count in line] for first, line in zip(head, confusion, strict=True)]
         return table(["class", "rows", "error", *(f"predicted {name}" for name in names)], rows)

@@ -11,7 +11,7 @@ from mercer.core.machine import in_words
 from mercer.core.parameters import slots_of
 from mercer.core.text import table
 from mercer.models.doubt import about_distance
-from mercer.report import diagnostics
+from mercer.report import diagnostics, distance
 from mercer.report.page import (
     HELD_OUT,
     Report,
@@ -24,6 +24,7 @@ from mercer.report.page import (
     parameter_section,
 )
 from mercer.scores import Calibration, calibration, chance_range, unbiased_factor
+from mercer.solvers.iterative import MAX_LEFT_OUT_ERROR
 
 MAX_DENSE_ROWS = 5000  # for which another factorisation is affordable
 BASIS = (
@@ -33,7 +34,10 @@ BASIS = (
 
 
 def report(model, X=None, y=None) -> Report:
-    """Report of a fitted `GaussianProcessRegressor`, also on held-out rows ``X``, ``y`` if they are given."""
+    """Report of a fitted `GaussianProcessRegressor`, also on held-out rows ``X``, ``y`` if they are given; of a
+    stream on these alone."""
+    if model._streams():
+        return _of_stream(model, X, y)
     n, kept = len(model.y_train_), np.unique(model._copies(), return_index=True)[1]  # copies count once
     if not model._is_gaussian():
         kept = model._measured_rows()
@@ -75,6 +79,33 @@ def report(model, X=None, y=None) -> Report:
     if model.n_rows_ is not None:
         title += f", {n:,} of them kept for leave-one-out"
     return Report(title, sections, suggestions, left_out, relevance, tuple(findings), BASIS)
+
+
+def _of_stream(model, X, y) -> Report:
+    """From held-out rows, since those of a stream are not kept."""
+    held, _ = _held_out(model, X, y)
+    n, found = model._row_count(), model.numerics_
+    fit = [
+        ["log evidence", f"{model.log_marginal_likelihood_:.2f} ({model.log_marginal_likelihood_ / n:.3f} per row)"],
+        ["held-out R^2", "undefined: y is constant" if np.isnan(held.r2) else f"{held.r2:.4f}"],
+        ["held-out RMSE", f"{held.rmse:.4g}"],
+        ["held-out log density", f"{held.log_density:.4f} per row"],
+        *(
+            [f"{name.replace('_', ' ')}", f"{found[name]:,.4g}"]
+            for name in ("centers", "lost_nats") if name in found
+        ),
+    ]  # fmt: skip
+    sections = columns(model) | {
+        "Fit": entries(fit),
+        "Noise": _noise(model, as_vector(y, len(held.z))),
+        "Parameters": parameter_section(model),
+        "Calibration of intervals of held-out rows": str(held),
+        "Optima found": optima(model),
+    }
+    findings = in_order(diagnostics.calibration(held.z, of="held out"))
+    title = f"Gaussian process regression, a stream of {n:,} rows"
+    suggestions = [*map(str, findings), *about_learning(model)]
+    return Report(title, sections, suggestions, held, None, tuple(findings), "Checked: calibration on held-out rows.")
 
 
 def _likelihood(model) -> str:
@@ -201,8 +232,14 @@ def _numerics(model) -> str:
             f"\nsolved in {found['iterations']:.0f} iterations: the mean is off by about {found['error']:.1g} standard "
             f"deviations of the prior, the log evidence by about {found['evidence_error']:.2g} nats (estimated)"
         )
-    distance = about_distance(model)
-    return text if distance is None else f"{text}\n{distance}"
+        if len(model.y_train_) > getattr(model.solver_, "rank", 0):
+            text += (
+                f"\nleave-one-out variances are estimated to {MAX_LEFT_OUT_ERROR:.0%}, or else given the nearest rows "
+                "alone, which makes them too large rather than too small"
+            )
+    for says in (about_distance(model), distance.of_regression(model)):
+        text += "" if says is None else f"\n{says}"
+    return text
 
 
 def _suggestions(model, held, relevance, n, findings) -> list[str]:

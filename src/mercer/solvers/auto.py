@@ -15,7 +15,7 @@ import numpy as np
 
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
-from mercer.core.machine import as_bytes, cores, keepable, one_thread
+from mercer.core.machine import as_bytes, cores, in_words, keepable, one_thread
 from mercer.linalg.cholesky import attempt
 
 if TYPE_CHECKING:
@@ -149,8 +149,26 @@ def choose(
                 best, f"an exact fit of {n:,} rows takes more {_lacking(exact, budget)} than it may; {best.cost.why}"
             )
     if held:
-        return chosen(min(held, key=lambda each: each.seconds))
-    return chosen(min(everything, key=lambda each: each.cost.memory))
+        return chosen(
+            min(held, key=lambda each: each.seconds),
+            f"no method for these settings fits {budget.seconds:,g} seconds, and of those that fit the memory it is "
+            "the fastest",
+        )
+    return chosen(
+        min(everything, key=lambda each: each.cost.memory),
+        f"no method for these settings fits the memory, {in_words(budget.memory)}, and it takes the least",
+    )
+
+
+def asked_for(found: Candidate, budget: Budget) -> str:
+    """Reason for a solver that was asked for; where it takes more than it may, it says so."""
+    if found.cost.memory > budget.memory:
+        return f"it was asked for, although it takes more than the {in_words(budget.memory)} that 'auto' would allow"
+    if found.seconds > budget.seconds:
+        return (
+            f"it was asked for, although it may take more than the {budget.seconds:,g} seconds that 'auto' would allow"
+        )
+    return "it was asked for"
 
 
 def _lacking(exact: Sequence[Candidate], budget: Budget) -> str:

@@ -6,7 +6,7 @@ A solver is one file of this folder. `register` makes its name known: to ``solve
 import abc
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +27,7 @@ from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import mirror_upper
 from mercer.linalg.trend import Trend, independent_columns
 from mercer.means import RANK_TOLERANCE
-from mercer.solvers.auto import Budget, Candidate, Choice, choose, search_stages
+from mercer.solvers.auto import Budget, Candidate, Choice, asked_for, choose, search_stages
 
 LOG_2PI = math.log(2 * math.pi)
 # What a solver may be asked to serve: Gaussian noise, labels of classes, or another likelihood of numbers.
@@ -309,18 +309,22 @@ def register(cls: type[Solver]) -> type[Solver]:
 
 
 def choice(
-    solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget | None = None, task: str = GAUSSIAN
-) -> Choice:
-    """The solver asked for, by name or as an object, or for "auto" that of the rule (`auto.choose`), with what a fit is
-    expected to take. Raises `ParameterError` if the one asked for is not applicable. ``task``: as `Solver.serves`."""
+    solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget | None = None, task: str = GAUSSIAN,
+    usable: Callable[[Solver], bool] = lambda solver: True,
+) -> Choice:  # fmt: skip
+    """The solver asked for, by name or as an object, or for "auto" that of the rule (`auto.choose`) among those that
+    are ``usable``, with what a fit is expected to take. Raises `ParameterError` if the one asked for is not applicable.
+    ``task``: as `Solver.serves`."""
     budget = Budget.of() if budget is None else budget
     if isinstance(solver, str) and solver == "auto":
-        return choose([cls() for cls in SOLVERS.values()], kernel, X, noise, budget, task)
+        there = [cls() for cls in SOLVERS.values()]
+        return choose(filter(usable, there), kernel, X, noise, budget, task)
     found = checked(solver)
     refusal = found.refusal(kernel, X, noise)
     if refusal is not None:
         raise ParameterError(f"solver={solver!r} {refusal}. Use solver='auto'.")
-    return Choice(Candidate.of(found, kernel, X, budget), "it was asked for")
+    candidate = Candidate.of(found, kernel, X, budget)
+    return Choice(candidate, asked_for(candidate, budget))
 
 
 def resolve(
@@ -333,23 +337,40 @@ def resolve(
 def resolve_latent(
     solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, classes: int, budget: Budget | None = None
 ) -> Solver:
+    """The solver of `latent_choice`."""
+    return latent_choice(solver, kernels, X, classes, budget).chosen.solver
+
+
+def latent_choice(
+    solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, classes: int, budget: Budget | None = None,
+    own_inference: bool = True,
+) -> Choice:  # fmt: skip
     """The solver for the latent functions behind ``classes`` classes, with one kernel or one each: the one asked for;
-    for "auto" that of `resolve`, if the same one is best for every kernel and fast for all classes together.
+    for "auto" that of `choice` among those that serve all of them, if the same one is best for every kernel.
+    ``own_inference``: whether solvers that have one of their own serve the settings; they take one kernel.
 
     The function values of more than two classes are factorised class by class, but not the weights of their features:
     n (C M)^2 flops instead of C n^3, so weights are for M < n / sqrt(C) features.
     """
     noise = CommonNoise(1.0)  # sites are noise
-    found = [choice(solver, kernel, X, noise, budget, LABELS).chosen.solver for kernel in kernels]
-    one = len(set(found)) == 1
-    if classes > 2 and not all(each.several_latents for each in found):
-        if solver != "auto":
-            raise ParameterError(f"solver={solver!r} takes two classes; y has {classes}. Use solver='dense' or 'auto'.")
-        one = False
-    if solver == "auto" and classes > 2 and one:
-        widths = [found[0].cost(kernel, X).matrix[1] for kernel in kernels]
-        one = max(widths) * math.sqrt(classes) < count_rows(X)
-    return found[0] if one else SOLVERS["dense"]()
+
+    def usable(each: Solver) -> bool:
+        if each.own_inference:
+            return own_inference and len(kernels) == 1
+        if classes == 2 or type(each).latent is Solver.latent:
+            return True
+        if not each.several_latents or any(each.refusal(kernel, X, noise) is not None for kernel in kernels):
+            return False
+        widths = [each.cost(kernel, X).matrix[1] for kernel in kernels]
+        return max(widths) * math.sqrt(classes) < count_rows(X)
+
+    found = [choice(solver, kernel, X, noise, budget, LABELS, usable) for kernel in kernels]
+    each = found[0].chosen.solver
+    if classes > 2 and not each.several_latents:  # it was asked for
+        raise ParameterError(f"solver={solver!r} takes two classes; y has {classes}. Use solver='dense' or 'auto'.")
+    if all(other.chosen.solver == each for other in found):
+        return found[0]
+    return choice("auto", kernels[0], X, noise, budget, LABELS, lambda each: each.name == "dense")
 
 
 def checked(solver: str | Solver) -> Solver:

@@ -6,7 +6,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import Inputs, as_matrix, count_rows, take_rows
+from mercer.core.inputs import Inputs, as_matrix, count_rows, holds_numbers, take_rows
 from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
 from mercer.kernels.sets import metric
@@ -30,6 +30,7 @@ def choose_centers(how: Any, count: int, kernel: Kernel, rows: gram.Gram, y: np.
     """
     n, rng = rows.n, np.random.default_rng(SEED)
     if not isinstance(how, str):
+        _check_columns(how, rows.X)
         return how
     if how == "random":
         return take_rows(rows.X, np.sort(rng.choice(n, size=min(count, n), replace=False)))
@@ -67,6 +68,17 @@ def _means(kernel: Kernel, X: Inputs, count: int) -> np.ndarray:
     np.add.at(sums, found.labels_, X[np.sort(which)])
     sizes = np.bincount(found.labels_, minlength=count)
     return sums[sizes > 0] / sizes[sizes > 0, None]
+
+
+def _check_columns(centers: Any, X: Inputs) -> None:
+    """Raise if centres for rows of numbers have another number of columns."""
+    if not holds_numbers(X):
+        return
+    given, expected = as_matrix(centers, "centers").shape[1], as_matrix(X).shape[1]
+    if given != expected:
+        raise ParameterError(
+            f"centers have {given} column{'s' * (given != 1)}, and the rows {expected}: they must have the same."
+        )
 
 
 def check_centers(how: Any) -> None:

@@ -24,6 +24,7 @@ from mercer.core.inputs import (
     copy_rows,
     count_rows,
     stack_rows,
+    take_rows,
 )
 from mercer.core.random import as_key, normal
 from mercer.distributions import Normal
@@ -48,6 +49,7 @@ from mercer.solvers.iterative_evidence import (
     IterativeEvidence,
     System,
     inverse_diagonal,
+    inverse_diagonal_error,
     solve,
     solved,
     without_trend,
@@ -55,6 +57,7 @@ from mercer.solvers.iterative_evidence import (
 
 MAX_REFINEMENTS = 4  # of solutions in single precision, from their residuals in double precision
 LEFT_OUT_PROBES = 32  # which tell the diagonal of C^-1
+MAX_LEFT_OUT_ERROR = 0.05  # standard error of an entry, relative: of others, nearest rows tell more
 MAX_JOINT_ROWS = 256  # of a sample from its covariance matrix; of more, by Matheron's rule
 N_FUNCTIONALS = 64  # linear combinations of all rows that a variance is given, beside the nearest rows
 SET_JITTER = 1e-8  # of the variance, on the covariances of nearest rows without these combinations
@@ -411,15 +414,42 @@ class IterativePosterior(Posterior):
         return float(self.evidence_[0])
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """As `GP.leave_one_out`, from an estimate of the diagonal of C^-1 by probes."""
-        accuracy = dataclasses.replace(self._accuracy, n_probes=LEFT_OUT_PROBES)
+        """As `GP.leave_one_out`, from an estimate of the diagonal of C^-1 by probes. Where its standard error is above
+        `MAX_LEFT_OUT_ERROR`, the variance is that given the ``n_neighbors`` nearest rows: exact for these, and too
+        large rather than too small for all."""
+        accuracy, few = dataclasses.replace(self._accuracy, n_probes=LEFT_OUT_PROBES), len(self.y) <= self.solver.rank
         with self._in_use() as (system, _):
-            if len(self.y) <= self.solver.rank:  # probes would find the same
+            if few:  # probes would find the same
                 accuracy = dataclasses.replace(accuracy, n_probes=1)
             found = solved(system, np.zeros((len(self.y), 0)), accuracy)
             diagonal = inverse_diagonal(system.near, found.U, found.V)
+        if not few:
+            doubtful = np.flatnonzero(inverse_diagonal_error(found.U, found.V) > MAX_LEFT_OUT_ERROR)
+            diagonal[doubtful] = self._inverse_diagonal_near(doubtful)
         diagonal = without_trend(diagonal, self.trend_)
         return self.y - self.a / diagonal, 1 / diagonal
+
+    def _inverse_diagonal_near(self, which: np.ndarray) -> np.ndarray:
+        """Diagonal of C^-1 at some rows, of each with the rows nearest to it alone."""
+        rows, n = self._rows, len(self.y)
+        m, out, done = min(self.solver.n_neighbors + 1, n), np.empty(len(which)), 0
+        scale = np.sqrt(rows.diagonal() + self.noise)
+        at = on_sets(self.kernel, rows.X, rows.rows).at(np.asarray(to_free(self.kernel)))
+        height = machine.rows_within(machine.ARRAY_BYTES, m**2)
+        for block, K in rows.blocks(take_rows(rows.X, which)):
+            own = which[block]
+            closeness = np.abs(K) / scale
+            closeness[np.arange(len(own)), own] = -1.0  # the row itself comes last
+            for i in range(0, len(own), height):
+                some = own[i : i + height]
+                near = np.argpartition(-closeness[i : i + height], m - 2, axis=1)[:, : m - 1]
+                sets = np.column_stack([near, some])
+                C = np.empty((len(some), m, m))
+                at.fill(sets, np.full(len(some), m), C)
+                C[:, np.arange(m), np.arange(m)] += self.noise[sets]
+                out[done : done + len(some)] = _last_inverse_entries(C)
+                done += len(some)
+        return out
 
     def residual(self) -> float:
         """Relative residual |C a - (y - m)| / |y - m|."""
@@ -437,6 +467,15 @@ class IterativePosterior(Posterior):
             "error": float(self.found_[1]),
             "evidence_error": float(self.evidence_[1]),
         }
+
+
+def _last_inverse_entries(C: np.ndarray) -> np.ndarray:
+    """The last diagonal entry of C^-1 of several matrices (s, m, m), whose lower triangles count: (s,). It is that of
+    the factor to the power of minus two."""
+    try:
+        return np.linalg.cholesky(C)[:, -1, -1] ** -2.0
+    except np.linalg.LinAlgError:  # not positive definite to rounding
+        return np.linalg.inv(np.tril(C) + np.swapaxes(np.tril(C, -1), 1, 2))[:, -1, -1]
 
 
 @register

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -111,6 +112,16 @@ def inverse_diagonal(near: LowRankAndDiagonal, U: np.ndarray, V: np.ndarray) -> 
     return exact * np.clip(ratio, MIN_RATIO, 1 / MIN_RATIO)
 
 
+def inverse_diagonal_error(U: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Standard error of `inverse_diagonal`, relative to it: (n,); infinite where probes do not tell it."""
+    s, squares = U.shape[1], np.einsum("ns,ns->n", V, V)
+    products = np.einsum("ns,ns->n", U, V)
+    told = (s > 1) & (products > MIN_RATIO * squares) & (MIN_RATIO * products < squares)
+    ratio = np.divide(products, squares, out=np.ones_like(squares), where=told)
+    away = np.sum((U * V - ratio[:, None] * V**2) ** 2, axis=1)
+    return np.where(told, np.sqrt(away * s / max(s - 1, 1)) / np.where(told, products, 1.0), np.inf)
+
+
 MIN_RATIO = 0.05  # of the diagonal of C^-1 to that of M^-1, where the probes happen to tell less
 
 
@@ -166,8 +177,20 @@ class IterativeEvidence(Evidence):
         slope = self._slope(theta, slope, a, diagonal, scale if profiled else 1.0)
         return Evaluation(value, slope, scale) if np.isfinite(slope).all() else None
 
+    def memory(self) -> Mapping[str, np.ndarray]:
+        """The last solutions, from which the next start."""
+        return {} if self._start is None else {"solutions": self._start}
+
+    def replayed(self, theta: np.ndarray, memory: Mapping[str, np.ndarray] | None) -> None:
+        """As `Continuing.replayed`."""
+        if memory:
+            self._start = memory["solutions"]
+
     def left_out(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        if self(theta, gradient=False) is None:
+        start, self._start = self._start, None  # the same at any time
+        found = self(theta, gradient=False)
+        self._start = start
+        if found is None:
             return None
         (a, trend), diagonal = self._last, inverse_diagonal(self._near, self._found.U, self._found.V)
         return left_out(a, without_trend(diagonal, trend))

@@ -42,7 +42,7 @@ class LowRank(Solver):
     method : "variational", whose evidence is a lower bound (Titsias 2009); "fitc", with noise that makes up
         for what the centres leave (Snelson and Ghahramani 2006); "dtc" (Seeger et al. 2003), the variational one
         without what makes it a bound; "nystrom" (Williams and Seeger 2001), where the prior itself is of low rank, so
-        that intervals are too narrow far from the centres.
+        that intervals are too narrow far from the centres; with all rows as centres it is exact at these rows only.
     optimize : whether to move the centres to where the evidence is largest; they start from those chosen. For inputs of
         numbers.
     learning_rows : rows, at random, that parameters are learned from if there are more; the posterior is that of all.
@@ -126,7 +126,10 @@ class LowRank(Solver):
         return None
 
     def cost(self, kernel: Kernel, X: Inputs) -> Cost:
-        n = count_rows(X)
+        return self.cost_of(count_rows(X))
+
+    def cost_of(self, n: int) -> Cost:
+        """Of n rows, which need not be in memory."""
         m = self.count(n)
         kept = min(8.0 * n * m, machine.keepable())
         memory = kept + 8.0 * m**2 * (6 + 3 * machine.cores()) + machine.cores() * machine.GRAM_BYTES / 2
@@ -141,12 +144,16 @@ class LowRank(Solver):
 
     def within(self, kernel: Kernel, X: Inputs, budget: Budget) -> Self:
         """With as many centres as memory and time allow."""
+        return self.within_rows(count_rows(X), budget)
+
+    def within_rows(self, n: int, budget: Budget) -> Self:
+        """As `within`, for n rows, which need not be in memory."""
         new = self
         for m in AUTO_CENTERS:
             new = dataclasses.replace(self, n_centers=m)
-            cost = new.cost(kernel, X)
-            seconds = fit_seconds(new, cost, count_rows(X), budget)
-            if m * EXACT_RATIO < count_rows(X) and cost.memory <= budget.memory and seconds <= budget.seconds:
+            cost = new.cost_of(n)
+            seconds = fit_seconds(new, cost, n, budget)
+            if m * EXACT_RATIO < n and cost.memory <= budget.memory and seconds <= budget.seconds:
                 break
         return new
 

@@ -1,6 +1,6 @@
 """Evidence through the weights of centres, with its gradient, from rows that pass tile by tile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -141,6 +141,7 @@ class LowRankEvidence(Evidence):
         self.approximation, self._choose, self._optimize = approximation, choose, optimize
         super().__init__(kernel, X, y, noise, mean)
         self._cross: AnyCross | None = None
+        self._first: tuple[np.ndarray, float] | None = None  # theta and jitter that centres are to be chosen at
         self._unit = log_unit(self.H, self.precision) if self.H.shape[1] else 0.0
 
     def _representation(self, kernel: Kernel, X: Inputs) -> Any:
@@ -173,8 +174,23 @@ class LowRankEvidence(Evidence):
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
         if self._cross is None:
-            self.take(self.centers_at(theta))
+            self._take_first(theta)
         return self._evaluate(theta, gradient, profiled)
+
+    def _take_first(self, theta: np.ndarray) -> None:
+        first, jitter = (theta, self.jitter) if self._first is None else self._first
+        now, self.jitter = self.jitter, jitter
+        self.take(self.centers_at(first))
+        self.jitter = now
+
+    def memory(self) -> Mapping[str, np.ndarray]:
+        """Nothing beyond the first theta, which another search begins with, too."""
+        return {}
+
+    def replayed(self, theta: np.ndarray, memory: Mapping[str, np.ndarray] | None) -> None:
+        """As `Continuing.replayed`."""
+        if self._cross is None and self._first is None:
+            self._first = theta, self.jitter
 
     def _evaluate(
         self, theta: np.ndarray, gradient: bool, profiled: bool, each: bool = False, of_centers: bool = False

@@ -10,7 +10,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.coordinates import to_free
-from mercer.core.errors import NotPositiveDefiniteError, ParameterError
+from mercer.core.errors import DataError, NotPositiveDefiniteError, ParameterError
 from mercer.core.inputs import (
     Inputs,
     align_columns,
@@ -103,7 +103,8 @@ class LowRankPosterior(Posterior):
             total = sums if total is None else total.plus(sums)
             of_columns = H.T @ H + (0.0 if of_columns is None else of_columns)
             whole, count = (own, H, r, variances + own.white), count + 1
-        assert total is not None
+        if total is None:
+            raise DataError("there are no rows to learn from.")
         assert root is not None
         assert of_columns is not None
         new = cls._of(

@@ -42,6 +42,10 @@ class SoftmaxApproximation:
     def prior(self) -> LatentCovariance:
         return self.model.Ks[0]
 
+    def start(self) -> WarmStart:
+        """As `Approximation.start`."""
+        return WarmStart(self.a, self.sites, np.zeros(0))
+
     def slope(self, contractions: Sequence[Contraction]) -> np.ndarray:
         """d ln Z / d theta, kernel after kernel.
 
