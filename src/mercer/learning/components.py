@@ -11,7 +11,7 @@ from mercer import gram
 from mercer.core import calendar
 from mercer.core.inputs import Inputs
 from mercer.core.text import listed
-from mercer.kernels import RBF, Exponential, Line, Matern, Seasonal, Step
+from mercer.kernels import RBF, Exponential, Line, Matern, Periodic, Seasonal, Step
 from mercer.kernels.algebra import Product, Scale, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import On
@@ -96,6 +96,13 @@ def components(
     return [*named, Component(left_over, share, None, rest * scale, np.full(n, math.sqrt(noise) * scale))]
 
 
+def residual(kernel: Kernel, X: Inputs, target: np.ndarray, noise: float) -> np.ndarray:
+    """What the posterior mean of the sum of all terms and an unknown constant leaves of the target."""
+    factor, ones = gram.factored(kernel, X, noise), np.ones(len(target))
+    one, a = factor.solve(ones), factor.solve(target)
+    return np.asarray(noise * (a - one * (one @ target) / one.sum()))
+
+
 # -- words ---------------------------------------------------------------------------------------------------------
 
 
@@ -114,8 +121,13 @@ def in_words(term: Kernel, axes: Sequence[Axis]) -> str:
     known.sort(key=lambda pair: order.index(type(pair[0])))
     (head, axis), *rest = known
     assert axis is not None
-    own = len(axes) > 1 and not (axis.dated and isinstance(head, Seasonal))
-    text = _WORDS[type(head)](head, axis, own)
+    own = len(axes) > 1 and not (axis.dated and isinstance(head, Seasonal | Periodic))
+    if isinstance(head, Periodic):
+        changes = [node for node, other in rest if type(node) in _CHANGES and other is axis]
+        rest = [pair for pair in rest if not any(pair[0] is change for change in changes)]
+        text = _repeated(head, changes, axis, own)
+    else:
+        text = _WORDS[type(head)](head, axis, own)
     for node, other in rest:
         assert other is not None
         if isinstance(node, Line | Step):
@@ -142,9 +154,20 @@ def _season(node: Any, axis: Axis, own: bool) -> str:
     period = node.period
     length = {"year": 1.0, "quarter": 0.25, "month": 1 / 12, "week": 7 / 365.25, "day": 1 / 365.25}.get(period, period)
     kind = ADJECTIVES.get(period) or ("yearly" if axis.dated and abs(period - 1) < 0.02 else None)
-    text = f"a {kind} pattern" if kind else f"a pattern that repeats every {axis.length(float(period))}"
+    return _pattern(kind, period, float(node.decay) * float(length), axis, own)
+
+
+def _repeated(node: Any, changes: Sequence[Any], axis: Axis, own: bool) -> str:
+    period = float(np.max(node.period))
+    time = min((float(np.max(change.lengthscale)) for change in changes), default=math.inf)
+    return _pattern("yearly" if axis.dated and abs(period - 1) < 0.02 else None, period, time, axis, own)
+
+
+def _pattern(kind: str | None, period: Any, time: float, axis: Axis, own: bool) -> str:
+    """Of a kind or a period, with a shape that changes over this time."""
+    length = "" if kind else axis.length(float(period)) if axis.dated else f"{float(period):.4g}"
+    text = f"a {kind} pattern" if kind else f"a pattern that repeats every {length}"
     text += f" of {axis.name}" if own else ""
-    time = float(node.decay) * float(length)
     if time > CONSTANT_SHAPE_SPANS * axis.span:
         return f"{text} of constant shape"
     return f"{text}{' and' if not kind else ' that'} changes slowly over about {axis.length(time)}"
@@ -174,8 +197,10 @@ def _step(node: Any, axis: Axis, own: bool) -> str:
     return f"a change of level about {axis.place(_location(node, node.location))}"
 
 
+_CHANGES = (RBF, Exponential, Matern)  # of a periodic shape
 _WORDS: dict[Any, Any] = {
-    Seasonal: _season, RBF: _smooth, Exponential: _rough, Matern: _rough, Line: _line, Step: _step,
+    Seasonal: _season, Periodic: lambda node, axis, own: _repeated(node, [], axis, own), RBF: _smooth,
+    Exponential: _rough, Matern: _rough, Line: _line, Step: _step,
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from mercer.core.text import table
 from mercer.distributions import Mixture
 from mercer.kernels import Kernel
 from mercer.learning.seasons import DAY, MONTH, period_shown, periods_of
-from mercer.models.forecast_terms import PRIORS, kernel_of
+from mercer.models.forecast_terms import PRIORS, kernel_of, seasons_of
 from mercer.models.regression import GaussianProcessRegressor
 
 MIN_POINTS = 4
@@ -203,13 +203,16 @@ def forecast(
     periods = periods_of(period, t, values, step, dated)
     X, Z = (_rows(when, t[-1], dated, more) for when, more in ((t, known), (future, ahead)))
     logs = ((False, True) if (values > 0).all() else (False,)) if log is None else (bool(log),)
-    seasons = [()] + ([("season",)] if periods else [])
+    seasonal = seasons_of(periods)
+    # Periods that the values show are tried one more at a time, the clearest first; others together.
+    given = not isinstance(period, str) or dated
+    seasons = [()] + [tuple(seasonal)[:i] for i in ([len(periods)] if given else range(1, len(periods) + 1)) if i]
     if len(set(values)) == 1:
         logs, seasons = logs[:1], [()]
     candidates = []
     for (trend, season), logarithm in itertools.product(itertools.product(TRENDS, seasons), logs):
         terms = (*trend, *season, *(("inputs",) if known.shape[1] else ()))
-        kernel = kernel_of(terms, t, step, periods, dated, known.shape[1])
+        kernel = kernel_of(terms, t, step, seasonal, dated, known.shape[1])
         candidates.append(_fitted(kernel, X, values, terms, logarithm, "map"))
     candidates.sort(key=lambda each: -each.score)
     weights = np.exp([each.score - candidates[0].score for each in candidates])
@@ -218,7 +221,7 @@ def forecast(
     kept = []
     for each, weight in zip(candidates, weights, strict=True):
         if weight:  # intervals of short series need the doubt about parameters
-            kernel = kernel_of(each.terms, t, step, periods, dated, known.shape[1])
+            kernel = kernel_of(each.terms, t, step, seasonal, dated, known.shape[1])
             each = dataclasses.replace(_fitted(kernel, X, values, each.terms, each.log, "laplace"), score=each.score)
         kept.append(dataclasses.replace(each, weight=float(weight)))
     spread = Spread.of(kept, Z).quantiles(LEVELS)
