@@ -175,6 +175,21 @@ def test_additive_structure_of_two_columns(monkeypatch):
     assert "a straight line in x1" in words
 
 
+def test_terms_of_no_use_are_dropped_when_time_is_up_too(monkeypatch):
+    X = np.random.default_rng(5).uniform(-2, 2, size=(60, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(6).normal(size=60)
+    whole = greedy.candidates
+
+    def sums_only(terms, *rest):
+        return (each for each in whole(terms, *rest) if len(each[0]) == 2)
+
+    monkeypatch.setattr(greedy, "candidates", sums_only)
+    found = search(X, y, max_seconds=0)
+    assert found.out_of_time
+    assert found.member == "smooth(x0)"
+    assert [each.text.split(" that")[0] for each in found.components[:-1]] == ["a smooth function of x0"]
+
+
 def test_leaving_out_decides_too(monkeypatch):
     monkeypatch.setattr(greedy, "MAX_ROUNDS", 1)
     found = search(T[:, None], Y, criterion="loo")
@@ -222,6 +237,11 @@ def test_terms_of_dates_in_words(kernel, words):
      "a smooth function of a that changes over about 3, which changes with b over about 1"),
     (k.RBF(3.0).on("a") * k.Line(0.5, start=0.0, unit=10.0).on("a"),
      "a smooth function of a that changes over about 3, smallest about a = 5"),
+    (k.RBF([1.0, 40.0]), "a smooth function of a that changes over about 1"),
+    (k.Matern([200.0, 0.5], nu=1.5), "irregular variation of b that fades over about 0.5"),
+    (2.0 * k.RBF(3.0).on("a") * k.RBF(90.0).on("b"), "a smooth function of a that changes over about 3"),
+    (2.0 * k.RBF(300.0).on("a") * k.RBF(1.0).on("b"), "a smooth function of b that changes over about 1"),
+    (k.RBF(300.0).on("a"), "a slow trend of a over the whole range"),
 ])  # fmt: skip
 def test_terms_of_columns_in_words(kernel, words):
     assert in_words(kernel, TWO) == words

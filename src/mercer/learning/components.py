@@ -18,6 +18,7 @@ from mercer.kernels.substitution import On
 
 ADJECTIVES = {"year": "yearly", "quarter": "quarterly", "month": "monthly", "week": "weekly", "day": "daily"}
 CONSTANT_SHAPE_SPANS = 5.0  # of the data, over which a season that changes this slowly is called constant
+IDLE_SPANS = 5.0  # from which on a function hardly varies along a column
 WALK_SPANS = 3.0  # from which irregular variation does not come back to its mean
 
 
@@ -112,12 +113,11 @@ def in_words(term: Kernel, axes: Sequence[Axis]) -> str:
     by_column = {axis.column: axis for axis in axes}
     known = [(node, by_column.get(column, axes[0] if len(axes) == 1 else None)) for node, column in factors]
     if all(type(node) in (RBF, Matern) and axis is None for node, axis in known) and len(known) == 1:
-        names = listed([axis.name for axis in axes])
-        kind = "smooth" if isinstance(known[0][0], RBF) else "rough"
-        return f"a {kind} function of {names} together"
+        return _together(known[0][0], axes)
     if any(axis is None or type(node) not in _WORDS for node, axis in known):
         return repr(term)
     order = list(_WORDS)
+    known = [pair for pair in known if not _is_idle(*pair)] or known[:1]
     known.sort(key=lambda pair: order.index(type(pair[0])))
     (head, axis), *rest = known
     assert axis is not None
@@ -137,6 +137,33 @@ def in_words(term: Kernel, axes: Sequence[Axis]) -> str:
         else:
             text += f", which changes with {other.name} over about {other.length(float(node.lengthscale))}"  # type: ignore[attr-defined]
     return text
+
+
+def _together(node: Any, axes: Sequence[Axis]) -> str:
+    """A function of several columns, of which those with influence are named."""
+    sizes = np.broadcast_to(node.lengthscale, len(axes)) if np.size(node.lengthscale) in (1, len(axes)) else None
+    kind = "smooth" if isinstance(node, RBF) else "rough"
+    if sizes is None:  # of columns that do not vary too
+        return f"a {kind} function of {listed([axis.name for axis in axes])} together"
+    spans = [float(size) / axis.span for size, axis in zip(sizes, axes, strict=True)]
+    named = [i for i, span in enumerate(spans) if span <= IDLE_SPANS] or [int(np.argmin(spans))]
+    if len(named) == 1:
+        (i,) = named
+        return (_smooth if kind == "smooth" else _rough)(_Length(float(sizes[i])), axes[i], True)
+    return f"a {kind} function of {listed([axes[i].name for i in named])} together"
+
+
+class _Length(NamedTuple):
+    lengthscale: float
+
+
+def _is_idle(node: Kernel, axis: Axis | None) -> bool:
+    """Whether a factor hardly varies along its column."""
+    return isinstance(node, RBF | Matern) and axis is not None and _size_of(node) > IDLE_SPANS * axis.span
+
+
+def _size_of(node: Any) -> float:
+    return float(np.max(node.lengthscale))
 
 
 def factors_of(kernel: Kernel, column: Any = None) -> list[tuple[Kernel, Any]]:

@@ -297,6 +297,7 @@ class Search:
         self.labels: list[str] = []
         self.best: Tried | None = None
         self.first_error: Exception | None = None
+        self.closing = False  # whether time is up, and only what is of no use is looked for
 
     def run(self) -> Found:
         out_of_time = interrupted = False
@@ -307,6 +308,7 @@ class Search:
             self._prune()
         except _OutOfTime:
             out_of_time = True
+            self._close()
         except KeyboardInterrupt:
             interrupted = True
             if self.best is None and not any(each.failure is None for each in self.history):
@@ -367,13 +369,23 @@ class Search:
         more = more_periods(t[order], left[order], axis.step, axis.periods)
         self.axes = [axis._replace(periods=(*axis.periods, *more))]
 
+    def _close(self) -> None:
+        """When time is up: drop what is of no use in the best that was found. A few short evaluations."""
+        able = [each for each in self.history if each.failure is None]
+        if able:
+            best = max(able, key=lambda each: each.score)
+            assert best.kernel is not None
+            self.best, self.terms, self.labels = best, list(terms_of(best.kernel)), best.candidate.split(" + ")
+            self.closing = True
+            self._prune()
+
     def _prune(self) -> None:
         """Drop terms without which the score is no lower, and make smooth ones straight where that is enough."""
-        simpler = True
+        simpler, iterations = True, SCREENING_ITERATIONS if self.closing else POLISHING_ITERATIONS
         while simpler:
             simpler = False
             for labels, step in self._simpler():
-                tried = self._evaluate(step, POLISHING_ITERATIONS)
+                tried = self._evaluate(step, iterations)
                 assert self.best is not None
                 if tried.failure is None and tried.score >= self.best.score:
                     assert tried.kernel is not None
@@ -388,7 +400,7 @@ class Search:
             if len(self.terms) > 1:
                 labels = self.labels[:i] + self.labels[i + 1 :]
                 yield labels, Candidate(" + ".join(labels), [_sum([*before, *after])])
-            if label in lines and (name := f"line({lines[label].name})") not in self.labels:
+            if label in lines and not self.closing and (name := f"line({lines[label].name})") not in self.labels:
                 labels = [*self.labels[:i], name, *self.labels[i + 1 :]]
                 straight = dict(single_terms(lines[label], 0.5))[name]
                 yield labels, Candidate(" + ".join(labels), [_sum([*before, one, *after]) for one in straight])
@@ -400,9 +412,10 @@ class Search:
 
     def _evaluate(self, step: Candidate, iterations: int, noise: float | None = None) -> Tried:
         """A candidate after so many iterations; from the store if it is there."""
-        if time.monotonic() >= self.until and self.history:
+        if time.monotonic() >= self.until and self.history and not self.closing:
             raise _OutOfTime
-        key, self.order = f"{self.order} {step.label}", self.order + 1
+        # What closes a search is no step of one that goes on.
+        key, self.order = f"{'closing ' * self.closing}{self.order} {step.label}", self.order + 1
         start = noise / self.problem.scale**2 if noise else LAST_NOISE if self.best is None else self._noise()
         began, rows = time.monotonic(), len(self.problem.rows)
         objective = WarmObjective.of(self.problem.objective(step.kernels[0]), step.kernels, start)
