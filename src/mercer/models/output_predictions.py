@@ -68,7 +68,7 @@ class OutputPredictions(LearnedByEvidence, Regressor):
             return self.posterior_
         X, labels = split_output(X)
         X = self._check_inputs(X, reset=False)
-        found = measurements(known, count_rows(X), labels, self.outputs_)
+        found = measurements(known, count_rows(X), labels, self.outputs_, "known")
         return self._conditioned(X, found)
 
     def _conditioned(self, X, found: Measurements) -> Posterior:
