@@ -85,6 +85,14 @@ def test_moments_with_a_time_zone_are_those_of_its_clocks():
     assert "times are those of clocks in Europe/Berlin" in str(found)
 
 
+def test_the_density_is_the_slope_of_the_distribution(found):
+    y = found.quantile(0.7)
+    up, down = found._spread.cdf((y + 1e-4)[None])[0], found._spread.cdf((y - 1e-4)[None])[0]
+    np.testing.assert_allclose(np.exp(found.log_density(y)), (up - down) / 2e-4, rtol=1e-5)
+    below = found.log_density(-y)
+    assert np.isneginf(below).all() == all(each.log for each in found.candidates if each.weight)
+
+
 def test_months_end_where_they_end():
     ends = (np.datetime64("2019-02") + np.arange(1, 14)).astype("datetime64[D]") - 1
     from mercer.models.forecast import _future

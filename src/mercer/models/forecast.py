@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
 
 from mercer import priors
 from mercer.core import calendar
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_matrix
+from mercer.core.inputs import as_matrix, as_vector
 from mercer.core.text import table
 from mercer.distributions import Mixture
 from mercer.kernels import Kernel
@@ -54,8 +54,9 @@ class Forecast:
     """Result of `forecast`; prints as a table.
 
     ``times`` (h,), ``mean``, ``median`` and ``deviation`` of new measurements there; ``quantile(q)`` and
-    ``interval(level)``. ``candidates``, best first; ``chosen`` is the first, and ``kernel`` and ``components`` are its
-    own, while the forecast averages over all with weight. ``history`` has the times and values that were used.
+    ``interval(level)``; ``log_density(y)`` of what was then measured. ``candidates``, best first; ``chosen`` is the
+    first, and ``kernel`` and ``components`` are its own, while the forecast averages over all with weight. ``history``
+    has the times and values that were used.
     """
 
     times: np.ndarray
@@ -98,6 +99,10 @@ class Forecast:
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of central intervals that hold new measurements with this probability."""
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """ln p of new measurements y at the times: (h,)."""
+        return self._spread.log_density(as_vector(y, len(self.times)))
 
     def backtest(self, origins: int = 3, horizon: int | None = None) -> "Backtest":
         """Forecasts from earlier origins, ``horizon`` apart, compared with what was then measured."""
@@ -366,6 +371,13 @@ class Spread(NamedTuple):
         logs = np.log(np.maximum(y, np.finfo(float).tiny))
         own = np.where(self.log[:, :, None], logs, y)
         return np.einsum("kh,klh->lh", self.weight, ndtr((own - self.mean[:, None]) / self.deviation[:, None]))
+
+    def log_density(self, y: np.ndarray) -> np.ndarray:
+        """At values (h,): -inf for those that are not positive, of log y alone."""
+        logs = np.log(np.maximum(y, np.finfo(float).tiny))
+        z = (np.where(self.log, logs, y) - self.mean) / self.deviation
+        found = -0.5 * z**2 - np.log(self.deviation) - 0.5 * math.log(2 * math.pi) - np.where(self.log, logs, 0.0)
+        return logsumexp(np.where(self.log & (y <= 0), -np.inf, found), b=self.weight, axis=0)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """(levels, h), by bisection: each lies between the parts' own."""
