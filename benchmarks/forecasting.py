@@ -1,9 +1,12 @@
-"""Forecasts beside exponential smoothing: 40 monthly M3 series, airline passengers, Mauna Loa, sunspots.
+"""Forecasts beside exponential smoothing and a repetition of the last season: 40 monthly M3 series, airline
+passengers, Mauna Loa, sunspots.
 
 Exponential smoothing is statsmodels' ETSModel with the smallest AICc over additive and multiplicative errors, trends
-(none, additive, damped) and seasons (none, additive, multiplicative). Targets: mean scaled error (over that of
-repeating the last year, in the history) no larger than its own, and 95% intervals that cover
-between 90 and 98% of all points.
+(none, additive, damped) and seasons (none, additive, multiplicative); its distribution is taken as normal, as wide as
+its 95% intervals. The seasonal naive forecast is the value of a year ago, with the root mean square of changes within
+a year as deviation, times the square root of years ahead. Targets: mean scaled error (over that of repeating the last
+year, in the history) no larger than that of smoothing, a higher log density than that of the naive forecast (of values
+in the same units), and 95% intervals that cover between 90 and 98% of all points.
 
 Run with --kept FILE to resume, --series N for the first N series, --write for results/forecasting.md.
 """
@@ -22,7 +25,9 @@ import mercer as mc
 
 FOLDER = Path(os.environ.get("MERCER_DATA", "../shared/data")) / "timeseries"
 LONG = {"airpassengers": 24, "mauna_loa_rw545": 24, "sunspots": 24}  # steps ahead
-OTHERS_ROWS = 1500  # the latest, that both learn from
+OTHERS_ROWS = 1500  # the latest, that all learn from
+SEASON = 12
+WIDTH = 1.959964  # of a 95% interval, in deviations to each side
 
 
 def series():
@@ -55,13 +60,25 @@ def smoothing(y, horizon):
                 if np.isfinite(found.aicc) and (best is None or found.aicc < best.aicc):
                     best = found
     frame = best.get_prediction(start=len(y), end=len(y) + horizon - 1).summary_frame(alpha=0.05)
-    return frame["mean"].to_numpy(), frame["pi_lower"].to_numpy(), frame["pi_upper"].to_numpy()
+    mean, low, high = (frame[name].to_numpy() for name in ("mean", "pi_lower", "pi_upper"))
+    return mean, low, high, normal(mean, (high - low) / (2 * WIDTH))
+
+
+def naive(y, horizon):
+    ahead = np.arange(horizon)
+    mean = y[len(y) - SEASON + ahead % SEASON]
+    deviation = np.sqrt(np.mean((y[SEASON:] - y[:-SEASON]) ** 2) * (1 + ahead // SEASON))
+    return mean, mean - WIDTH * deviation, mean + WIDTH * deviation, normal(mean, deviation)
 
 
 def ours(y, horizon):
     months = (np.datetime64("1900-01") + np.arange(len(y))).astype("datetime64[D]")
     found = mc.forecast(months, y, horizon)
-    return found.median, *found.interval(0.95)
+    return found.median, *found.interval(0.95), found.log_density
+
+
+def normal(mean, deviation):
+    return lambda y: -0.5 * ((y - mean) / deviation) ** 2 - np.log(deviation) - 0.5 * np.log(2 * np.pi)
 
 
 def main():
@@ -73,31 +90,39 @@ def main():
     warnings.simplefilter("ignore")
     kept = Kept(options.kept)
     chosen = list(series())[: options.series]
-    methods = {"mercer": ours, "ETS": smoothing}
+    methods = {"mercer": ours, "ETS": smoothing, "seasonal naive": naive}
     for name, y, future in chosen:
-        scale = float(np.mean(np.abs(y[12:] - y[:-12])))
+        scale = float(np.mean(np.abs(y[SEASON:] - y[:-SEASON])))
         for method, call in methods.items():
-            key = f"{method} {name}"
+            key = f"{method}, {name}"
             if key not in kept:
                 start = time.process_time()
-                middle, low, high = call(y, len(future))
+                middle, low, high, log_density = call(y, len(future))
                 taken = time.process_time() - start
                 error = float(np.mean(np.abs(future - middle)) / scale)
-                kept[key] = [error, int(((low <= future) & (future <= high)).sum()), len(future), taken]
+                density = float(np.mean(log_density(future))) + np.log(scale)  # of values in units of the scale
+                covered = int(((low <= future) & (future <= high)).sum())
+                kept[key] = [error, covered, len(future), taken, density]
     groups = {"M3": [n for n, *_ in chosen if n not in LONG], **{n: [n] for n, *_ in chosen if n in LONG}}
-    groups["all"] = [n for n, *_ in chosen]
+    groups = {group: names for group, names in groups.items() if names} | {"all": [n for n, *_ in chosen]}
     rows = []
     for group, names in groups.items():
         for method in methods:
-            found = np.array([kept[f"{method} {name}"] for name in names])
+            found = np.array([kept[f"{method}, {name}"] for name in names])
             rows.append([
                 group, method, f"{found[:, 0].mean():.3f}", f"{found[:, 1].sum() / found[:, 2].sum():.1%}",
-                f"{found[:, 3].mean():.1f}",
+                f"{found[:, 4].mean():.2f}", f"{found[:, 3].mean():.1f}",
             ])  # fmt: skip
-    lines = table(["series", "method", "MASE", "coverage of 95% intervals", "seconds of processor"], rows)
+    head = ["series", "method", "MASE", "coverage of 95% intervals", "log density", "seconds of processor"]
+    lines = table(head, rows)
     print("\n".join(lines))
     if options.write:
-        keep("forecasting", "Forecasts beside exponential smoothing", "python benchmarks/forecasting.py", lines)
+        keep(
+            "forecasting",
+            "Forecasts beside exponential smoothing and the last season",
+            "python benchmarks/forecasting.py",
+            lines,
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """`mc.minimize` beside BoTorch's expected improvement: regret after 60 evaluations, and time of a step.
 
-    python benchmarks/minimize.py [--seeds 20] [--evaluations 60] [--peer PYTHON]
+    python benchmarks/minimize.py [--seeds 20] [--evaluations 60] [--peer PYTHON] [--write]
 
 ``--peer``: a Python interpreter with BoTorch, for which this script is run again; both start from 2 (d + 1) Sobol
 points and are given the same functions and numbers of evaluations. A step is everything but the evaluation.
+``--write`` is for results/minimize.md.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from machine import keep, table
 
 A = np.array(
     [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
@@ -108,6 +110,7 @@ def main():
     parser.add_argument("--evaluations", type=int, default=60)
     parser.add_argument("--peer")
     parser.add_argument("--only", choices=("mercer", "botorch", "botorch-log"))
+    parser.add_argument("--write", action="store_true")
     parser.add_argument("--problem", choices=tuple(PROBLEMS))
     arguments = parser.parse_args()
     methods = {"mercer": mercer, "botorch": botorch, "botorch-log": lambda *a: botorch(*a, log=True)}
@@ -116,7 +119,7 @@ def main():
         for name in names:
             print(json.dumps({name: run(methods[arguments.only], name, arguments.seeds, arguments.evaluations)}))
         return
-    print(f"{'problem':12} {'method':12} {'median regret':>14} {'quartiles':>22} {'s per step':>11}")
+    rows = []
     for name in names:
         for method in ("mercer", "botorch", "botorch-log") if arguments.peer else ("mercer",):
             python = sys.executable if method == "mercer" else arguments.peer
@@ -125,11 +128,15 @@ def main():
             out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             found = json.loads(out.strip().splitlines()[-1])[name]
             low, middle, high = np.quantile(found["regret"], [0.25, 0.5, 0.75])
-            print(
-                f"{name:12} {method:12} {middle:14.3g} {f'{low:.2g} to {high:.2g}':>22} "
-                f"{np.median(found['seconds']):11.3f}",
-                flush=True,
-            )
+            seconds = np.median(found["seconds"])
+            rows.append([name, method, f"{middle:.3g}", f"{low:.2g} to {high:.2g}", f"{seconds:.3f}"])
+            print(*rows[-1], sep="  ", flush=True)
+    lines = table(["problem", "method", "median regret", "quartiles", "seconds per step"], rows)
+    print("\n".join(["", *lines]))
+    if arguments.write:
+        command = f"python benchmarks/minimize.py --seeds {arguments.seeds} --evaluations {arguments.evaluations}"
+        command += " --peer PYTHON" if arguments.peer else ""
+        keep("minimize", "Minima in few evaluations", command, lines)
 
 
 if __name__ == "__main__":

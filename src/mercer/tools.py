@@ -15,6 +15,7 @@ np.float64(1.6)
 
 import dataclasses
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,11 @@ from scipy.stats import qmc
 
 from mercer.core.errors import ParameterError
 from mercer.distributions import Normal
-from mercer.gp.process import GP, check_size
+from mercer.gp.process import GP
+from mercer.models.estimator import Estimator
 from mercer.models.optimizer import checked_bounds
+from mercer.models.output_predictions import check_one_target
+from mercer.models.regression import GaussianProcessRegressor
 from mercer.operators import Integral
 
 GRID = 400  # points of one input at which functions are drawn
@@ -41,6 +45,8 @@ class Extreme:
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Central intervals of the coordinates of x and of the value, in the last entry: (d + 1,), (d + 1,)."""
+        if not (_is_number(level) and 0 <= level <= 1):
+            raise ParameterError(f"level must lie between 0 and 1, as in 0.95; got {level!r}.")
         ends = np.quantile(np.column_stack([self.x, self.value]), [0.5 - level / 2, 0.5 + level / 2], axis=0)
         return ends[0], ends[1]
 
@@ -95,8 +101,11 @@ def integral(f: Any, lower: ArrayLike, upper: ArrayLike) -> Normal:
         F: Any = getattr(view.kernel, "functionals")  # noqa: B009 (of the operator just applied)
         mean, variance = view.moments(np.zeros((1, F.width)))
         return Normal(mean, np.sqrt(variance))
-    if not hasattr(f, "predict"):
-        raise ParameterError(f"expected a posterior GP or a fitted regressor; got {type(f).__name__}.")
+    _check_one_function(f, "an integral")
+    if not isinstance(f, GaussianProcessRegressor):
+        raise ParameterError(
+            f"an integral is of a posterior GP or a fitted GaussianProcessRegressor; got {type(f).__name__}."
+        )
     mean, deviation = f.predict(np.zeros((1, f.n_features_in_)), return_std=True, operator=operator)
     return Normal(mean, deviation)
 
@@ -119,6 +128,8 @@ def zeros(f: Any, bounds: Any, level: float = 0.0, size: int = 200, seed: int = 
     box = checked_bounds(bounds)
     if len(box) != 1:
         raise ParameterError(f"zeros are found of functions of one input; got bounds for {len(box)}.")
+    if not (_is_number(level) and math.isfinite(level)):
+        raise ParameterError(f"level must be a finite number; got {level!r}.")
     x = np.linspace(box[0, 0], box[0, 1], GRID)
     draws = _drawn(f, x[:, None], size, seed) - level
     found = []
@@ -129,11 +140,23 @@ def zeros(f: Any, bounds: Any, level: float = 0.0, size: int = 200, seed: int = 
     return Crossings(found)
 
 
+def _check_one_function(f: Any, what: str) -> None:
+    if isinstance(f, Estimator):
+        f._check_fitted()
+    check_one_target(f, what)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def _drawn(f: Any, X: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Functions drawn, without noise: (size, n)."""
-    check_size(size)
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+        raise ParameterError(f"size must be a positive number of draws; got {size!r}.")
     if isinstance(f, GP):
         return f.sample(X, size=size, seed=seed)
+    _check_one_function(f, "this")
     if not hasattr(f, "sample_y"):
         raise ParameterError(f"expected a posterior GP or a fitted regressor; got {type(f).__name__}.")
     drawn: np.ndarray = f.sample_y(X, size, random_state=seed, include_noise=False).T

@@ -4,6 +4,7 @@ equations, rejection sampling and the formulas of a Gaussian conditional."""
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -174,6 +175,29 @@ def test_any_linear_operator_in_jax():
 def test_kernels_that_are_too_rough_are_named(kernel, operator, says):
     with pytest.raises(mc.InvalidKernelError, match=says):
         mc.GP(kernel).condition(X, np.sin(X), 0.1, operator=operator)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        (k.RBF() + k.Precomputed(np.eye(6)), r"Precomputed.*some inputs only"),
+        (k.AR([0.5, 0.1, 0.1]), "some inputs only"),
+        (k.ARMA(0.5, 0.4), "some inputs only"),
+        (k.AR(0.5), "have none"),
+        (k.Custom(lambda x, z: jnp.exp(-jnp.abs(x[0] - z[0]))), "Custom.*may be too rough"),
+        (k.RBF() + k.Custom(lambda x, z: jnp.exp(-jnp.sqrt(jnp.abs(x[0] - z[0])))), "Custom.*may be too rough"),
+    ],
+)
+def test_derivatives_of_kernels_that_have_none_are_refused(kernel, says):
+    with pytest.raises(mc.InvalidKernelError, match=says):
+        mc.GP(kernel).condition(np.arange(6.0), np.zeros(6), 0.1, operator=Derivative(0))
+
+
+def test_smooth_kernels_of_unknown_smoothness_have_derivatives():
+    own = k.Custom(lambda x, z: jnp.exp(-0.5 * (x[0] - z[0]) ** 2))
+    expected = mc.GP(k.RBF()).condition([0.0], [1.0], 0.1, operator=Derivative(0)).mean(Z)
+    np.testing.assert_allclose(mc.GP(own).condition([0.0], [1.0], 0.1, operator=Derivative(0)).mean(Z), expected)
+    mc.GP(k.FeatureMap(lambda x: x**2)).condition([0.0], [1.0], 0.1, operator=Derivative(0))  # with variance zero
 
 
 def test_smoothness_counts_in_each_input():

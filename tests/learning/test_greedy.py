@@ -137,6 +137,31 @@ def test_columns_and_what_may_be_done_with_them():
     assert when.periods == ("year",)
 
 
+@pytest.mark.parametrize("period", [7.3, 4 * np.pi])
+def test_a_period_is_learned_between_the_steps(period, monkeypatch):
+    monkeypatch.setattr(greedy, "MAX_ROUNDS", 1)
+    y = 3 * np.sin(2 * np.pi * T / period) + 0.2 * np.random.default_rng(8).normal(size=48)
+    found = search(T[:, None], y)
+    learned = [value for name, value in found.kernel.parameters.items() if name.endswith("period")]
+    assert learned == pytest.approx([period], rel=0.01)
+    assert f"repeats every {learned[0]:.4g}" in found.components[0].text
+    ahead = np.arange(48.0, 60.0)
+    model = mc.GaussianProcessRegressor(found.kernel, noise=found.noise, learning=None).fit(T[:, None], y)
+    error = model.predict(ahead[:, None]) - 3 * np.sin(2 * np.pi * ahead / period)
+    assert np.sqrt(np.mean(error**2)) < 0.3
+
+
+def test_two_seasons_are_found(monkeypatch):
+    monkeypatch.setattr(greedy, "MAX_ROUNDS", 2)
+    monkeypatch.setattr(greedy, "factors", lambda term, axes: iter(()))
+    t = 6 * np.arange(112.0)  # hours
+    y = 2 * np.sin(2 * np.pi * t / 24) + np.sin(2 * np.pi * t / 168) + 0.2 * np.random.default_rng(7).normal(size=112)
+    found = search(t[:, None], y)
+    day, week = found.components[0].text, found.components[1].text
+    assert "repeats every 24" in day
+    assert float(week.split("repeats every ")[1].split()[0]) == pytest.approx(168, rel=0.01)
+
+
 @pytest.mark.filterwarnings("ignore::mercer.InterruptedFitWarning")
 def test_additive_structure_of_two_columns(monkeypatch):
     X = rng.uniform(-2, 2, size=(60, 2))
@@ -148,6 +173,21 @@ def test_additive_structure_of_two_columns(monkeypatch):
     words = [each.text for each in found.components]
     assert any("smooth function of x0" in text for text in words)
     assert "a straight line in x1" in words
+
+
+def test_terms_of_no_use_are_dropped_when_time_is_up_too(monkeypatch):
+    X = np.random.default_rng(5).uniform(-2, 2, size=(60, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(6).normal(size=60)
+    whole = greedy.candidates
+
+    def sums_only(terms, *rest):
+        return (each for each in whole(terms, *rest) if len(each[0]) == 2)
+
+    monkeypatch.setattr(greedy, "candidates", sums_only)
+    found = search(X, y, max_seconds=0)
+    assert found.out_of_time
+    assert found.member == "smooth(x0)"
+    assert [each.text.split(" that")[0] for each in found.components[:-1]] == ["a smooth function of x0"]
 
 
 def test_leaving_out_decides_too(monkeypatch):
@@ -168,6 +208,10 @@ TWO = [Axis("a", "a", 0.0, 10.0, 0.1), Axis("b", "b", -1.0, 2.0, 0.1)]
     (2.0 * k.Seasonal("year", decay=12.0), "a yearly pattern that changes slowly over about 12 years"),
     (k.Seasonal("week", decay=1e6), "a weekly pattern of constant shape"),
     (k.Seasonal(11.0, decay=5.0), "a pattern that repeats every 11 years and changes slowly over about 55 years"),
+    (k.Periodic(11.0) * k.Matern(55.0, nu=1.5),
+     "a pattern that repeats every 11 years and changes slowly over about 55 years"),
+    (0.3 * (k.Periodic(1.0) * k.Matern(900.0, nu=1.5)) * k.Line(-0.2, start=1960.0, unit=40.0),
+     "a yearly pattern of constant shape, growing in size"),
     (k.RBF(90.0), "a slow trend over the whole range"),
     (k.RBF(0.25), "a smooth curve that changes over about 3 months"),
     (k.Exponential(0.02), "irregular variation that fades over about 7.3 days"),
@@ -193,6 +237,11 @@ def test_terms_of_dates_in_words(kernel, words):
      "a smooth function of a that changes over about 3, which changes with b over about 1"),
     (k.RBF(3.0).on("a") * k.Line(0.5, start=0.0, unit=10.0).on("a"),
      "a smooth function of a that changes over about 3, smallest about a = 5"),
+    (k.RBF([1.0, 40.0]), "a smooth function of a that changes over about 1"),
+    (k.Matern([200.0, 0.5], nu=1.5), "irregular variation of b that fades over about 0.5"),
+    (2.0 * k.RBF(3.0).on("a") * k.RBF(90.0).on("b"), "a smooth function of a that changes over about 3"),
+    (2.0 * k.RBF(300.0).on("a") * k.RBF(1.0).on("b"), "a smooth function of b that changes over about 1"),
+    (k.RBF(300.0).on("a"), "a slow trend of a over the whole range"),
 ])  # fmt: skip
 def test_terms_of_columns_in_words(kernel, words):
     assert in_words(kernel, TWO) == words

@@ -39,6 +39,18 @@ def test_a_known_pattern_is_continued(found):
     assert all(mean.shape == (59,) for mean, _ in found.components.values())
 
 
+def test_a_period_of_numbers_is_learned_and_two_are_tried(monkeypatch):
+    monkeypatch.setattr("mercer.models.forecast.TRENDS", (("wander",),))
+    t = np.arange(48.0)
+    y = 3 * np.sin(2 * np.pi * t / 7.3) + np.sin(2 * np.pi * t / 12) + 0.2 * np.random.default_rng(1).normal(size=48)
+    found = mc.forecast(t, y, 12, log=False, average=False)
+    ahead = np.arange(48.0, 60.0)
+    assert set(found.components) == set(found.chosen.terms)
+    assert len([term for term in found.chosen.terms if term.startswith("season")]) == 2
+    error = found.mean - 3 * np.sin(2 * np.pi * ahead / 7.3) - np.sin(2 * np.pi * ahead / 12)
+    assert np.sqrt(np.mean(error**2)) < 0.5
+
+
 def test_quantiles_are_those_of_the_average(found):
     q = np.array([0.1, 0.5, 0.9])
     at = np.stack([found.quantile(level) for level in q])
@@ -71,6 +83,14 @@ def test_moments_with_a_time_zone_are_those_of_its_clocks():
     found = mc.forecast(days, np.arange(20.0), 2, period=None)
     assert [str(time) for time in found.times] == ["2020-04-09T00:00:00", "2020-04-10T00:00:00"]
     assert "times are those of clocks in Europe/Berlin" in str(found)
+
+
+def test_the_density_is_the_slope_of_the_distribution(found):
+    y = found.quantile(0.7)
+    up, down = found._spread.cdf((y + 1e-4)[None])[0], found._spread.cdf((y - 1e-4)[None])[0]
+    np.testing.assert_allclose(np.exp(found.log_density(y)), (up - down) / 2e-4, rtol=1e-5)
+    below = found.log_density(-y)
+    assert np.isneginf(below).all() == all(each.log for each in found.candidates if each.weight)
 
 
 def test_months_end_where_they_end():

@@ -156,3 +156,11 @@ def test_settings_and_data_are_checked():
         mc.GaussianProcessLatentVariables(noise=-1.0, **quiet).fit(CURVE)
     with pytest.raises(mc.DataError, match="2 coordinates per latent point; got 3"):
         GP.inverse_transform(np.zeros((1, 3)))
+
+
+def test_points_of_the_surface_have_the_deviation_of_the_noise():
+    rows, deviation = GTM.inverse_transform(GTM.embedding_, return_std=True)
+    np.testing.assert_array_equal(rows, GTM.inverse_transform(GTM.embedding_))
+    assert deviation.shape == rows.shape
+    missed = np.sqrt(np.mean(((rows - CURVE) / deviation) ** 2))
+    assert 0.5 < missed < 1.5

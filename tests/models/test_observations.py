@@ -1,5 +1,7 @@
 """Regression on linear observations and with known shapes."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,6 +68,63 @@ def test_derivatives_alone_leave_the_level_open():
         )
     mean = found.predict(NEW)
     np.testing.assert_allclose(np.diff(mean), np.diff(10 * np.sin(NEW["t"])), atol=0.5)
+
+
+def test_predictions_of_measurements_under_an_operator(model):
+    slopes = {"operator": Derivative("t"), "return_std": True}
+    mean, free = model.predict(NEW, **slopes)
+    np.testing.assert_array_equal(model.predict(NEW, include_noise=False, **slopes)[1], free)
+    measured = model.predict(NEW, include_noise=True, **slopes)[1]
+    np.testing.assert_allclose(measured**2, free**2 + model.noise_[1])
+    K = model.predict(NEW, return_cov=True, operator=Derivative("t"), include_noise=True)[1]
+    np.testing.assert_allclose(np.diag(K), measured**2)
+    upper = model.predict_quantile(NEW, 0.975, operator=Derivative("t"))
+    np.testing.assert_allclose(upper, mean + 1.959964 * free, rtol=1e-6)
+    draws = model.sample_y(NEW, 2000, operator=Derivative("t"), include_noise=True)
+    assert draws.shape == (12, 2000)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.1 * measured.max() + 0.02)
+    np.testing.assert_allclose(draws.std(axis=1), measured, rtol=0.1)
+    for ask in (model.predict_distribution, model.sample_y):
+        with pytest.raises(mc.ParameterError, match="noise of these is not known"):
+            ask(NEW, include_noise=True, operator=Derivative("t", order=2))
+
+
+def test_further_rows_have_the_noise_of_their_kind(model, tmp_path):
+    new, seen = NEW[:2], np.array([10.0, 9.0])
+    updated = copy.copy(model).update(new, seen, operator=Derivative("t"))
+    np.testing.assert_allclose(updated.posterior_.data[2][-2:] * updated.scale_**2, model.noise_[1], rtol=1e-6)
+    further = copy.copy(model)
+    with pytest.raises(mc.ParameterError, match="not known.*noise="):
+        further.update(new, seen, operator=Derivative("t", order=2))
+    further.update(new, seen, noise=0.5, operator=Derivative("t", order=2))
+    assert further.posterior_.data[2][-1] * further.scale_**2 == pytest.approx(0.5)
+    further.log_marginal_likelihood(further.theta_)
+    mc.save(further, tmp_path / "further.mercer")
+    again = mc.load(tmp_path / "further.mercer")
+    asked = {"operator": Derivative("t", order=2), "return_std": True, "include_noise": True}
+    np.testing.assert_array_equal(again.predict(NEW, **asked)[1], further.predict(NEW, **asked)[1])
+
+
+@pytest.mark.filterwarnings("ignore::mercer.ModelWarning")
+def test_the_noise_of_one_kind_is_not_that_of_another():
+    found = mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False).fit(BOTH[15:], y[15:], operator=Derivative("t"))
+    with pytest.raises(mc.ParameterError, match="noise of values.*not known"):
+        found.update(NEW[:1], [30.0])
+    with pytest.raises(mc.ParameterError, match="noise of values.*not known"):
+        found.sample_y(NEW, include_noise=True)
+    function = found.predict(NEW, return_std=True, include_noise=False)[1]
+    np.testing.assert_array_equal(found.predict(NEW, return_std=True)[1], function)
+    found.update(NEW[:1], [30.0], noise=0.25)
+    np.testing.assert_allclose(
+        found.predict(NEW, return_std=True, include_noise=True)[1] ** 2,
+        found.predict(NEW, return_std=True, include_noise=False)[1] ** 2 + 0.25,
+    )
+    values = mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False).fit(BOTH[:15], y[:15])
+    with pytest.raises(mc.ParameterError, match="not known"):
+        copy.copy(values).update(NEW[:1], [1.0], operator=Derivative("t"))
+    values.update(NEW[:1], [9.0], noise=0.04, operator=Derivative("t")).update(NEW[1:2], [33.0])
+    known = values.posterior_.data[2] * values.scale_**2
+    np.testing.assert_allclose(known[-2:], [0.04, float(values.noise_[0])], rtol=1e-5)
 
 
 @pytest.mark.parametrize("settings", [{"likelihood": "poisson"}, {"solver": "weights"}, {"calibrate": True}])

@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import norm
 
 import mercer as mc
+from mercer import kernels as k
 from mercer.models.optimizer import Surface, improvement_with_slopes
 
 
@@ -104,6 +105,14 @@ def test_points_that_were_told_before_are_not_asked_again():
     assert abs(asked - np.array([0.0, 0.5, 1.0])).min() > 1e-7
 
 
+def test_points_and_values_may_come_in_any_shape_that_is_clear():
+    optimizer = mc.Optimizer(BOX, random_state=0)
+    optimizer.tell([0.1, 0.2], 3.0)
+    optimizer.tell(np.array([[0.3, 0.4], [0.5, 0.6]]), np.array([[1.0], [np.inf]]))
+    assert optimizer.X.shape == (3, 2)
+    np.testing.assert_array_equal(optimizer.y, [3.0, 1.0, np.nan])
+
+
 def test_wrong_arguments():
     for bounds in ([(1.0, 0.0)], [0.0, 1.0], [(0.0, np.inf)], []):
         with pytest.raises(mc.ParameterError, match="bounds must be pairs"):
@@ -113,6 +122,31 @@ def test_wrong_arguments():
         optimizer.tell([[2.0]], [1.0])
     with pytest.raises(mc.DataError, match="one value for each"):
         optimizer.tell([[0.5]], [1.0, 2.0])
+    with pytest.raises(mc.DataError, match="2 inputs"):
+        mc.Optimizer(BOX).tell([[0.1], [0.2]], [1.0, 2.0])  # not one point of two inputs
+    for y, says in ((None, "one value"), ([None], "one value"), (["a"], "text"), ([[1.0, 2.0]], "one value")):
+        with pytest.raises(mc.DataError, match=says):
+            optimizer.tell([[0.5]], y)
+    for X in (None, [["a"]], [[0.1, 0.2]]):
+        with pytest.raises(mc.DataError):
+            optimizer.tell(X, [1.0])
+    assert len(optimizer.y) == 0
+    for returned in (None, "a", [1.0, 2.0], 1j):
+        with pytest.raises(mc.DataError, match="one number for a point"):
+            mc.minimize(lambda x, returned=returned: returned, BOX, 3)
+    with pytest.raises(mc.DataError, match=r"f\(X\)"):
+        mc.minimize(lambda X: None, BOX, 4, batch=2)
+    for noise in ("x", True, -1.0, [0.1]):
+        with pytest.raises(mc.ParameterError, match="noise"):
+            mc.Optimizer(BOX, noise=noise)
+    with pytest.raises(mc.ParameterError, match="vectors of 2 numbers"):
+        mc.Optimizer(BOX, kernel=k.Spectrum(2))
+    with pytest.raises(mc.MercerError, match="3"):
+        mc.Optimizer(BOX, kernel=k.RBF([1.0, 1.0, 1.0]))
+    with pytest.raises(mc.InvalidKernelError):
+        mc.Optimizer(BOX, kernel="rbf")
+    with pytest.raises(mc.ParameterError, match="no setting 'tries'"):
+        mc.minimize(bowl, BOX, 3, tries=4)
     with pytest.raises(mc.DataError, match="no evaluation"):
         optimizer.best()
     with pytest.raises(mc.ParameterError, match="acquisition"):

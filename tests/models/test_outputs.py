@@ -9,6 +9,7 @@ import mercer as mc
 from mercer import kernels as k
 from mercer.core.errors import InterruptedFitWarning
 from mercer.learning.outputs import Targets
+from mercer.models.correlations import Correlations
 from mercer.solvers import Dense, Grid
 from reference import outputs as reference
 
@@ -136,6 +137,20 @@ def test_leaving_one_out_is_fitting_without_it():
         mean, variance = without.moments(np.array([[*X[i], p]]))
         assert loo.mean[i, p] == pytest.approx(mean[0] * unit[p] + model.center_[p], rel=1e-7)
         assert loo.variance[i, p] == pytest.approx((variance[0] + NOISE[p] / unit[p] ** 2) * unit[p] ** 2, rel=1e-7)
+
+
+def test_errors_of_known_targets_name_them():
+    model = given().fit(X, GAPS)
+    for wrong in (np.zeros((3, P)), np.zeros((4, P + 1)), [["a"] * P] * 4):
+        with pytest.raises(mc.DataError, match="^known "):
+            model.predict(NEW, known=wrong)
+
+
+def test_correlations_near_one_have_an_interval_and_no_standard_error():
+    matrix = np.array([[1.0, 0.9999, 0.5], [0.9999, 1.0, -1.0], [0.5, -1.0, 1.0]])
+    shown = str(Correlations(["a", "b", "c"], matrix, 0.1 * np.ones((3, 3)), matrix - 0.3, np.minimum(matrix + 0.3, 1)))
+    assert [line.split()[3] for line in shown.splitlines()[1:]] == ["-", "0.100", "-"]
+    assert "0.700 to 1.000" in shown
 
 
 def test_what_is_known_at_the_new_place_counts_as_a_measurement():

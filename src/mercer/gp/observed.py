@@ -9,13 +9,15 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import ParameterError
-from mercer.core.inputs import Inputs, count_rows
+from mercer.core.inputs import Inputs, as_matrix
 from mercer.core.parameters import PositivePerInput, evolve
 from mercer.core.registry import storable
 from mercer.gp.mean import MeanFunction
-from mercer.gp.noise import Noise
+from mercer.gp.noise import LearnedNoise, Noise, as_variances
 from mercer.kernels.observed import Functionals
 from mercer.kernels.operators import Derivative
+
+VALUES = 0  # number of the operator that is the function itself (`Functionals.over`)
 
 register = storable("observed")
 
@@ -79,12 +81,18 @@ class ObservedMean(MeanFunction):
 @register
 class KindNoise(Noise):
     """One learned variance for each kind of observation, as their units differ. ``kinds`` are the numbers of the
-    operators (`Functionals`); the first is that of new measurements."""
+    operators (`Functionals`), in order; ``others`` are further kinds with variances that were given."""
 
     noise: PositivePerInput
     kinds: tuple[int, ...] = eqx.field(static=True)
     width: int = eqx.field(static=True)  # of the inputs
     min_variance: Any = 0.0
+    others: tuple[tuple[int, float], ...] = eqx.field(default=(), static=True)
+
+    @classmethod
+    def of_values(cls, noise: LearnedNoise, width: int) -> "KindNoise":
+        """Noise that was learned from values of the function alone, and is known of these."""
+        return cls(np.atleast_1d(noise.noise), (VALUES,), width, noise.min_variance)
 
     @property
     def size(self) -> int:
@@ -94,27 +102,48 @@ class KindNoise(Noise):
     def given(self) -> bool:
         return False
 
-    def _groups(self, rows: Inputs) -> np.ndarray:
-        """Index among ``kinds`` of each row; the first for rows without a code."""
-        X = np.asarray(gram.raw(rows))
-        if X.shape[1] == self.width:
-            return np.zeros(len(X), dtype=int)
-        return np.searchsorted(self.kinds, X[:, self.width].astype(int))
+    def _codes(self, rows: Inputs) -> np.ndarray:
+        """Kind of each row; rows without a code are values."""
+        X = as_matrix(gram.raw(rows))
+        return np.full(len(X), VALUES) if X.shape[1] == self.width else X[:, self.width].astype(int)
+
+    def _by_row(self, learned: np.ndarray, rows: Inputs) -> np.ndarray:
+        """Of variances that are learned and those given, that of each row; NaN where it is not known."""
+        known = {**dict(zip(self.kinds, learned, strict=True)), **dict(self.others)}
+        kinds, where = np.unique(self._codes(rows), return_inverse=True)
+        return np.array([known.get(int(kind), np.nan) for kind in kinds])[where]
+
+    def knows(self, rows: Inputs) -> bool:
+        """Whether the noise of all these rows is known."""
+        return bool(np.isfinite(self._by_row(np.atleast_1d(self.noise), rows)).all())
 
     def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
         with np.errstate(over="ignore"):
-            return np.exp(free)[self._groups(rows)]
+            return self._by_row(np.exp(free), rows)
 
     def slope(self, free: np.ndarray, rows: Inputs, weights: np.ndarray) -> np.ndarray:
-        return np.bincount(self._groups(rows), weights, minlength=self.size) * np.exp(free)
+        codes = self._codes(rows)
+        return np.array([weights[codes == kind].sum() for kind in self.kinds]) * np.exp(free)
 
     def at(self, Z: Inputs) -> float | np.ndarray:
-        return np.atleast_1d(self.noise)[self._groups(Z)] if np.ndim(gram.raw(Z)) == 2 else float(self.noise[0])
+        found = self._by_row(np.atleast_1d(self.noise), Z)
+        if np.isnan(found).any():
+            which = "values of the function" if (self._codes(Z)[np.isnan(found)] == VALUES).all() else "these"
+            raise ParameterError(
+                f"the noise of {which} is not known: none were among the observations from which noise was learned. "
+                "Give its variance as noise=..., or for predictions include_noise=False."
+            )
+        return found
 
     def extended(self, noise: Any, Z: Inputs) -> "tuple[Noise, np.ndarray]":
-        if noise is not None:
-            raise ParameterError("this model has learned the noise of each kind of observation; leave noise out.")
-        return self, np.broadcast_to(np.asarray(self.at(Z), dtype=float), count_rows(Z)).copy()
+        if noise is None:
+            return self, np.asarray(self.at(Z), dtype=float)
+        own = self._by_row(np.atleast_1d(self.noise), Z)
+        if np.isfinite(own).any():
+            raise ParameterError("this model has learned the noise of observations of this kind; leave noise out.")
+        given, codes = as_variances(noise, len(own)), self._codes(Z)
+        new = [(int(code), float(np.mean(given[codes == code]))) for code in np.unique(codes)]
+        return evolve(self, others=(*self.others, *new)), given
 
     def start(self, variance: float) -> np.ndarray:
         return np.full(self.size, np.log(variance))
@@ -130,7 +159,8 @@ class KindNoise(Noise):
         return np.ones(self.size, bool)
 
     def scaled(self, unit: float) -> "Noise":
-        return evolve(self, noise=self.noise * unit, min_variance=self.min_variance * unit)
+        others = tuple((kind, variance * unit) for kind, variance in self.others)
+        return evolve(self, noise=self.noise * unit, min_variance=self.min_variance * unit, others=others)
 
     def bounded_below(self, min_variance: Any) -> "Noise":
         return evolve(self, min_variance=min_variance)

@@ -96,6 +96,11 @@ class AR(Stationary):
         return np.size(self.phi) <= 2 and self._moving_average is None and not isinstance(self.step, str)
 
     @property
+    def smoothness(self) -> float | None:
+        """Of a process in continuous time zero; others are defined at whole steps."""
+        return 0 if self._may_be_continuous else -1
+
+    @property
     def _moving_average(self) -> Array | None:
         """theta_1, ..., theta_q; None if there are none."""
         return None

@@ -135,7 +135,8 @@ class Kernel(Parametrized):
     @property
     def smoothness(self) -> float | None:
         """How many derivatives functions drawn from it have (in mean square), in all inputs together: infinity, 0 for
-        continuous functions, -1 for noise; None if it is not known, or differs between inputs."""
+        continuous functions, -1 for noise and what is defined at some inputs only; None if it is not known, or differs
+        between inputs."""
         return None
 
     def rough_part(self, orders: "tuple[int, ...] | int") -> "Kernel | None":
@@ -144,6 +145,16 @@ class Kernel(Parametrized):
         if (own := self.smoothness) is not None:
             return self if (orders if isinstance(orders, int) else sum(orders)) > own else None
         return next(filter(None, (child.rough_part(orders) for child in self._kernels())), None)
+
+    def part_of_unknown_smoothness(self) -> "Kernel | None":
+        """The part of it whose smoothness is not known; None if all are known. What a formula of the user's is put
+        into is unknown too."""
+        children = list(self._kernels())
+        if any(node.runs_user_code for _, node in children_of(self) if not isinstance(node, Kernel)):
+            return self
+        if self.smoothness is None and (not children or self.runs_user_code):
+            return self
+        return next(filter(None, (child.part_of_unknown_smoothness() for child in children)), None)
 
     @property
     def symmetric(self) -> bool:

@@ -120,6 +120,8 @@ class Precomputed(Kernel):
 
     K: Any
 
+    smoothness = -1  # no function of numbers
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if is_traced(self.K):

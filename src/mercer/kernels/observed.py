@@ -35,6 +35,8 @@ SIZES = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # numbers of nodes
 MAX_NODES = {1: 96, 2: 16, 3: 6}  # for each column integrated over, by how many there are
 OPEN_ENDED_NODES = 24  # at least, of integrals whose range depends on the row
 SAMPLE_ROWS = 12  # on which the accuracy is measured
+PROBE_STEP = 1e-6  # to a row next to another, as a share of the range
+PROBE_TOLERANCE = 1e-4  # of the largest covariance of a row, for a negative eigenvalue
 
 
 @functools.lru_cache(maxsize=64)
@@ -223,7 +225,9 @@ class Observed(OfPlaces):
 
     def accurate(self, rows: np.ndarray) -> "Observed":
         """A copy whose quadrature is accurate to `QUADRATURE_TOLERANCE` of the variances of these rows, with no fewer
-        nodes than there are; warns where it would take more than there may be."""
+        nodes than there are; warns where it would take more than there may be. Refuses kernels of unknown smoothness
+        that prove too rough."""
+        self._probe(rows)
         integrals = [i for i, one in enumerate(self.functionals.operators) if integrates(one)]
         kinds = self.functionals.split(rows)[1]
         own = np.flatnonzero(np.isin(kinds, integrals))
@@ -252,6 +256,32 @@ class Observed(OfPlaces):
                 stacklevel=4,
             )
         return self._with_rule(sizes[-1])
+
+    def _probe(self, rows: np.ndarray) -> None:
+        """Refuse a part of unknown smoothness if L_x M_z k is no covariance. Automatic differentiation is exact, but of
+        a kink it takes one side or the mean of both, so that the formula jumps between a row and another next to it."""
+        unknown = self.inner.part_of_unknown_smoothness()
+        kinds = self.functionals.split(rows)[1]
+        applied = np.flatnonzero([not self.functionals.operators[kind].is_value for kind in kinds])
+        if unknown is None or not len(applied):
+            return
+        sample = rows[applied[np.unique(np.linspace(0, len(applied) - 1, SAMPLE_ROWS).astype(int))]]
+        near, d = sample.copy(), self.functionals.width
+        near[:, :d] += PROBE_STEP * np.maximum(np.ptp(sample[:, :d], axis=0), np.abs(sample[:, :d]).max(axis=0) + 1e-3)
+        try:
+            K = np.asarray(self(np.vstack([sample, near])))
+        except DataError:  # values that are not finite
+            K = np.full((1, 1), np.nan)
+        if np.isfinite(K).all():
+            size = np.sqrt(np.abs(K).max(axis=1))  # of operators in different units
+            scaled = K / np.outer(size, size).clip(np.finfo(float).tiny)
+            if np.linalg.eigvalsh((scaled + scaled.T) / 2)[0] >= -PROBE_TOLERANCE * len(K):
+                return
+        operator = self.functionals.operators[kinds[applied[0]]]
+        raise InvalidKernelError(
+            f"{unknown!r} may be too rough for {operator!r}: what it gives for these rows is no covariance. Nothing is "
+            "known about its smoothness; take a kernel whose functions have the derivatives, such as Matern or RBF."
+        )
 
     def _with_rule(self, size: int, padded: int = 0) -> "Observed":
         """With a rule of this many nodes; ``padded`` with others of weight zero, for which one program serves all."""
@@ -362,10 +392,15 @@ def _by_row(f: Callable[..., jax.Array], rows: Rows, empty: jax.Array) -> jax.Ar
 
 
 def _too_rough(operator: Operator, orders: tuple[int, ...], rough: Kernel) -> str:
-    if rough.smoothness == -1:
+    if rough.smoothness == -1 and not rough.reads_values:
         return (
             f"{rough!r} is noise, which has no derivatives or integrals, so {operator!r} cannot be observed. Leave it "
             "out of the kernel, and give the noise of measurements as noise=..."
+        )
+    if rough.smoothness == -1:
+        return (
+            f"{rough!r} is defined at some inputs only, not a function of all numbers, and has no derivatives or "
+            f"integrals, so {operator!r} cannot be observed. Take a kernel of continuous inputs, such as Matern or RBF."
         )
     total = sum(orders)
     has = "none" if rough.smoothness == 0 else f"{rough.smoothness:g}"

@@ -327,7 +327,8 @@ def _takes_vectors(transform: Callable, d: int) -> bool:
 
     def shape(x: Any) -> Any:
         with concretely():
-            return np.shape(transform(lambda u: jnp.sin(jnp.sum(jnp.reshape(u, (d,)))))(x))
+            apply = transform(lambda u: jnp.sin(jnp.sum(jnp.reshape(u, (d,)))))
+            return jax.eval_shape(lambda x: jnp.asarray(apply(x)), x).shape
 
     failure = None
     for vectors, x in ((True, jnp.full(d, 0.5)), (False, jnp.asarray(0.5))):
@@ -339,6 +340,11 @@ def _takes_vectors(transform: Callable, d: int) -> bool:
         except Exception as error:
             failure = failure or error
     says = f"it failed: {failure}" if failure else "it returned several"
+    if isinstance(failure, jax.errors.JAXTypeError):  # whose text is long, and of JAX
+        says = (
+            "it cannot be traced by JAX: it asks for the value of x or f(x), as float(), math and NumPy functions and "
+            "if do. Use jax.numpy, and jnp.where instead of if"
+        )
     raise ParameterError(
         f"Linear takes a JAX transformation of a function f of one input of {d} column{'s' * (d > 1)} that returns one "
         f"number, such as lambda f: lambda x: jax.grad(f)(x)[0]; {says}."

@@ -11,13 +11,14 @@ from mercer import gram
 from mercer.core import calendar
 from mercer.core.inputs import Inputs
 from mercer.core.text import listed
-from mercer.kernels import RBF, Exponential, Line, Matern, Seasonal, Step
+from mercer.kernels import RBF, Exponential, Line, Matern, Periodic, Seasonal, Step
 from mercer.kernels.algebra import Product, Scale, terms_of
 from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import On
 
 ADJECTIVES = {"year": "yearly", "quarter": "quarterly", "month": "monthly", "week": "weekly", "day": "daily"}
 CONSTANT_SHAPE_SPANS = 5.0  # of the data, over which a season that changes this slowly is called constant
+IDLE_SPANS = 5.0  # from which on a function hardly varies along a column
 WALK_SPANS = 3.0  # from which irregular variation does not come back to its mean
 
 
@@ -96,6 +97,13 @@ def components(
     return [*named, Component(left_over, share, None, rest * scale, np.full(n, math.sqrt(noise) * scale))]
 
 
+def residual(kernel: Kernel, X: Inputs, target: np.ndarray, noise: float) -> np.ndarray:
+    """What the posterior mean of the sum of all terms and an unknown constant leaves of the target."""
+    factor, ones = gram.factored(kernel, X, noise), np.ones(len(target))
+    one, a = factor.solve(ones), factor.solve(target)
+    return np.asarray(noise * (a - one * (one @ target) / one.sum()))
+
+
 # -- words ---------------------------------------------------------------------------------------------------------
 
 
@@ -105,17 +113,21 @@ def in_words(term: Kernel, axes: Sequence[Axis]) -> str:
     by_column = {axis.column: axis for axis in axes}
     known = [(node, by_column.get(column, axes[0] if len(axes) == 1 else None)) for node, column in factors]
     if all(type(node) in (RBF, Matern) and axis is None for node, axis in known) and len(known) == 1:
-        names = listed([axis.name for axis in axes])
-        kind = "smooth" if isinstance(known[0][0], RBF) else "rough"
-        return f"a {kind} function of {names} together"
+        return _together(known[0][0], axes)
     if any(axis is None or type(node) not in _WORDS for node, axis in known):
         return repr(term)
     order = list(_WORDS)
+    known = [pair for pair in known if not _is_idle(*pair)] or known[:1]
     known.sort(key=lambda pair: order.index(type(pair[0])))
     (head, axis), *rest = known
     assert axis is not None
-    own = len(axes) > 1 and not (axis.dated and isinstance(head, Seasonal))
-    text = _WORDS[type(head)](head, axis, own)
+    own = len(axes) > 1 and not (axis.dated and isinstance(head, Seasonal | Periodic))
+    if isinstance(head, Periodic):
+        changes = [node for node, other in rest if type(node) in _CHANGES and other is axis]
+        rest = [pair for pair in rest if not any(pair[0] is change for change in changes)]
+        text = _repeated(head, changes, axis, own)
+    else:
+        text = _WORDS[type(head)](head, axis, own)
     for node, other in rest:
         assert other is not None
         if isinstance(node, Line | Step):
@@ -125,6 +137,33 @@ def in_words(term: Kernel, axes: Sequence[Axis]) -> str:
         else:
             text += f", which changes with {other.name} over about {other.length(float(node.lengthscale))}"  # type: ignore[attr-defined]
     return text
+
+
+def _together(node: Any, axes: Sequence[Axis]) -> str:
+    """A function of several columns, of which those with influence are named."""
+    sizes = np.broadcast_to(node.lengthscale, len(axes)) if np.size(node.lengthscale) in (1, len(axes)) else None
+    kind = "smooth" if isinstance(node, RBF) else "rough"
+    if sizes is None:  # of columns that do not vary too
+        return f"a {kind} function of {listed([axis.name for axis in axes])} together"
+    spans = [float(size) / axis.span for size, axis in zip(sizes, axes, strict=True)]
+    named = [i for i, span in enumerate(spans) if span <= IDLE_SPANS] or [int(np.argmin(spans))]
+    if len(named) == 1:
+        (i,) = named
+        return (_smooth if kind == "smooth" else _rough)(_Length(float(sizes[i])), axes[i], True)
+    return f"a {kind} function of {listed([axes[i].name for i in named])} together"
+
+
+class _Length(NamedTuple):
+    lengthscale: float
+
+
+def _is_idle(node: Kernel, axis: Axis | None) -> bool:
+    """Whether a factor hardly varies along its column."""
+    return isinstance(node, RBF | Matern) and axis is not None and _size_of(node) > IDLE_SPANS * axis.span
+
+
+def _size_of(node: Any) -> float:
+    return float(np.max(node.lengthscale))
 
 
 def factors_of(kernel: Kernel, column: Any = None) -> list[tuple[Kernel, Any]]:
@@ -142,9 +181,20 @@ def _season(node: Any, axis: Axis, own: bool) -> str:
     period = node.period
     length = {"year": 1.0, "quarter": 0.25, "month": 1 / 12, "week": 7 / 365.25, "day": 1 / 365.25}.get(period, period)
     kind = ADJECTIVES.get(period) or ("yearly" if axis.dated and abs(period - 1) < 0.02 else None)
-    text = f"a {kind} pattern" if kind else f"a pattern that repeats every {axis.length(float(period))}"
+    return _pattern(kind, period, float(node.decay) * float(length), axis, own)
+
+
+def _repeated(node: Any, changes: Sequence[Any], axis: Axis, own: bool) -> str:
+    period = float(np.max(node.period))
+    time = min((float(np.max(change.lengthscale)) for change in changes), default=math.inf)
+    return _pattern("yearly" if axis.dated and abs(period - 1) < 0.02 else None, period, time, axis, own)
+
+
+def _pattern(kind: str | None, period: Any, time: float, axis: Axis, own: bool) -> str:
+    """Of a kind or a period, with a shape that changes over this time."""
+    length = "" if kind else axis.length(float(period)) if axis.dated else f"{float(period):.4g}"
+    text = f"a {kind} pattern" if kind else f"a pattern that repeats every {length}"
     text += f" of {axis.name}" if own else ""
-    time = float(node.decay) * float(length)
     if time > CONSTANT_SHAPE_SPANS * axis.span:
         return f"{text} of constant shape"
     return f"{text}{' and' if not kind else ' that'} changes slowly over about {axis.length(time)}"
@@ -174,8 +224,10 @@ def _step(node: Any, axis: Axis, own: bool) -> str:
     return f"a change of level about {axis.place(_location(node, node.location))}"
 
 
+_CHANGES = (RBF, Exponential, Matern)  # of a periodic shape
 _WORDS: dict[Any, Any] = {
-    Seasonal: _season, RBF: _smooth, Exponential: _rough, Matern: _rough, Line: _line, Step: _step,
+    Seasonal: _season, Periodic: lambda node, axis, own: _repeated(node, [], axis, own), RBF: _smooth,
+    Exponential: _rough, Matern: _rough, Line: _line, Step: _step,
 }  # fmt: skip
 
 

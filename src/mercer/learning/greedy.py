@@ -22,18 +22,18 @@ from mercer.core import calendar
 from mercer.core.coordinates import to_free
 from mercer.core.errors import FileError, ParameterError
 from mercer.core.inputs import Inputs, as_frame, as_matrix
-from mercer.kernels import RBF, Exponential, Line, Matern, Seasonal, Step
+from mercer.kernels import RBF, Exponential, Line, Matern, Periodic, Seasonal, Step
 from mercer.kernels.algebra import Scale, Sum, terms_of
 from mercer.kernels.base import Kernel
 from mercer.learning.candidates import Evaluated, Quantities
 from mercer.learning.checkpoint import digest
 from mercer.learning.choice import History, Tried
 from mercer.learning.columns import Columns
-from mercer.learning.components import Axis, factors_of
+from mercer.learning.components import Axis, factors_of, residual
 from mercer.learning.objective import Start
 from mercer.learning.optimise import Settings
 from mercer.learning.regression import RegressionObjective
-from mercer.learning.seasons import CHANGE, SHAPE, periods_of
+from mercer.learning.seasons import candidates_of, more_periods, period_shown, periods_of, season
 
 SCREENING_ITERATIONS, POLISHING_ITERATIONS = 12, 80
 POLISHED = 3  # candidates of a round that are learned further
@@ -78,8 +78,8 @@ def axes_of(X: Inputs, y: np.ndarray, raw: Inputs, columns: Columns | None) -> l
         periods: list[Any] = []
         if dated or (alone and len(distinct) > 4):
             order = np.argsort(column, kind="stable")
-            periods = periods_of("auto", column[order], y[order], step, dated)
-            periods = [each if isinstance(each, str) else float(f"{each:.9g}") for each in periods]
+            t, values = column[order], y[order]
+            periods = periods_of("auto", t, values, step, dated) if dated else candidates_of(t, values, step)
         selector = None if alone else name if frame is not None else i
         shown = "x" if alone and frame is None else name
         low, span = float(distinct[0]), float(distinct[-1] - distinct[0])
@@ -103,11 +103,6 @@ def _with_length(kernel: Any, axis: Axis) -> Any:
     return kernel.with_priors(lengthscale=priors.LogNormal(math.log(axis.span / 3), LENGTH_DEVIATION))
 
 
-def _season(axis: Axis, period: Any, decay: float) -> Kernel:
-    shape, change = (priors.LogNormal(math.log(median), deviation) for median, deviation in (SHAPE, CHANGE))
-    return _on(Seasonal(period, 1.0, decay).with_priors(lengthscale=shape, decay=change), axis)
-
-
 # -- moves ---------------------------------------------------------------------------------------------------------
 
 
@@ -128,8 +123,8 @@ def single_terms(axis: Axis, variance: float) -> Iterator[tuple[str, list[Kernel
     line = Line(0.5, start=axis.low, unit=span).fix("origin")
     yield f"line({axis.name})", [4 * variance * _on(line, axis), 0.1 * variance * _on(line, axis)]
     for period in axis.periods:
-        shown = period if isinstance(period, str) else f"{period:.4g}"
-        yield f"season({axis.name}, {shown})", [variance * _season(axis, period, d) for d in (5.0, 50.0)]
+        label = f"season({axis.name}, {period_shown(period)})"
+        yield label, [variance * _on(season(period, 1.0, decay), axis) for decay in (5.0, 50.0)]
 
 
 def factors(term: Kernel, axes: Sequence[Axis]) -> Iterator[tuple[str, list[tuple[float, Kernel]]]]:
@@ -142,7 +137,7 @@ def factors(term: Kernel, axes: Sequence[Axis]) -> Iterator[tuple[str, list[tupl
         if joint:
             continue
         if axis.column in owners:
-            if Line not in kinds and kinds & {Seasonal, Exponential, RBF}:
+            if Line not in kinds and kinds & {Seasonal, Periodic, Exponential, RBF}:
                 lines = [
                     Line(origin, start=axis.low, unit=axis.span).with_priors(
                         origin=priors.Normal(0.5, ORIGIN_DEVIATION)
@@ -302,6 +297,7 @@ class Search:
         self.labels: list[str] = []
         self.best: Tried | None = None
         self.first_error: Exception | None = None
+        self.closing = False  # whether time is up, and only what is of no use is looked for
 
     def run(self) -> Found:
         out_of_time = interrupted = False
@@ -312,6 +308,7 @@ class Search:
             self._prune()
         except _OutOfTime:
             out_of_time = True
+            self._close()
         except KeyboardInterrupt:
             interrupted = True
             if self.best is None and not any(each.failure is None for each in self.history):
@@ -356,15 +353,39 @@ class Search:
                 return False
         assert tried.kernel is not None
         self.best, self.terms, self.labels = tried, list(terms_of(tried.kernel)), labels
+        self._look_for_periods()
         return True
+
+    def _look_for_periods(self) -> None:
+        """Periods that are seen only in what the terms leave, in the one column of a series of numbers."""
+        if len(self.axes) > 1 or self.axes[0].dated or self.axes[0].column is not None:
+            return
+        (axis,) = self.axes
+        assert self.best is not None
+        assert self.best.kernel is not None
+        t = as_matrix(self.problem.inputs(self.best.kernel))[:, 0]
+        left = residual(self.best.kernel, t[:, None], self.problem.target, self._noise())
+        order = np.argsort(t, kind="stable")
+        more = more_periods(t[order], left[order], axis.step, axis.periods)
+        self.axes = [axis._replace(periods=(*axis.periods, *more))]
+
+    def _close(self) -> None:
+        """When time is up: drop what is of no use in the best that was found. A few short evaluations."""
+        able = [each for each in self.history if each.failure is None]
+        if able:
+            best = max(able, key=lambda each: each.score)
+            assert best.kernel is not None
+            self.best, self.terms, self.labels = best, list(terms_of(best.kernel)), best.candidate.split(" + ")
+            self.closing = True
+            self._prune()
 
     def _prune(self) -> None:
         """Drop terms without which the score is no lower, and make smooth ones straight where that is enough."""
-        simpler = True
+        simpler, iterations = True, SCREENING_ITERATIONS if self.closing else POLISHING_ITERATIONS
         while simpler:
             simpler = False
             for labels, step in self._simpler():
-                tried = self._evaluate(step, POLISHING_ITERATIONS)
+                tried = self._evaluate(step, iterations)
                 assert self.best is not None
                 if tried.failure is None and tried.score >= self.best.score:
                     assert tried.kernel is not None
@@ -379,7 +400,7 @@ class Search:
             if len(self.terms) > 1:
                 labels = self.labels[:i] + self.labels[i + 1 :]
                 yield labels, Candidate(" + ".join(labels), [_sum([*before, *after])])
-            if label in lines and (name := f"line({lines[label].name})") not in self.labels:
+            if label in lines and not self.closing and (name := f"line({lines[label].name})") not in self.labels:
                 labels = [*self.labels[:i], name, *self.labels[i + 1 :]]
                 straight = dict(single_terms(lines[label], 0.5))[name]
                 yield labels, Candidate(" + ".join(labels), [_sum([*before, one, *after]) for one in straight])
@@ -391,9 +412,10 @@ class Search:
 
     def _evaluate(self, step: Candidate, iterations: int, noise: float | None = None) -> Tried:
         """A candidate after so many iterations; from the store if it is there."""
-        if time.monotonic() >= self.until and self.history:
+        if time.monotonic() >= self.until and self.history and not self.closing:
             raise _OutOfTime
-        key, self.order = f"{self.order} {step.label}", self.order + 1
+        # What closes a search is no step of one that goes on.
+        key, self.order = f"{'closing ' * self.closing}{self.order} {step.label}", self.order + 1
         start = noise / self.problem.scale**2 if noise else LAST_NOISE if self.best is None else self._noise()
         began, rows = time.monotonic(), len(self.problem.rows)
         objective = WarmObjective.of(self.problem.objective(step.kernels[0]), step.kernels, start)

@@ -1,23 +1,33 @@
-"""Periods that a time series may have: those of the calendar, or the lag at which its changes repeat."""
+"""Seasons of a time series: of the calendar, or with periods that the values show, to be learned."""
 
 import math
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mercer import priors
 from mercer.core import calendar
 from mercer.core.errors import ParameterError
+from mercer.kernels import Kernel, Matern, Periodic, Seasonal
+from mercer.kernels.seasonal import SMOOTHNESS
+from mercer.learning.periodogram import MIN_SEASONS, Peak, are_distinct, periods_in
 
-MIN_SEASONS = 2.0  # of data, for a season to be tried
 MONTH, DAY = 1 / 12, 1 / calendar.DAYS_PER_YEAR  # in years
-COMMON_PERIODS = (12, 4, 7, 24, 52)  # in steps; preferred to others that fit about as well
-PREFERENCE = 0.8
+MAX_PERIODS = 2  # that are found at once
 # Median and deviation of the logarithm of the lengthscale of a season, and of its decay in periods.
 SHAPE, CHANGE = (1.0, 0.7), (10.0, 1.0)
 
 
+class Found(NamedTuple):
+    """A period that is learned: where to start, and the deviation of its logarithm."""
+
+    length: float
+    deviation: float
+
+
 def periods_of(period: Any, t: np.ndarray, y: np.ndarray, step: float, dated: bool) -> list[Any]:
-    """Periods of which there is enough data."""
+    """Periods of which there is enough data: words of the calendar, numbers, and what is learned (`Found`)."""
     if period is None:
         return []
     if not (isinstance(period, str) and period == "auto"):
@@ -25,36 +35,51 @@ def periods_of(period: Any, t: np.ndarray, y: np.ndarray, step: float, dated: bo
         if not dated and any(isinstance(each, str) for each in found):
             raise ParameterError(f"period={period!r} is of the calendar, and times are no dates; give a number.")
         return found
-    span, found = t[-1] - t[0] + step, []
-    if dated:
-        lengths = {"day": DAY, "week": 7 * DAY, "year": 1.0}
-        return [w for w, size in lengths.items() if step <= size / 3.5 and span >= MIN_SEASONS * size and size > DAY / 2
-                and not (w == "day" and step > DAY / 3.5)]  # fmt: skip
-    steps = _lag_of_season(t, y, step)
-    return [steps * step] if steps else found
+    if not dated:
+        return distinct(periods_in(t, y, step)[0], [], t[-1] - t[0] + step)[:MAX_PERIODS]
+    span = t[-1] - t[0] + step
+    lengths = {"day": DAY, "week": 7 * DAY, "year": 1.0}
+    return [w for w, size in lengths.items() if step <= size / 3.5 and span >= MIN_SEASONS * size and size > DAY / 2
+            and not (w == "day" and step > DAY / 3.5)]  # fmt: skip
 
 
-def _lag_of_season(t: np.ndarray, y: np.ndarray, step: float) -> int | None:
-    """The lag, in steps, at which differences of y correlate most; None if none does."""
-    regular = np.arange(round((t[-1] - t[0]) / step) + 1)
-    if len(regular) > 4 * len(t) or len(t) < 3 * MIN_SEASONS:
-        return None
-    change = np.diff(np.interp(t[0] + regular * step, t, y))
-    change = change - change.mean()
-    most = int(len(regular) / MIN_SEASONS)
-    if not change.any() or most < 3:
-        return None
-    power = np.array([change[lag:] @ change[:-lag] for lag in range(1, most + 1)]) / (change @ change)
-    lags = np.arange(2, most + 1)
-    best = int(lags[np.argmax(power[1:])])
-    if power[best - 1] < 2 / math.sqrt(len(change)):
-        best = 0
-    for common in COMMON_PERIODS:
-        enough = PREFERENCE * power[best - 1] if best else 1 / math.sqrt(len(change))
-        if common <= most and power[common - 1] >= enough:
-            return common
-    return best or None
+def candidates_of(t: np.ndarray, y: np.ndarray, step: float) -> list[Any]:
+    """Periods that a search may try: more than are likely."""
+    likely, others = periods_in(t, y, step)
+    span = t[-1] - t[0] + step
+    first = distinct(likely, [], span)[:MAX_PERIODS]
+    return [*first, *distinct(others, first, span)[:1]]
+
+
+def more_periods(t: np.ndarray, left: np.ndarray, step: float, known: Sequence[Any]) -> list[Any]:
+    """Another period that is seen in what other terms leave of the values."""
+    return distinct(periods_in(t, left, step)[0], known, t[-1] - t[0] + step)[:1]
+
+
+def distinct(peaks: Iterable[Peak], others: Iterable[Any], span: float) -> list[Any]:
+    """Periods of peaks that data of this range can tell from each other and from other periods."""
+    kept: list[Any] = []
+    for peak in peaks:
+        if all(are_distinct(peak.period, length_of(other), span) for other in (*others, *kept)):
+            kept.append(Found(peak.period, peak.deviation) if peak.deviation else float(f"{peak.period:.9g}"))
+    return kept
+
+
+def season(period: Any, lengthscale: float, decay: float) -> Kernel:
+    """A periodic shape that changes slowly, with priors; ``decay`` in periods. A period that was found is learned."""
+    shape = priors.LogNormal(math.log(SHAPE[0]), SHAPE[1])
+    if not isinstance(period, Found):
+        change = priors.LogNormal(math.log(CHANGE[0]), CHANGE[1])
+        return Seasonal(period, lengthscale, decay).with_priors(lengthscale=shape, decay=change)
+    near = priors.LogNormal(math.log(period.length), period.deviation)
+    change = priors.LogNormal(math.log(CHANGE[0] * period.length), CHANGE[1])
+    repeated = Periodic(period.length, lengthscale).with_priors(period=near, lengthscale=shape)
+    return repeated * Matern(decay * period.length, nu=SMOOTHNESS).with_priors(lengthscale=change)
+
+
+def length_of(period: Any) -> float:
+    return period.length if isinstance(period, Found) else float(period)
 
 
 def period_shown(period: Any) -> str:
-    return period if isinstance(period, str) else f"{period:.4g}"
+    return period if isinstance(period, str) else f"{length_of(period):.4g}"

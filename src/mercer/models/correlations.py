@@ -20,6 +20,7 @@ MAX_HALVINGS, FALL = 8, 1.0  # of an axis, until the evidence falls by no more t
 QUICK_FLOPS = 2e11  # of all evaluations: a few seconds
 HALF_WIDTH = 1.96  # of a 95% interval, in standard errors
 MAX_CORRELATION = 1 - 1e-9
+NEARLY_ONE = 0.9995  # correlation from which on no standard error is printed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,7 +42,9 @@ class Correlations:
         for i, j in itertools.combinations(range(len(self.names)), 2):
             row = [f"{self.names[i]}, {self.names[j]}", f"{self.matrix[i, j]:.3f}"]
             if self.error is not None and self.low is not None and self.high is not None:
-                row += [f"{self.error[i, j]:.3f}", f"{self.low[i, j]:.3f} to {self.high[i, j]:.3f}"]
+                # Near one a normal distribution, which an error is of, would reach beyond it; the interval does not.
+                at_end = abs(self.matrix[i, j]) > NEARLY_ONE
+                row += ["-" if at_end else f"{self.error[i, j]:.3f}", f"{self.low[i, j]:.3f} to {self.high[i, j]:.3f}"]
             rows.append(row)
         if self.error is None:
             return table(["targets", "correlation"], rows) + "\ncorrelations() computes their standard errors."

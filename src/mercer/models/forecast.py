@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
 
 from mercer import priors
 from mercer.core import calendar
 from mercer.core.errors import DataError, ParameterError
-from mercer.core.inputs import as_matrix
+from mercer.core.inputs import as_matrix, as_vector
 from mercer.core.text import table
 from mercer.distributions import Mixture
 from mercer.kernels import Kernel
 from mercer.learning.seasons import DAY, MONTH, period_shown, periods_of
-from mercer.models.forecast_terms import PRIORS, kernel_of
+from mercer.models.forecast_terms import PRIORS, kernel_of, seasons_of
 from mercer.models.regression import GaussianProcessRegressor
 
 MIN_POINTS = 4
@@ -54,8 +54,9 @@ class Forecast:
     """Result of `forecast`; prints as a table.
 
     ``times`` (h,), ``mean``, ``median`` and ``deviation`` of new measurements there; ``quantile(q)`` and
-    ``interval(level)``. ``candidates``, best first; ``chosen`` is the first, and ``kernel`` and ``components`` are its
-    own, while the forecast averages over all with weight. ``history`` has the times and values that were used.
+    ``interval(level)``; ``log_density(y)`` of what was then measured. ``candidates``, best first; ``chosen`` is the
+    first, and ``kernel`` and ``components`` are its own, while the forecast averages over all with weight. ``history``
+    has the times and values that were used.
     """
 
     times: np.ndarray
@@ -98,6 +99,10 @@ class Forecast:
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of central intervals that hold new measurements with this probability."""
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """ln p of new measurements y at the times: (h,)."""
+        return self._spread.log_density(as_vector(y, len(self.times)))
 
     def backtest(self, origins: int = 3, horizon: int | None = None) -> "Backtest":
         """Forecasts from earlier origins, ``horizon`` apart, compared with what was then measured."""
@@ -203,13 +208,16 @@ def forecast(
     periods = periods_of(period, t, values, step, dated)
     X, Z = (_rows(when, t[-1], dated, more) for when, more in ((t, known), (future, ahead)))
     logs = ((False, True) if (values > 0).all() else (False,)) if log is None else (bool(log),)
-    seasons = [()] + ([("season",)] if periods else [])
+    seasonal = seasons_of(periods)
+    # Periods that the values show are tried one more at a time, the clearest first; others together.
+    given = not isinstance(period, str) or dated
+    seasons = [()] + [tuple(seasonal)[:i] for i in ([len(periods)] if given else range(1, len(periods) + 1)) if i]
     if len(set(values)) == 1:
         logs, seasons = logs[:1], [()]
     candidates = []
     for (trend, season), logarithm in itertools.product(itertools.product(TRENDS, seasons), logs):
         terms = (*trend, *season, *(("inputs",) if known.shape[1] else ()))
-        kernel = kernel_of(terms, t, step, periods, dated, known.shape[1])
+        kernel = kernel_of(terms, t, step, seasonal, dated, known.shape[1])
         candidates.append(_fitted(kernel, X, values, terms, logarithm, "map"))
     candidates.sort(key=lambda each: -each.score)
     weights = np.exp([each.score - candidates[0].score for each in candidates])
@@ -218,7 +226,7 @@ def forecast(
     kept = []
     for each, weight in zip(candidates, weights, strict=True):
         if weight:  # intervals of short series need the doubt about parameters
-            kernel = kernel_of(each.terms, t, step, periods, dated, known.shape[1])
+            kernel = kernel_of(each.terms, t, step, seasonal, dated, known.shape[1])
             each = dataclasses.replace(_fitted(kernel, X, values, each.terms, each.log, "laplace"), score=each.score)
         kept.append(dataclasses.replace(each, weight=float(weight)))
     spread = Spread.of(kept, Z).quantiles(LEVELS)
@@ -363,6 +371,13 @@ class Spread(NamedTuple):
         logs = np.log(np.maximum(y, np.finfo(float).tiny))
         own = np.where(self.log[:, :, None], logs, y)
         return np.einsum("kh,klh->lh", self.weight, ndtr((own - self.mean[:, None]) / self.deviation[:, None]))
+
+    def log_density(self, y: np.ndarray) -> np.ndarray:
+        """At values (h,): -inf for those that are not positive, of log y alone."""
+        logs = np.log(np.maximum(y, np.finfo(float).tiny))
+        z = (np.where(self.log, logs, y) - self.mean) / self.deviation
+        found = -0.5 * z**2 - np.log(self.deviation) - 0.5 * math.log(2 * math.pi) - np.where(self.log, logs, 0.0)
+        return logsumexp(np.where(self.log & (y <= 0), -np.inf, found), b=self.weight, axis=0)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """(levels, h), by bisection: each lies between the parts' own."""

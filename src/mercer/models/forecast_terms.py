@@ -1,14 +1,14 @@
 """Kernels of the candidates that `forecast` compares: sums of terms with weak priors."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mercer import priors
-from mercer.kernels import Exponential, Kernel, Linear, Seasonal
-from mercer.learning.seasons import CHANGE, SHAPE
+from mercer.kernels import Exponential, Kernel, Linear
+from mercer.learning.seasons import CHANGE, SHAPE, period_shown, season
 
 WANDER_SPANS = 10.0  # lengthscale of a random walk, in spans of the data: it hardly reverts to a mean
 
@@ -16,18 +16,27 @@ WANDER_SPANS = 10.0  # lengthscale of a random walk, in spans of the data: it ha
 # learned from nothing, weak enough for a year of monthly values to overrule them.
 PRIORS = {
     "wander": (0.02, 2.0), "line": (0.02**2, 1.5), "revert": (0.5, 1.5), "reversion": (12.0, 1.0),
-    "season": (0.5, 1.5), "shape": SHAPE, "change": CHANGE, "inputs": (0.1, 2.0), "noise": (0.1, 1.5),
+    "season": (0.5, 1.5), "inputs": (0.1, 2.0), "noise": (0.1, 1.5),
 }  # fmt: skip
 
 
-def kernel_of(terms: Sequence[str], t: np.ndarray, step: float, periods: list[Any], dated: bool, others: int) -> Kernel:
+def seasons_of(periods: Sequence[Any]) -> dict[str, Any]:
+    """Terms of these periods, by name."""
+    alone = len(periods) == 1
+    return {"season" if alone else f"season {period_shown(period)}": period for period in periods}
+
+
+def kernel_of(
+    terms: Sequence[str], t: np.ndarray, step: float, seasons: Mapping[str, Any], dated: bool, others: int
+) -> Kernel:
     """The sum of these terms, with priors on the scale of a target of unit variance."""
     span = t[-1] - t[0]
     only = not dated and not others
     parts: list[Kernel] = []
     for term in terms:
-        if term == "season":
-            parts += [_season(period, dated, only, len(periods)) for period in periods]
+        if term in seasons:
+            count = sum(each in seasons for each in terms)
+            parts.append(_season(seasons[term], dated, only, count))
             continue
         if term == "wander":
             long = WANDER_SPANS * span
@@ -43,9 +52,7 @@ def kernel_of(terms: Sequence[str], t: np.ndarray, step: float, periods: list[An
 
 
 def _season(period: Any, dated: bool, only: bool, count: int) -> Kernel:
-    inner = Seasonal(period, PRIORS["shape"][0], PRIORS["change"][0])
-    inner = _with(_with(inner, "lengthscale", "shape"), "decay", "change")
-    part = _scaled(inner, "season", 1 / count)
+    part = _scaled(season(period, SHAPE[0], CHANGE[0]), "season", 1 / count)
     return part if only else part.on(1 if isinstance(period, str) else 0)
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import DataError, ModelWarning, ParameterError
 from mercer.core.inputs import count_rows
-from mercer.core.random import seed_of
+from mercer.core.random import entropy, seed_of
+from mercer.distributions import Normal
 from mercer.gp.mean import MeanFunction
-from mercer.gp.noise import CommonNoise, Noise, as_noise
+from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, RowNoise, as_noise
 from mercer.gp.observed import KindNoise, ObservedMean
 from mercer.gp.process import GP
 from mercer.kernels.convert import as_covariance
@@ -224,22 +225,59 @@ class LinearObservations(LearnedByEvidence):
         F = process.kernel.functionals
         return process, rows, F.applied(lambda x: jnp.ones(1), rows)[:, 0]
 
-    def _predict_observed(self, X, operator, return_std, return_cov):
+    def _predict_observed(self, X, operator, return_std, return_cov, include_noise):
         process, rows, unit = self._applied(X, operator)
         mean = process.mean(rows) * self.scale_ + self.center_ * unit
         if return_cov:
-            return mean, process.covariance(rows) * self.scale_**2
-        if not return_std:
-            return mean
-        return mean, np.sqrt(process.variance(rows)) * self.scale_
+            added = self._noise_of_kinds(process, rows, include_noise)
+            return mean, process.covariance(rows) * self.scale_**2 + np.diag(added)
+        return (mean, self._observed(X, operator, include_noise).deviation) if return_std else mean
+
+    def _observed(self, X, operator, include_noise) -> Normal:
+        """Predictive distribution of what operators make of the function."""
+        process, rows, unit = self._applied(X, operator)
+        added = self._noise_of_kinds(process, rows, include_noise)
+        mean = process.mean(rows) * self.scale_ + self.center_ * unit
+        return Normal(mean, np.sqrt(process.variance(rows) * self.scale_**2 + added))
+
+    def _sample_observed(self, X, operator, n_samples, random_state, include_noise):
+        process, rows, unit = self._applied(X, operator)
+        added = self._noise_of_kinds(process, rows, include_noise)
+        seeds = np.random.SeedSequence(entropy(random_state)).generate_state(2)
+        draws = (
+            process.sample(rows, size=n_samples, seed=int(seeds[0])).T * self.scale_ + (self.center_ * unit)[:, None]
+        )
+        return draws + np.sqrt(added)[:, None] * np.random.default_rng(seeds[1]).normal(size=draws.shape)
+
+    def _noise_of_kinds(self, process, rows, include_noise) -> np.ndarray:
+        """Variances of measurements under these operators, in units of theirs; zero for the function."""
+        n = count_rows(rows)
+        if not include_noise:
+            return np.zeros(n)
+        noise = self._fitted_noise()
+        if isinstance(noise, LearnedNoise) and isinstance(process.kernel, Observed):  # that of values
+            noise = KindNoise.of_values(noise, process.kernel.functionals.width)
+        if isinstance(noise, RowNoise | KernelNoise) and isinstance(process.kernel, Observed):
+            raise ParameterError(
+                "the noise of measurements under an operator is not known where every row has its own, or the kernel "
+                "has it as a term; leave include_noise out."
+            )
+        return np.broadcast_to(np.asarray(noise.at(rows), dtype=float), n).copy()
+
+    def _adds_noise(self, include_noise, operator=None) -> bool:
+        """Whether predictions are of measurements: unless said otherwise if they are of values, with known noise."""
+        if include_noise is not None:
+            return bool(include_noise)
+        noise = self._fitted_noise() if operator is None and self.likelihood_ is None else None
+        return operator is None and not (isinstance(noise, KindNoise) and not noise.knows(np.zeros((1, noise.width))))
 
     def _update_observed(self, X, y, noise, operator):
         process, rows, unit = self._applied(X, operator)
         y = self._check_target(y, count_rows(rows), gaps=True)
         told = np.isfinite(y)
         own = self._fitted_noise()
-        if isinstance(own, KindNoise):
-            raise ParameterError("noise was learned for each kind of observation; fit again with the new rows.")
+        if isinstance(own, LearnedNoise) and isinstance(process.kernel, Observed):  # that of values
+            own = KindNoise.of_values(own, process.kernel.functionals.width)
         extended, variances = own.extended(noise, rows[told])
         target = (y - self.center_ * unit)[told] / self.scale_
         posterior = process.condition(rows[told], target, variances / self.scale_**2 + self._jitter)

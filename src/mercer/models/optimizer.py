@@ -9,6 +9,8 @@ import dataclasses
 import functools
 import itertools
 import math
+import numbers
+import reprlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,10 +33,12 @@ from mercer.core.text import number, table
 from mercer.gp.posterior import Posterior
 from mercer.gp.process import GP
 from mercer.kernels import Matern, evaluate
+from mercer.kernels.convert import as_kernel
 from mercer.models.regression import GaussianProcessRegressor
 from mercer.priors import LogNormal
 
 ACQUISITIONS = ("ei", "thompson")
+SETTINGS = ("acquisition", "n_initial", "noise", "kernel", "random_state")
 STARTS = 8  # of the climb on expected improvement
 CANDIDATES_PER_INPUT, MAX_CANDIDATES = 256, 1024  # points of which the best are starts
 THOMPSON_CANDIDATES = 1000  # points at which a function is drawn
@@ -114,9 +118,10 @@ class Optimizer:
             )
         if n_initial is not None and (isinstance(n_initial, bool) or not isinstance(n_initial, int) or n_initial < 1):
             raise ParameterError(f"n_initial must be a positive integer; got {n_initial!r}.")
-        if noise is not None and not (np.ndim(noise) == 0 and 0 <= float(noise) < math.inf):
+        if noise is not None and not _is_variance(noise):
             raise ParameterError(f"noise must be a variance, or None to learn it; got {noise!r}.")
-        self.acquisition, self.noise, self.kernel = acquisition, noise, kernel
+        self.acquisition, self.noise = acquisition, noise
+        self.kernel = None if kernel is None else _kernel_of_vectors(kernel, d)
         self.n_initial = 2 * (d + 1) if n_initial is None else n_initial
         self.rng = np.random.default_rng(entropy(random_state))
         self.X, self.y = np.zeros((0, d)), np.zeros(0)  # what was told, in units of the caller
@@ -151,14 +156,15 @@ class Optimizer:
     def tell(self, X: ArrayLike, y: ArrayLike) -> None:
         """Values y (n,) measured at points X (n, d), those asked for or others. NaN is an evaluation that failed: its
         surroundings are avoided, as if the largest value so far had been found."""
-        self._told(
-            as_matrix(np.reshape(np.asarray(X, dtype=float), (-1, len(self.bounds)))), np.array(y, float).ravel()
-        )
+        d = len(self.bounds)
+        points = as_matrix(X)
+        if points.shape == (d, 1) and np.ndim(X) == 1:  # one point
+            points = points.T
+        if points.shape[1] != d:
+            raise DataError(f"points of this optimizer have {d} inputs, one for each bound; got shape {points.shape}.")
+        self._told(points, _values(y, len(points), "y"))
 
     def _told(self, X: np.ndarray, y: np.ndarray) -> None:
-        if len(y) != len(X):
-            raise DataError(f"tell takes one value for each point; got {len(X)} points and {len(y)} values.")
-        y[np.isinf(y)] = np.nan
         outside = (self.bounds[:, 0] - 1e-9 * self._range > X) | (self.bounds[:, 1] + 1e-9 * self._range < X)
         if outside.any():
             raise DataError(f"point {X[outside.any(axis=1)][0]} lies outside the bounds.")
@@ -413,13 +419,16 @@ def minimize(
     for name, value in (("n_evaluations", n_evaluations), ("batch", batch)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ParameterError(f"{name} must be a positive integer; got {value!r}.")
+    unknown = sorted(settings.keys() - SETTINGS)
+    if unknown:
+        raise ParameterError(f"minimize has no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}.")
     optimizer = Optimizer(bounds, **settings)
     interrupted = False
     try:
         while len(optimizer.y) < n_evaluations:
             X = optimizer.ask(min(batch, n_evaluations - len(optimizer.y)))
             y = f(X.copy()) if batch > 1 else [_one_value(f, X[0].copy())]
-            optimizer.tell(X, as_vector(np.asarray(y, dtype=float), len(X), "f(X)", gaps=True))
+            optimizer.tell(X, _values(y, len(X), "f(X)"))
             if callback is not None and np.isfinite(optimizer.y).any() and callback(_result(optimizer)) is True:
                 break
     except KeyboardInterrupt:
@@ -435,11 +444,42 @@ def minimize(
 
 
 def _one_value(f: Callable, x: np.ndarray) -> float:
-    returned = np.asarray(f(x), dtype=float)
-    if returned.size != 1:
-        raise DataError(f"f must return one number for a point; it returned shape {returned.shape}.")
-    value = float(returned.reshape(()))
-    return value if math.isfinite(value) else math.nan
+    returned = f(x)
+    value = np.asarray(returned)
+    if value.dtype.kind not in "fiub" or value.size != 1:
+        what = "nothing" if returned is None else reprlib.repr(returned)
+        raise DataError(f"f must return one number for a point; it returned {what}.")
+    return float(value.reshape(()))
+
+
+def _values(y: Any, n: int, what: str) -> np.ndarray:
+    """Numbers (n,), NaN where an evaluation failed."""
+    if y is None or (isinstance(y, list | tuple) and any(each is None for each in y)):
+        raise DataError(f"{what} must be one value for each of {n} points, NaN where an evaluation failed; got {y!r}.")
+    try:
+        array = np.atleast_1d(np.asarray(y))
+    except ValueError:
+        raise DataError(f"{what} must be one value for each of {n} points; its rows differ in length.") from None
+    if array.shape not in ((n,), (n, 1)):
+        raise DataError(f"{what} must be one value for each of {n} points; got shape {array.shape}.")
+    if array.dtype.kind == "f":
+        array = np.where(np.isfinite(array), array, np.nan)
+    return as_vector(array, n, what, gaps=True)
+
+
+def _is_variance(noise: Any) -> bool:
+    return not isinstance(noise, bool) and isinstance(noise, numbers.Real) and 0 <= float(noise) < math.inf
+
+
+def _kernel_of_vectors(kernel: Any, d: int) -> Any:
+    """A kernel of points of d numbers."""
+    kernel = as_kernel(kernel)
+    if kernel.reads not in ("vectors", "anything"):
+        raise ParameterError(
+            f"kernel must read vectors of {d} numbers, which points are; {kernel!r} reads {kernel.reads}."
+        )
+    kernel.diag(np.full((1, d), 0.5))  # which refuses a number of columns that it cannot read
+    return kernel
 
 
 def _result(optimizer: Optimizer, interrupted: bool = False) -> Minimum:

@@ -25,6 +25,15 @@ from mercer.solvers.base import Posterior
 MAX_TARGETS_IN_PRINT = 12  # of a table of correlations
 
 
+def check_one_target(model: Any, what: str) -> None:
+    """Refuse a model of several targets where ``what`` is of one function."""
+    if isinstance(model, OutputPredictions):
+        raise ParameterError(
+            f"{what} is of one function, and {type(model).__name__} has one for each target. Use what its predict and "
+            "sample_y return for a target, or a GaussianProcessRegressor fitted to that target alone."
+        )
+
+
 class OutputPredictions(LearnedByEvidence, Regressor):
     """Predictions of P targets, (s, P), or (s,) where y was a vector."""
 
@@ -59,7 +68,7 @@ class OutputPredictions(LearnedByEvidence, Regressor):
             return self.posterior_
         X, labels = split_output(X)
         X = self._check_inputs(X, reset=False)
-        found = measurements(known, count_rows(X), labels, self.outputs_)
+        found = measurements(known, count_rows(X), labels, self.outputs_, "known")
         return self._conditioned(X, found)
 
     def _conditioned(self, X, found: Measurements) -> Posterior:

@@ -49,12 +49,15 @@ def split_output(X: Any) -> tuple[Any, np.ndarray | None]:
     return frame.drop(OUTPUT).to_native(), labels
 
 
-def measurements(y: Any, n: int, labels: np.ndarray | None, known: list[Any] | None = None) -> Measurements:
-    """What was measured, from y and the targets named in a long frame; ``known``: names of the targets of a fit."""
+def measurements(
+    y: Any, n: int, labels: np.ndarray | None, known: list[Any] | None = None, what: str = "y"
+) -> Measurements:
+    """What was measured, from y and the targets named in a long frame; ``known``: names of the targets of a fit;
+    ``what`` y is called."""
     if y is None:
-        raise DataError("MultiOutputGaussianProcessRegressor requires y to be passed, but the target y is None.")
+        raise DataError(f"MultiOutputGaussianProcessRegressor requires {what} to be passed, but the target y is None.")
     if labels is not None:
-        values = as_vector(y, n, gaps=True)
+        values = as_vector(y, n, what, gaps=True)
         names = _distinct(labels) if known is None else known
         number = {name: p for p, name in enumerate(names)}
         unknown = [label for label in labels.tolist() if label not in number]
@@ -65,13 +68,13 @@ def measurements(y: Any, n: int, labels: np.ndarray | None, known: list[Any] | N
         return Measurements(told, target[told], values[told], names, "long", n)
     frame = as_frame(y)
     columns = [str(name) for name in frame.columns] if frame is not None and frame.shape[1] > 1 else None
-    Y = np.asarray(as_matrix(y, "y", gaps=True))
+    Y = np.asarray(as_matrix(y, what, gaps=True))
     shape = frame.shape if frame is not None else np.asarray(y).shape
     if len(Y) != n:
-        raise DataError(f"y must have one row for each of the {n} rows of X; got shape {shape}.")
+        raise DataError(f"{what} must have one row for each of the {n} rows of X; got shape {shape}.")
     names = known or columns or [f"y{p}" for p in range(Y.shape[1])]
     if len(names) != Y.shape[1]:
-        raise DataError(f"y must have one column for each of the {len(names)} targets fitted; got shape {shape}.")
+        raise DataError(f"{what} must have one column for each of the {len(names)} targets fitted; got shape {shape}.")
     row, target = np.nonzero(~np.isnan(Y))
     form = "one" if len(shape) == 1 else "wide"
     if form == "one":

@@ -264,22 +264,27 @@ class OtherTargets(LearnedByEvidence):
         return mean * self.scale_ + self.center_, variance * self.scale_**2
 
     def predict(
-        self, X, return_std=False, return_cov=False, include_noise=True, *, exposure=None, trials=None, operator=None
+        self, X, return_std=False, return_cov=False, include_noise=None, *, exposure=None, trials=None, operator=None
     ):
         """Predictive mean; with ``return_std`` also the standard deviation, with ``return_cov`` the covariance.
 
         These are of new measurements (PRML 6.66, 6.67), or with ``include_noise=False`` of the function itself. If
         every training row has its own noise variance, new measurements get their mean. Counts are for an ``exposure``
         of one and shares for one of ``trials``, unless given. With an ``operator`` from `mercer.operators`, one or a
-        list of one per row, predictions are of derivatives, integrals or other linear functionals of the function, free
-        of noise.
+        list of one per row, predictions are of derivatives, integrals or other linear functionals of the function; with
+        ``include_noise=True`` of measurements of these, where their noise is known. After a fit to derivatives alone
+        the noise of values is not known, and is left out.
         """
         self._check_fitted()
         if return_std and return_cov:
             raise ParameterError("return_std and return_cov cannot both be True; choose one.")
         X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
         if operator is not None:
-            return self._predict_observed(X, operator, return_std, return_cov)
+            self._refuse_rows(rows)
+            return self._predict_observed(
+                X, operator, return_std, return_cov, self._adds_noise(include_noise, operator)
+            )
+        include_noise = self._adds_noise(include_noise)
         if return_cov:
             self._require_location("return_cov")
             return self._mean_of(X, rows), self._covariance(X, include_noise)
@@ -288,16 +293,21 @@ class OtherTargets(LearnedByEvidence):
         predicted = self._distribution(X, include_noise, rows)
         return predicted.mean, predicted.deviation
 
-    def predict_distribution(self, X, include_noise=True, *, exposure=None, trials=None) -> Distribution:
+    def predict_distribution(self, X, include_noise=None, *, exposure=None, trials=None, operator=None) -> Distribution:
         """Predictive distribution of each row: mean, deviation, quantiles, intervals, densities and draws. With
-        ``include_noise=False`` of the mean of y given the function."""
+        ``include_noise=False`` of the mean of y given the function; with an ``operator`` as in `predict`."""
         self._check_fitted()
-        rows = {"exposure": exposure, "trials": trials}
-        return self._distribution(self._check_inputs(X, reset=False), include_noise, rows)
+        X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
+        adds = self._adds_noise(include_noise, operator)
+        if operator is None:
+            return self._distribution(X, adds, rows)
+        self._refuse_rows(rows)
+        return self._observed(X, operator, adds)
 
-    def predict_quantile(self, X, q, include_noise=True, *, exposure=None, trials=None) -> np.ndarray:
-        """Predictive quantile q: (s,) for a number, (s, L) for a list of L."""
-        return self.predict_distribution(X, include_noise, exposure=exposure, trials=trials).quantile(q)
+    def predict_quantile(self, X, q, include_noise=None, *, exposure=None, trials=None, operator=None) -> np.ndarray:
+        """Predictive quantile q: (s,) for a number, (s, L) for a list of L; with an ``operator`` as in `predict`."""
+        known = {"exposure": exposure, "trials": trials, "operator": operator}
+        return self.predict_distribution(X, include_noise, **known).quantile(q)
 
     def log_predictive_density(self, X, y, *, exposure=None, trials=None, lower=None, upper=None) -> np.ndarray:
         """ln p(y | x, data) of each new measurement: (s,). Of counts and grades it is ln of the probability; of a value
@@ -310,14 +320,20 @@ class OtherTargets(LearnedByEvidence):
             return self.likelihood_.tilted(mean, variance, self.likelihood_.target(y, count_rows(X), **rows)).log_z
         return self._distribution(X, True, rows).log_density(as_vector(y, count_rows(X)))
 
-    def sample_y(self, X, n_samples=1, random_state=0, include_noise=True, *, exposure=None, trials=None):
+    def sample_y(
+        self, X, n_samples=1, random_state=0, include_noise=None, *, exposure=None, trials=None, operator=None
+    ):
         """Joint draws from the predictive distribution at the rows of X: (s, n_samples).
 
-        With ``include_noise=False`` draws of the function itself. For many thousands of rows a low-rank root of their
-        covariance is used, with a warning if that is not exact.
+        With ``include_noise=False`` draws of the function itself; with an ``operator`` as in `predict`. For many
+        thousands of rows a low-rank root of their covariance is used, with a warning if that is not exact.
         """
         self._check_fitted()
         X, rows = self._check_inputs(X, reset=False), {"exposure": exposure, "trials": trials}
+        include_noise = self._adds_noise(include_noise, operator)
+        if operator is not None:
+            self._refuse_rows(rows)
+            return self._sample_observed(X, operator, n_samples, random_state, include_noise)
         if self.likelihood_ is not None:
             return self._sample_target(X, n_samples, random_state, include_noise, rows)
         self._refuse_rows(rows)

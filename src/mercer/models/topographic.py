@@ -138,9 +138,14 @@ class GenerativeTopographicMapping(Manifold):
         between them."""
         return self.grid_[self.responsibilities(X).argmax(axis=1)]
 
-    def inverse_transform(self, X) -> np.ndarray:
-        """Points of the surface at latent points: (s, D)."""
-        return self._outside(self._surface(self._check_points(X)))
+    def inverse_transform(self, X, return_std=False):
+        """Points of the surface at latent points: (s, D), and the standard deviation of new measurements there, which
+        is that of the noise, in every column."""
+        rows = self._outside(self._surface(self._check_points(X)))
+        if not return_std:
+            return rows
+        deviation = np.where(self.varies_, np.sqrt(self.noise_) * self.scale_, 0.0)
+        return rows, np.broadcast_to(deviation, rows.shape).copy()
 
     def score_samples(self, X) -> np.ndarray:
         """ln p(y) of every row, in units of the data: (s,)."""

@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from mercer.core.errors import DataError
+from mercer.models.forecast import Forecast
+
 COLOR = "tab:blue"
 
 
@@ -12,6 +15,8 @@ def forecast(result, ax=None, level: float = 0.95):
     """
     import matplotlib.pyplot as plt
 
+    if not isinstance(result, Forecast):
+        raise DataError(f"this plot is of the result of mercer.forecast; got {type(result).__name__}.")
     parts = {} if ax is not None else result.components
     if ax is None:
         heights = [2.2, *[1.0] * len(parts)]

@@ -10,6 +10,7 @@ from mercer.core.places import beside, longitude_and_latitude, unwrapped
 from mercer.kernels.algebra import split_white
 from mercer.kernels.space import OnSphere
 from mercer.models.blocks import blocks_of, leave_blocks_out
+from mercer.models.output_predictions import check_one_target
 from mercer.plot.axes import new_axes, pyplot
 
 MARGIN = 0.05  # of the range of the stations, on each side
@@ -151,6 +152,7 @@ def variogram(model, ax=None, bins: int = 15, max_distance: float | None = None,
 
 def _checked(model, what: str):
     """Data of a fitted regression whose targets are its latent function with Gaussian noise."""
+    check_one_target(model, what)
     if not hasattr(model, "posterior_") or not hasattr(model, "scale_"):
         raise ParameterError(
             f"{what} is of a fitted GaussianProcessRegressor; got {type(model).__name__}. Fit it first."

@@ -6,11 +6,13 @@ from mercer.core import calendar
 from mercer.core.inputs import column_names, select_columns
 from mercer.gp.process import GP
 from mercer.kernels.observed import Observed
+from mercer.models.output_predictions import check_one_target
 from mercer.plot.axes import along, concise_dates, new_axes, pyplot
 from mercer.plot.doubt import parameters
 
 
 def _as_process(process) -> GP:
+    check_one_target(process, "this plot")
     return process if isinstance(process, GP) else GP(process)
 
 
@@ -32,6 +34,7 @@ def posterior(process, X=None, ax=None, color="tab:red", include_noise: bool = F
     """
     if X is None:
         return parameters(process, ax, color)
+    check_one_target(process, "this plot")
     ax = new_axes(ax)
     x, inputs = along(X)
     dates = calendar.holds_dates(X)

@@ -5,6 +5,7 @@ import numpy as np
 from mercer.core.errors import DataError
 from mercer.core.inputs import as_vector
 from mercer.distributions import Distribution, Normal
+from mercer.models.output_predictions import check_one_target
 from mercer.plot.axes import new_axes
 
 LEVELS = np.linspace(0.0, 1.0, 201)
@@ -69,6 +70,7 @@ def relevance(model, ax=None, most: int = 15, color="tab:blue"):
 
     ``model`` is a fitted model, or the result of its ``relevance()``. Only the ``most`` relevant inputs are drawn.
     """
+    check_one_target(model, "relevance")
     table = model.relevance() if hasattr(model, "relevance") else model
     order = np.argsort(-table.effect, kind="stable")[:most][::-1]
     ax = new_axes(ax)
@@ -90,6 +92,7 @@ def relevance(model, ax=None, most: int = 15, color="tab:blue"):
 
 def _checked_predictions(y, mean, deviation) -> tuple[np.ndarray, Distribution]:
     """Measurements and their predictions: as given, or a fitted model's leave-one-out."""
+    check_one_target(y, "this plot")
     if hasattr(y, "loo"):
         if not getattr(y, "_is_gaussian", lambda: True)():
             rows = y._measured_rows()
