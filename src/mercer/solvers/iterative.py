@@ -6,6 +6,7 @@ import functools
 import math
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -294,7 +295,10 @@ class IterativePosterior(Posterior):
             return np.einsum("sg,gh,sh->s", along, A_inv, along) + np.einsum("sm,sm->s", own, solved)
 
         parts = [slice(i, min(i + height, len(K))) for i in range(0, len(K), height)]
-        return np.concatenate([work(part) for part in parts])
+        if len(parts) == 1:
+            return work(parts[0])
+        with machine.one_thread(), ThreadPoolExecutor(machine.cores()) as pool:
+            return np.concatenate(list(pool.map(work, parts)))
 
     def predict(self, Z: Inputs, noise: float | np.ndarray = 0.0) -> Normal:
         """Distribution of measurements with this noise variance, one or one for each row of Z; without it, of the
