@@ -134,10 +134,10 @@ class WrappedLaplace(Laplace):
     """A method of one's own, whose approximations only keep the protocol."""
 
     def __call__(self, covariances, codes, start=None, gradient=True):
-        found = super().__call__(covariances, codes, getattr(start, "inner", None), gradient)
+        found = super().__call__(covariances, codes, getattr(start, "inner", start), gradient)
         return found and Wrapped(
             inner=found, log_evidence=found.log_evidence, a=found.a, iterations=found.iterations,
-            converged=found.converged, slope=found.slope,
+            converged=found.converged, slope=found.slope, start=found.start,
         )  # fmt: skip
 
     def posterior(self, found, kernels, X, codes, jitter=0.0, draws=None):
