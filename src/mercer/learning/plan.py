@@ -98,11 +98,16 @@ def plan(solver: Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget
     return planned(solver, kernel, X, noise, budget)[1]
 
 
+def allowed_memory(budget: Budget, given: bool) -> int:
+    """Bytes that a fit may take: what is free, and no more than the budget where that was given."""
+    return min(available_memory(), int(budget.memory)) if given else available_memory()
+
+
 def plan_of(found: Choice, kernel: Kernel, X: Inputs, budget: Budget, given_memory: bool) -> Plan:
     """Plan of a fit by the solver of a choice; arguments as of `planned`."""
     best, n = found.chosen, count_rows(X)
     columns = None if best.cost.matrix[1] == n else best.cost.matrix[1]
-    available = min(available_memory(), int(budget.memory)) if given_memory else available_memory()
+    available = allowed_memory(budget, given_memory)
     others = {each.solver.name: (each.solver.name, int(each.cost.memory), each.seconds) for each in found.others}
     return Plan(
         best.solver.name, n, columns, int(best.cost.memory), available, best.seconds, found.why,

@@ -15,10 +15,9 @@ from mercer import gram
 from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError
 from mercer.core.inputs import Inputs, take_rows
-from mercer.core.machine import available_memory
 from mercer.kernels.base import Kernel
 from mercer.kernels.cross import cross
-from mercer.learning.plan import Plan
+from mercer.learning.plan import Plan, allowed_memory
 from mercer.linalg import backend
 from mercer.solvers.auto import COMPILE_SECONDS_TO_PREDICT, Budget, flops_per_second
 from mercer.solvers.centers import choose_centers
@@ -160,7 +159,7 @@ def plan_of_form(
         memory, flops = cost.memory, cost.flops
     else:
         memory = 8.0 * copies * n * (n if columns is None else columns)
-    free = available_memory() if max_memory is None else min(available_memory(), int(allowed.memory))
+    free = allowed_memory(allowed, max_memory is not None)
     return Plan(
         name, n, columns, int(memory), free, COMPILE_SECONDS_TO_PREDICT + flops / flops_per_second(), why,
         "stands a few centres for the rows" if name == "lowrank" else None,
