@@ -1,7 +1,7 @@
 """Choice of the default kernel: from a small family, the member that predicts left-out rows best.
 
 The family is the standard kernel (PRML 6.72) with four smoothnesses, with and without the linear term, with one
-lengthscale for all inputs or one each. Members are compared on the rows of the first stage of learning, each at its own
+lengthscale for all inputs or one each. Members are compared on the rows of an early stage of learning, each at its own
 maximum of the evidence, by the mean CRPS of rows left out. One compiled program serves all of them: the smoothness is a
 number in it, and a shared lengthscale is a direction in which several coordinates move together.
 
@@ -62,6 +62,8 @@ MIN_GAIN_AGAIN = 0.5  # nats, where a climb starts at the maximum on fewer rows
 MAX_EVIDENCE_GAP = 20.0  # nats: smoothnesses that differ by more are at different optima
 MAX_SCORE_LAG = 0.15  # share of the best score: members closer than this are compared on more rows
 PARAMETER_COST = 1.0  # rows that a parameter costs in the score, since rows left out took part in learning it
+MIN_COMPARED_SHARE = 1 / 16  # of the rows, on which members are compared first, up to this many:
+MAX_FIRST_ROWS, MAX_FIRST_FAST_ROWS = 600, 1200
 MAX_ROWS_TO_DRAW, DRAWN_STARTS = 200, 2  # rows of the first stage up to which there are random starts, and how many
 
 
@@ -303,7 +305,7 @@ class MemberObjective(RegressionObjective):
 def learn_default(
     objective: RegressionObjective, settings: Settings, seed: int, journal: Journal | None = None
 ) -> LearnedDefault:
-    """Choose a member of the family on the rows where learning starts, then learn its parameters."""
+    """Choose a member of the family on the rows of early stages, then learn its parameters."""
     journal = journal or Journal()
     choice = choose_on_first_rows(objective, seed, Progress.of(settings.progress), journal)
     if choice.tried and not choice.interrupted and holes().applies(objective):
@@ -595,6 +597,23 @@ def choose(
     return Choice(ranked, m, evaluations, interrupted)
 
 
+def comparison_rows(n: int, fast: bool) -> list[int]:
+    """Numbers of rows on which members are compared: those of the first two stages of learning, and of later ones where
+    there are many. Little signal in much noise shows on many rows only, and a member without it never finds it again.
+    ``fast``: the time of an evaluation grows no faster than the rows.
+
+    >>> comparison_rows(400, fast=False), comparison_rows(2000, fast=True)
+    ([400], [300, 600])
+    >>> comparison_rows(50_000, fast=False), comparison_rows(50_000, fast=True)
+    ([600, 1200], [1200, 4800])
+    """
+    sizes = search_stages(n)
+    least = min(n * MIN_COMPARED_SHARE, MAX_FIRST_FAST_ROWS if fast else MAX_FIRST_ROWS)
+    first = next(i for i, rows in enumerate(sizes) if rows >= least)
+    later = first + (2 if fast and sizes[first] == MAX_FIRST_FAST_ROWS else 1)
+    return [sizes[first], *sizes[later : later + 1]]
+
+
 def choose_on_first_rows(
     objective: RegressionObjective,
     seed: int,
@@ -602,9 +621,9 @@ def choose_on_first_rows(
     journal: Journal | None = None,
     course: Course | None = None,
 ) -> Choice:
-    """The member of the family by the rows of the first stage of learning, and of the second if there is one."""
+    """The member of the family by the rows of an early stage of learning, and of a later one if there is one."""
     order = generator(seed).permutation(objective.n)
-    sizes = search_stages(objective.n)[:2]
+    sizes = comparison_rows(objective.n, objective.solver.growth == 1)
     rows, *more = [None if m == objective.n else np.sort(order[:m]) for m in sizes]
     return choose(objective, rows, more, progress, journal, course)
 
