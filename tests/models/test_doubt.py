@@ -232,8 +232,8 @@ def test_nothing_to_integrate_is_no_trouble():
 @pytest.mark.parametrize("learning", ["laplace", "nuts"])
 @pytest.mark.filterwarnings(FEW_DRAWS)
 def test_the_contract_of_scikit_learn(learning, monkeypatch):
-    settings = {"n_samples": 20, "progress": False, "max_iterations": 20}
-    monkeypatch.setattr(chains, "WARMUP", 10)
+    settings = {"n_samples": 20, "progress": False, "max_iterations": 5}
+    monkeypatch.setattr(chains, "WARMUP", 5)
     check_estimator(mc.GaussianProcessRegressor(1.0 * k.RBF(), learning=learning, **settings), on_skip=None)
 
 
