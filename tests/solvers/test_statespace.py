@@ -166,29 +166,33 @@ def test_samples_have_the_moments(name):
     assert draws.var(axis=0) == pytest.approx(spread, rel=0.05)  # five standard errors
 
 
-@pytest.mark.parametrize("columns", [1, 3])
-def test_the_loop_over_two_states_is_the_general_one(columns):
+@pytest.mark.parametrize(("blocks", "columns"), [(1, 1), (1, 3), (2, 1), (2, 3)])
+def test_the_loops_over_blocks_of_two_states_are_the_general_one(blocks, columns):
     own = np.random.default_rng(3)
-    n, loops = 50, statespace.loops()
+    n, m, loops = 50, 2 * blocks, statespace.loops()
     noise, Y = own.uniform(0.1, 1.0, n), own.normal(size=(n, columns))
     noise[[7, 8]] = np.inf
     noise[11], noise[12] = 1e-160, 1e160  # beyond the range of products
     steps = own.exponential(size=n)
-    A = np.exp(-steps)[:, None] * np.stack([np.ones(n), steps, np.zeros(n), np.ones(n)], axis=1)
-    left, right = np.tile([1.0, 0.0], (n, 1)), np.tile([1.0, 1.0], (n, 1))
+    matern = np.exp(-steps)[:, None] * np.stack([np.ones(n), steps, np.zeros(n), np.ones(n)], axis=1)
+    turns = np.stack([np.cos(steps), np.sin(steps), -np.sin(steps), np.cos(steps)], axis=1)
+    A = np.hstack([matern, np.exp(-0.3 * steps)[:, None] * turns][:blocks])
+    left, right = (np.tile(each[:m], (n, 1)) for each in ([1.0, 0.0, 0.8, 0.0], [1.0, 1.0, 0.8, 0.0]))
+    small = (loops.forward_two, loops.forward_two_twice)[blocks - 1]
     found = []
-    for small in (True, False):
-        T, b, e, Z = np.zeros((2, 2)), np.zeros((2, columns)), np.empty(n), np.empty((n, columns))
-        if small:
-            answer = loops.forward_two(A, left, right, noise, Y, T, b, 0.0, e, Z)
+    for general in (False, True):
+        T, b, e, Z = np.zeros((m, m)), np.zeros((m, columns)), np.empty(n), np.empty((n, columns))
+        if general:
+            nothing = np.empty((0, m)), np.empty((0, m, m)), np.empty((0, m, columns))
+            sizes = np.full(blocks, 2)
+            answer = loops.forward(sizes, A, left, right, noise, Y, T, b, 0.0, e, Z, *nothing)
         else:
-            nothing = np.empty((0, 2)), np.empty((0, 2, 2)), np.empty((0, 2, columns))
-            answer = loops.forward(np.array([2]), A, left, right, noise, Y, T, b, 0.0, e, Z, *nothing)
+            answer = small(A, left, right, noise, Y, T, b, 0.0, e, Z)
         found.append([*answer, T, b, e, Z])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
     noise[20] = -10.0
-    assert loops.forward_two(A, left, right, noise, Y, T, b, 0.0, e, Z)[1] == 20
+    assert small(A, left, right, noise, Y, T, b, 0.0, e, Z)[1] == 20
 
 
 def test_one_row_and_gaps_longer_than_any_lengthscale():

@@ -97,8 +97,10 @@ def run(
     e, Z, kept = np.empty(n), np.empty((n, q)), n if keep else 0
     G, S, c = np.empty((kept, m)), np.empty((kept, m, m)), np.empty((kept, m, q))
     last = start.copy()
-    if not keep and least >= 0 and list(chain.sizes) == [2]:
-        log_det, failed = loops().forward_two(*found, noise[rows], Y[rows], last.T, last.b, least, e, Z)
+    blocks = list(chain.sizes)
+    if not keep and least >= 0 and blocks in ([2], [2, 2]):
+        forward = loops().forward_two if blocks == [2] else loops().forward_two_twice
+        log_det, failed = forward(*found, noise[rows], Y[rows], last.T, last.b, least, e, Z)
     else:
         log_det, failed = loops().forward(
             chain.sizes, *found, noise[rows], Y[rows], last.T, last.b, least, e, Z, G, S, c
