@@ -1,6 +1,7 @@
 """Regression on linear observations and with known shapes."""
 
 import copy
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -152,3 +153,12 @@ def test_monotone_and_bounded_functions():
     )
     with pytest.raises(mc.ParameterError, match=r"\+1"):
         rising.fit(x, waves, monotone={0: 2})
+
+
+def test_copies_know_their_operators():
+    slope, x = Derivative(0), np.linspace(0, 3, 8)[:, None]
+    settings = {"noise": 1e-4, "learning": None, "normalize": False, "progress": False}
+    model = mc.GaussianProcessRegressor(1.0 * k.RBF(1.0), **settings).fit(x, np.cos(x[:, 0]), operator=slope)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        for operator in (slope, None):
+            np.testing.assert_array_equal(other.predict(x, operator=operator), model.predict(x, operator=operator))

@@ -69,7 +69,7 @@ class Functionals(Parametrized):
 
     # -- codes ---------------------------------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @property  # not kept: copies of JAX's tree structures are not equal to them
     def _forms(self) -> list[tuple[Any, list[tuple[int, ...]]]]:
         return [_form(operator) for operator in self.operators]
 
