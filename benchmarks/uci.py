@@ -7,7 +7,7 @@ negative log densities are of the target scaled to unit variance on the training
 of one set, runs in a process of its own: seconds are of the wall clock, fit and predictions; memory is the peak of the
 process. With ``--kept`` what is done is kept in a file, and the same command goes on where it stopped. ``--rows`` takes
 the first rows of the training set. Methods of GPyTorch run where it is installed (``--peer`` is the Python that has
-it), for as long as mercer's "lowrank" took on the same cell. MERCER_DATA is the folder of the data.
+it), for as long as mercer's automatic choice took to fit the same cell. MERCER_DATA is the folder of the data.
 """
 
 import argparse
@@ -171,10 +171,9 @@ def main():
         for name in options.data:
             for method in options.methods:
                 key = f"{name}/{method}/{number}/{options.rows}"
-                own = f"{name}/lowrank/{number}/{options.rows}"
-                if key in done or (method in PEERS and own not in done):
+                own, peer = f"{name}/auto/{number}/{options.rows}", method in PEERS
+                if key in done or (peer and own not in done):
                     continue
-                peer = method in PEERS
                 command = [options.peer if peer else sys.executable, "-W", "ignore", __file__, "--only", "--data", name,
                            "--methods", method, "--splits", number, "--rows", options.rows]  # fmt: skip
                 if peer:
