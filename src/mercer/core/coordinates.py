@@ -36,11 +36,8 @@ class Layout:
 
     @staticmethod
     def of(tree: Parametrized) -> "Layout":
-        places = (
-            Place(s.path, s.field, s.constraint, np.shape(s.value), tuple(np.flatnonzero(s.moving).tolist()))
-            for s in slots_of(tree)
-            if s.free
-        )
+        moving = [(slot, tuple(np.flatnonzero(slot.moving).tolist())) for slot in slots_of(tree)]
+        places = (Place(s.path, s.field, s.constraint, np.shape(s.value), entries) for s, entries in moving if entries)
         return Layout(jax.tree.structure(bare(tree)), tuple(places))
 
     @functools.cached_property

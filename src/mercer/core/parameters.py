@@ -428,7 +428,7 @@ def slots_of(tree: Parametrized) -> list[Slot]:
     """
     if isinstance(tree, Assembly):
         return [
-            dataclasses.replace(slot, name=tree.prefix(path) + slot.name, path=(*path, *slot.path))
+            Slot(tree.prefix(path) + slot.name, (*path, *slot.path), slot.field, slot.node, slot.constraint)
             for path, part in children_of(tree)
             for slot in slots_of(part)
         ]

@@ -25,6 +25,8 @@ from mercer.priors import Prior
 
 register = storable("noise")  # class decorator: fitted models may hold it
 
+MAX_EXPONENT = math.log(np.finfo(float).max)
+
 
 class Noise(Parametrized):
     """Noise variances of the rows as a function of the learned parameters, a part of `Model`.
@@ -137,14 +139,13 @@ class LearnedNoise(Noise):
         return False
 
     def variances(self, free: np.ndarray, rows: Inputs) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            return np.full(count_rows(rows), np.exp(free[0]))
+        return np.full(count_rows(rows), _exp(free[0]))
 
     def at(self, Z: Inputs) -> float:
         return float(self.noise)
 
     def slope(self, free: np.ndarray, rows: Inputs, weights: np.ndarray) -> np.ndarray:
-        return np.array([np.sum(weights) * np.exp(free[0])])
+        return np.array([float(weights.sum()) * _exp(free[0])])
 
     def start(self, variance: float) -> np.ndarray:
         return np.array([math.log(variance)])
@@ -279,6 +280,11 @@ class VaryingNoise(Noise):
 
     def bounded_below(self, min_variance: float) -> "VaryingNoise":
         return evolve(self, min_variance=min_variance)
+
+
+def _exp(x: float) -> float:
+    """exp(x), infinite where that overflows."""
+    return math.exp(x) if x < MAX_EXPONENT else math.inf
 
 
 def as_noise(noise: Any, n: int) -> Noise:

@@ -329,6 +329,6 @@ class StandardTriangle:
         in_theta0, in_theta1, in_theta2, in_theta3 = (sum(parts) for parts in zip(*self._each(work), strict=True))
         with np.errstate(all="ignore"):
             in_theta1 = theta0 * theta1 * SLOPES[self.nu] * (in_theta1.sum() if theta1.size == 1 else in_theta1)
-            in_theta4 = 0.5 * float(np.sum(a**2 - inverse.diagonal()))
+            in_theta4 = 0.5 * float(np.sum(a**2 - inverse.diagonal())) if theta4.size else 0.0
             parts = theta0 * in_theta0, in_theta1, theta2 * in_theta2, theta3 * in_theta3, theta4 * in_theta4
             return 2 * np.concatenate(parts) @ self.form.matrix

@@ -114,7 +114,7 @@ class Surface:
             return None
         value, slope, reached = answer.value, answer.gradient, inside
         if self.profiled is not None:
-            reached = np.where(self.profiled, inside + math.log(answer.scale), inside)
+            reached = inside + math.log(answer.scale) * self.profiled
         if self.prior is not None:
             log_density, prior_slope = self.prior(inside)
             if not math.isfinite(log_density):

@@ -448,8 +448,9 @@ class Comparison:
         return nu not in self._surfaces and objective.solver.refusal(kernel, objective.X, objective.noise) is not None
 
     def _watch(self, surface: Surface) -> None:
-        done = f"{self.m:,} of {self.objective.n:,} rows, {len(self.tried)} done"
-        self._progress(f"choosing the kernel on {done}")
+        self._progress(
+            lambda: f"choosing the kernel on {self.m:,} of {self.objective.n:,} rows, {len(self.tried)} done"
+        )
 
     def maximise(
         self, member: Member, thetas: Iterable[np.ndarray], keep: int = 1, min_gain: float = MIN_GAIN

@@ -173,8 +173,10 @@ class _Search:
     def _watch(self, surface: Surface) -> None:
         value = -math.inf if surface.best is None else surface.best.value
         self.progress(
-            f"fitting {surface.criterion.n:,} of {self.objective.n:,} rows, {self.objective.label} {value:.2f}, "
-            f"evaluation {self._evaluations()}"
+            lambda: (
+                f"fitting {surface.criterion.n:,} of {self.objective.n:,} rows, {self.objective.label} {value:.2f}, "
+                f"evaluation {self._evaluations()}"
+            )
         )
 
     def _surface(self, criterion: Criterion, rows: np.ndarray | None, thetas: list[np.ndarray]) -> Surface:

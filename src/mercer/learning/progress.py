@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 PATIENCE_SECONDS = 1.5  # before the first line
@@ -29,10 +30,12 @@ class Progress:
         """A line of its own, shown or not, or the line that is given."""
         return given if isinstance(given, Progress) else cls(shown=given)
 
-    def __call__(self, text: str) -> None:
+    def __call__(self, text: str | Callable[[], str]) -> None:
+        """Show the text, or what the function returns, if it is time for it."""
         now = time.monotonic()
         if not self.shown or now < self._next:
             return
+        text = text if isinstance(text, str) else text()
         self._next = now + (TERMINAL_SECONDS if self._in_place else FILE_SECONDS)
         line = f"mercer: {self.prefix}{text}, {now - self.started:.0f} s"
         if self._in_place:

@@ -52,7 +52,8 @@ def factor(A: np.ndarray, clean: bool = False) -> bool:
     if clean:
         for j in range(1, len(A)):
             A[:j, j] = 0.0
-    return not failed and bool((np.diag(A) > 0).all())  # NaN may pass through potrf, but not through this
+    # NaN may pass through potrf, but not through this.
+    return not failed and (len(A) == 0 or bool(A.diagonal().min() > 0))
 
 
 def solve(L: np.ndarray, b: np.ndarray) -> np.ndarray:

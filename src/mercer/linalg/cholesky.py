@@ -125,7 +125,7 @@ class Cholesky:
     @functools.cached_property
     def _log_det(self) -> float:
         assert self.form == "factor"
-        return 2.0 * float(np.log(np.diag(self.lower)).sum())
+        return 2.0 * float(np.log(self.lower.diagonal()).sum())
 
     def extended(self, B: np.ndarray, D: np.ndarray) -> "Cholesky":
         """Factor of [[C, B], [B^T, D]], from this one. n^2 flops for each new column."""

@@ -67,7 +67,8 @@ class Trend:
         Gaussian prior ln |A| - ln |precision|, in the density of y. ``unit``: `log_unit`, where it is known.
         """
         unit = log_unit(self.H, self.precision) if unit is None else unit
-        return 2 * float(np.log(np.diag(self.root)).sum()) - unit
+        roots = self.root.ravel() if self.root.size == 1 else np.diag(self.root)
+        return 2 * sum(map(math.log, roots)) - unit
 
     def project(self, inverse: np.ndarray) -> None:
         """P in the lower triangle of a Fortran-ordered ``inverse`` that holds C^-1."""

@@ -87,7 +87,7 @@ class FunctionSpace(Evidence):
         mirrored = self.keeps and self.keeping  # LAPACK leaves the other triangle as it is
         self.K.fill(own, M, accurate, mirrored)
         diagonal = M.ravel()[:: self.n + 1]
-        self.diagonal, self._diagonal = float(diagonal.mean()), diagonal.copy() if mirrored else None
+        self.diagonal, self._diagonal = float(diagonal.sum()) / max(self.n, 1), diagonal.copy() if mirrored else None
         diagonal += noise
         factor = attempt(M.T)
         if factor is None:
