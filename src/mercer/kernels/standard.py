@@ -29,7 +29,7 @@ MAX_SERIAL_ROWS = 400  # beyond it, strips are computed on all cores
 MAX_KEPT_ROWS = 4000  # up to it, the radial function and its derivative are kept: one more matrix
 MAX_DIFFERENCE_COLUMNS = 2  # up to it, distances are sums of squared differences
 MIN_RELATIVE_DISTANCE = 1e-3  # to the sum of squared norms: smaller squared distances lose digits in the matrix product
-STRIP_ROWS = 128
+STRIP_ROWS = 200  # fewer make more calls, more leave the cache
 FIELDS = ("theta0", "theta1", "theta2", "theta3", "theta4")
 # Constant factor of the radial function's derivative in r2, by smoothness; `of_squared_distance` computes the rest.
 SLOPES = {0.5: -0.5, 1.5: -1.5, 2.5: -5 / 6, math.inf: -0.5}
