@@ -4,6 +4,7 @@ Compared with the compiled program of `gram.Triangle`, nothing is compiled for a
 by matrix products are several times faster. Only the upper triangle is computed, in strips of rows that fit the cache.
 """
 
+import contextlib
 import functools
 import math
 import threading
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mercer.kernels.standard_products import StandardOperator
 
 MAX_SERIAL_ROWS = 400  # beyond it, strips are computed on all cores
+MAX_SINGLE_THREAD_ROWS = 150  # beyond it, factorisations use all cores
 MAX_KEPT_ROWS = 4000  # up to it, the radial function and its derivative are kept: one more matrix
 MAX_DIFFERENCE_COLUMNS = 2  # up to it, distances are sums of squared differences
 MIN_RELATIVE_DISTANCE = 1e-3  # to the sum of squared norms: smaller squared distances lose digits in the matrix product
@@ -176,6 +178,7 @@ class StandardTriangle:
         self._ones = np.ones(n)
         self._parallel, self._keeps = n > MAX_SERIAL_ROWS and cores() > 1, keeps and n <= MAX_KEPT_ROWS
         self._pool: ThreadPoolExecutor | None = None
+        self._threads = contextlib.ExitStack()
         self._local = threading.local()
         self._values_at: tuple[bytes, list[np.ndarray]] | None = None
         self._forget()
@@ -199,26 +202,25 @@ class StandardTriangle:
         return one.reshape(shape), other.reshape(shape)
 
     def __enter__(self) -> "StandardTriangle":
-        if self._parallel:
+        if len(self.X) <= MAX_SINGLE_THREAD_ROWS:
+            self._threads.enter_context(one_thread())
+        elif self._parallel:
             self._pool = ThreadPoolExecutor(cores())
-        else:  # NumPy's threads and SciPy's would wait for each other, longer than the work takes
-            self._threads = one_thread().__enter__()
+            self._threads.callback(self._pool.shutdown, cancel_futures=True)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
-        else:
-            self._threads.__exit__(*error)
+        self._pool = None
+        self._threads.close()
         self._forget()
 
     def _each(self, work: Callable[[int], Any]) -> list[Any]:
         """Results of ``work`` for every strip, in order."""
-        if self._pool is None:
-            return [work(i) for i in range(len(self._strips))]
-        with one_thread():
-            return list(self._pool.map(work, range(len(self._strips))))
+        strips = range(len(self._strips))
+        if len(self.X) <= MAX_SINGLE_THREAD_ROWS:
+            return [work(i) for i in strips]
+        with one_thread():  # NumPy's threads and SciPy's would wait for each other, longer than the work takes
+            return list((self._pool.map if self._pool else map)(work, strips))
 
     def _values(self, theta: np.ndarray) -> list[np.ndarray]:
         """The thetas of the standard form; empty if switched off."""
