@@ -1,12 +1,13 @@
-"""Delays of three million flights, in chunks, beside linear regression and scikit-learn's Nystroem with Ridge.
+"""Delays of three million flights, in chunks, beside linear regression, Nystroem with Ridge, and GPyTorch's SVGP.
 
-    python benchmarks/flights.py [--rows N] [--methods NAME ...] [--kept FILE] [--write]
+    python benchmarks/flights.py [--rows N] [--methods NAME ...] [--peer PYTHON] [--kept FILE] [--write]
 
 US flights of the first half of 2001: minute and day of the week and of the year of departure, distance, and the places
 of both airports; 100,000 at random are held out. Mercer reads chunks of 50,000 rows from an iterator: one pass for a
 random part to learn from, one for the posterior of all. Each method runs in a process of its own: seconds are of the
-wall clock, memory is the peak of the process, the packed columns (54 MB) included. With ``--kept`` what is done is kept
-in a file. MERCER_DATA is the folder of the data.
+wall clock, memory is the peak of the process, the packed columns (54 MB) included. GPyTorch runs in the Python
+``--peer`` for as long as mercer took with 500 centres, on minibatches of random rows, its inputs scaled. With
+``--kept`` what is done is kept in a file. MERCER_DATA is the folder of the data.
 """
 
 import argparse
@@ -93,19 +94,70 @@ def sklearn_nystroem(centers):
     return fit
 
 
+def svgp(centers, batch=1024):
+    def fit(flights, seconds):
+        """GPyTorch as its documentation shows it, with a Matern 3/2 kernel of one lengthscale per input."""
+        import gpytorch
+        import torch
+
+        torch.manual_seed(0)
+        rng, start = np.random.default_rng(1), time.perf_counter()
+        X, y = flights.take(np.sort(rng.choice(flights.train, size=min(300_000, len(flights.train)), replace=False)))
+        center, scale, middle, spread = X.mean(axis=0), X.std(axis=0), y.mean(), y.std()
+        tensor = lambda A: torch.tensor(A, dtype=torch.float32)
+
+        class Svgp(gpytorch.models.ApproximateGP):
+            def __init__(self, Z):
+                own = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
+                super().__init__(gpytorch.variational.VariationalStrategy(self, Z, own, learn_inducing_locations=True))
+                self.mean = gpytorch.means.ConstantMean()
+                self.kernel = gpytorch.kernels.ScaleKernel(
+                    gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=Z.shape[1])
+                )
+
+            def forward(self, x):
+                return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+        model = Svgp(tensor((X[rng.choice(len(X), centers, replace=False)] - center) / scale))
+        likelihood = gpytorch.likelihoods.GaussianLikelihood()
+        step = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.01)
+        objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(flights.train))
+        while time.perf_counter() - start < seconds:
+            X, y = flights.take(rng.choice(flights.train, size=batch))
+            step.zero_grad()
+            loss = -objective(model(tensor((X - center) / scale)), tensor((y - middle) / spread))
+            loss.backward()
+            step.step()
+        model.eval(), likelihood.eval()
+
+        def predict(Z):
+            with torch.no_grad():
+                found = [likelihood(model(part)) for part in tensor((Z - center) / scale).split(4096)]
+            mean = torch.cat([each.mean for each in found]).numpy().astype(float)
+            deviation = torch.cat([each.variance for each in found]).numpy().astype(float) ** 0.5
+            return mean * spread + middle, deviation * spread
+
+        return predict
+
+    return fit
+
+
+EQUAL = "mercer, 500 centres"  # the method whose time the peers get
+PEERS = {"GPyTorch SVGP, 500 centres": svgp(500), "GPyTorch SVGP, 1,000 centres": svgp(1000)}
 METHODS = {
     "linear regression": linear,
     "mercer, 250 centres": lowrank(250),
     "mercer, 500 centres": lowrank(500),
     "mercer, 1,000 centres": lowrank(1000),
     "scikit-learn Nystroem(500) + Ridge": sklearn_nystroem(500),
+    **PEERS,
 }
 
 
-def measure(name, rows):
+def measure(name, rows, seconds):
     flights = Flights(rows)
     start = time.perf_counter()
-    predict = METHODS[name](flights)
+    predict = METHODS[name](flights, seconds) if name in PEERS else METHODS[name](flights)
     fitted = time.perf_counter()
     Z, t = flights.take(flights.test)
     mean, deviation = (np.concatenate(parts) for parts in zip(*(predict(part) for part in np.array_split(Z, 10)),
@@ -128,17 +180,22 @@ def main():
     arguments.add_argument("--rows", type=int, default=0, help="training rows; 0: all 2.9 million")
     arguments.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     arguments.add_argument("--kept", type=Path, help="file of what is done, to go on from")
+    arguments.add_argument("--peer", default=sys.executable, help="the Python that has GPyTorch")
+    arguments.add_argument("--seconds", type=float, default=0.0, help="of a peer's fit")
     arguments.add_argument("--only", action="store_true", help="the first method, in this process")
     arguments.add_argument("--write", action="store_true", help="write the table to benchmarks/results/flights.md")
     options = arguments.parse_args()
     if options.only:
-        print(json.dumps(measure(options.methods[0], options.rows)))
+        print(json.dumps(measure(options.methods[0], options.rows, options.seconds)))
         return
     done, rows = Kept(options.kept), []
     for name in options.methods:
         key = f"{name}/{options.rows}"
         if key not in done:
-            command = [sys.executable, "-W", "ignore", __file__, "--only", "--rows", options.rows, "--methods", name]
+            command = [options.peer if name in PEERS else sys.executable, "-W", "ignore", __file__, "--only",
+                       "--rows", options.rows, "--methods", name]  # fmt: skip
+            if name in PEERS:
+                command += ["--seconds", done[f"{EQUAL}/{options.rows}"]["fit"]]
             ran = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
             done[key] = json.loads(ran.stdout.splitlines()[-1])
         found = done[key]

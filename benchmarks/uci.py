@@ -1,13 +1,15 @@
 """Five regression sets of 13,500 to 43,944 training rows, by every method, beside published figures.
 
-    python benchmarks/uci.py [--data NAME ...] [--methods NAME ...] [--splits N ...] [--rows N] [--kept FILE] [--write]
+    python benchmarks/uci.py [--data NAME ...] [--methods NAME ...] [--splits N ...] [--rows N] [--seconds S]
+                             [--peer PYTHON] [--kept FILE] [--write]
 
 pol, elevators, kin40k, protein and keggdirected on the first splits of ten, 90% of the rows for training. Errors and
 negative log densities are of the target scaled to unit variance on the training rows. A cell, one method on one split
 of one set, runs in a process of its own: seconds are of the wall clock, fit and predictions; memory is the peak of the
 process. With ``--kept`` what is done is kept in a file, and the same command goes on where it stopped. ``--rows`` takes
-the first rows of the training set. Methods of GPyTorch run where it is installed (``--peer`` is the Python that has
-it), for as long as mercer's automatic choice took to fit the same cell. MERCER_DATA is the folder of the data.
+the first rows of the training set, ``--seconds`` is what a fit may take (``max_seconds``). Methods of GPyTorch run
+where it is installed (``--peer`` is the Python that has it), for as long as mercer's automatic choice took to fit the
+same cell. MERCER_DATA is the folder of the data.
 """
 
 import argparse
@@ -56,12 +58,13 @@ def solvers():
     return own
 
 
-def measure(name, method, number, rows):
+def measure(name, method, number, rows, seconds):
     import mercer as mc
 
     X, y, Z, t = split(name, number, rows)
     start = time.perf_counter()
-    model = mc.GaussianProcessRegressor(solver=solvers()[method], progress=False).fit(X, y)
+    limit = {"max_seconds": seconds} if seconds else {}
+    model = mc.GaussianProcessRegressor(solver=solvers()[method], progress=False, **limit).fit(X, y)
     fitted = time.perf_counter()
     predicted = model.predict_distribution(Z)
     end = time.perf_counter()
@@ -159,12 +162,12 @@ def main():
     arguments.add_argument("--kept", type=Path, help="file of what is done, to go on from")
     arguments.add_argument("--peer", default=sys.executable, help="the Python that has GPyTorch")
     arguments.add_argument("--only", action="store_true", help="the first cell, in this process")
-    arguments.add_argument("--seconds", type=float, default=0.0, help="of a peer's fit")
+    arguments.add_argument("--seconds", type=float, default=0.0, help="of a fit; 0: as by default")
     arguments.add_argument("--write", action="store_true", help="write the table to benchmarks/results/uci.md")
     options = arguments.parse_args()
     if options.only:
         cell = options.data[0], options.methods[0], options.splits[0], options.rows
-        print(json.dumps(measure_peer(*cell, options.seconds) if cell[1] in PEERS else measure(*cell)))
+        print(json.dumps((measure_peer if cell[1] in PEERS else measure)(*cell, options.seconds)))
         return
     done = Kept(options.kept)
     for number in options.splits:
@@ -176,8 +179,7 @@ def main():
                     continue
                 command = [options.peer if peer else sys.executable, "-W", "ignore", __file__, "--only", "--data", name,
                            "--methods", method, "--splits", number, "--rows", options.rows]  # fmt: skip
-                if peer:
-                    command += ["--seconds", done[own]["fit"]]
+                command += ["--seconds", done[own]["fit"] if peer else options.seconds]
                 ran = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
                 if ran.returncode:
                     print(f"{key} failed", flush=True)
@@ -188,7 +190,8 @@ def main():
     lines = summary(done, options)
     print("\n".join(lines))
     if options.write:
-        what = "" if not options.rows else f" --rows {options.rows}"
+        what = "".join(f" --{name} {value:g}" for name in ("rows", "seconds") if (value := getattr(options, name)))
+        what += "" if options.splits == [0, 1, 2] else f" --splits {' '.join(map(str, options.splits))}"
         methods = " ".join(f'"{method}"' if " " in method else method for method in options.methods)
         keep("uci", "Regression sets of 13,500 to 43,944 training rows",
              f"python benchmarks/uci.py --methods {methods}{what} --write", lines)  # fmt: skip
