@@ -9,7 +9,7 @@ from mercer.core.parameters import Positive, evolve
 from mercer.gp.likelihood import Derivatives
 from mercer.gp.likelihoods.base import Target, TargetLikelihood, register
 
-MIN_DOF, MAX_DOF = 1.0, 1e4  # learned: from Cauchy, with no variance up to 2, to Gaussian to four digits
+MIN_DOF, MAX_DOF = 2.1, 1e4  # learned: the variance is finite; to Gaussian to four digits
 START_DOF = 4.0
 NOISE_SHARES = (0.3, 0.03)  # of the variance of y, where the squared scale starts
 MIN_SCALE_SHARE = 1e-3  # learned scale, relative to the spread of y
