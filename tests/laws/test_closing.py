@@ -11,6 +11,8 @@ from mercer import kernels as k
 from mercer.core import machine
 from mercer.kernels import evaluate
 from mercer.kernels.standard import StandardTriangle
+from mercer.learning.label_evidence import LabelEvidence
+from mercer.learning.latent_regression import TargetEvidence
 from mercer.solvers.dense import FunctionSpace
 
 n = 60
@@ -36,14 +38,16 @@ class Passes:
         self.count = self.at_last_evaluation = 0
         for owner, name in ((gram.Triangle, "fill"), (StandardTriangle, "fill"), (evaluate, "fill")):
             monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
-        evaluated = FunctionSpace.__call__
+        for owner in (FunctionSpace, LabelEvidence, TargetEvidence):
+            monkeypatch.setattr(owner, "__call__", self._noted(owner.__call__))
 
+    def _noted(self, evaluated):
         def call(evidence, *args, **kwargs):
             answer = evaluated(evidence, *args, **kwargs)
             self.at_last_evaluation = self.count
             return answer
 
-        monkeypatch.setattr(FunctionSpace, "__call__", call)
+        return call
 
     def _counted(self, fill):
         def counted(*args, **kwargs):
@@ -89,6 +93,40 @@ def test_it_is_the_posterior_at_the_learned_parameters(name, monkeypatch):
     assert passes.after_learning == 1  # no memory for a second matrix: it is computed again
     np.testing.assert_allclose(model.predict(Z), without.predict(Z), rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(model.theta_, without.theta_, rtol=1e-9)
+
+
+codes = (y > np.median(y)).astype(int) + (y > np.quantile(y, 0.8))
+LATENT = {
+    "two classes, ep": lambda: (mc.GaussianProcessClassifier(ARD, "ep", progress=False), codes > 0),
+    "two classes, laplace": lambda: (mc.GaussianProcessClassifier(ARD, "laplace", progress=False), codes > 0),
+    "two classes, default": lambda: (mc.GaussianProcessClassifier(progress=False), codes > 0),
+    "three classes, laplace": lambda: (mc.GaussianProcessClassifier(ARD, "laplace", progress=False), codes),
+    "a kernel for each class": lambda: (
+        mc.GaussianProcessClassifier([ARD, 1.0 * k.RBF(), ARD], "laplace", progress=False), codes
+    ),
+    "counts": lambda: (
+        mc.GaussianProcessRegressor(ARD, likelihood="poisson", progress=False), np.round(np.exp(1 + y))
+    ),
+    "Student's t": lambda: (mc.GaussianProcessRegressor(ARD, likelihood="student", progress=False), y),
+}  # fmt: skip
+ARD = 1.0 * k.RBF([1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", LATENT)
+def test_the_posterior_of_latent_functions_takes_no_further_pass_over_the_kernel(name, monkeypatch):
+    Z, passes = rng.uniform(-2, 2, size=(9, 2)), Passes(monkeypatch)
+    predictions = []
+    for memory in (machine.keepable(), 0):
+        monkeypatch.setattr(machine, "keepable", lambda share=0.0, memory=memory: memory)
+        model, target = LATENT[name]()
+        model.fit(X, target)
+        predictions.append(model.predict_proba(Z) if hasattr(model, "predict_proba") else model.predict(Z, True))
+        assert passes.at_last_evaluation >= model.n_evaluations_ > 0
+        if not memory:
+            assert passes.after_learning >= 1
+        else:  # three: the best point is where a climb below a limit began, before anything is kept
+            assert passes.after_learning <= (name == "three classes, laplace")
+    np.testing.assert_allclose(*predictions, rtol=1e-7, atol=1e-9)
 
 
 def test_a_resumed_fit_that_evaluates_nothing_computes_the_matrix(tmp_path, monkeypatch):

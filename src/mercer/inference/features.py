@@ -37,6 +37,9 @@ class LatentFeatures(LatentSpace):
     def at(self, theta: np.ndarray, jitter: float = 0.0, accurate: bool = False) -> "FeatureCovariance":
         return FeatureCovariance(self.K.fill(theta))  # of few features; jitter would make them many
 
+    def give_away(self) -> bool:
+        return True  # every call makes new features
+
     def rooted(self, theta: np.ndarray, accurate: bool = False) -> "tuple[FeatureCovariance, np.ndarray] | None":
         K = self.at(theta)
         return (K, K.Phi) if np.isfinite(K.Phi).all() else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mercer.core.inputs import Inputs
+from mercer.gram import Gram
 from mercer.inference.base import Labels
 from mercer.kernels.base import Kernel
 
@@ -84,6 +85,11 @@ class LatentCovariance(abc.ABC):
     def own_variance(self, others: np.ndarray, factor: float = 1.0) -> np.ndarray:
         """Prior variance of ``others`` that is not through `across`: (s,)."""
 
+    def known_to(self, rows: Gram, jitter: float) -> Gram:
+        """These training rows, which need not compute K again if it is at hand without the ``jitter`` on its diagonal;
+        K may be overwritten from then on."""
+        return rows
+
     @property
     @abc.abstractmethod
     def joint(self) -> "type[JointSites]":
@@ -119,6 +125,10 @@ class LatentSpace(abc.ABC):
     def rooted(self, theta: np.ndarray, accurate: bool = False) -> tuple[LatentCovariance, np.ndarray] | None:
         """K at theta and R (n, r) with R R^T = K, for samplers; None if K is not positive definite. K may have the
         jitter of `SAMPLING`, and belongs to the caller."""
+
+    def give_away(self) -> bool:
+        """What `at` returned last belongs to the caller from now on; False if the next call will overwrite it."""
+        return False
 
     def contraction(self, theta: np.ndarray) -> Callable[..., np.ndarray]:
         """The derivatives of K at theta, for `SiteFactor.slope`."""

@@ -20,7 +20,7 @@ from mercer.inference.functions import Expansion, KernelExpansion, OfGaussian
 from mercer.inference.latent import LatentCovariance, LatentSpace, SiteFactor
 from mercer.kernels.base import Kernel
 from mercer.linalg import backend
-from mercer.linalg.cholesky import Cholesky, attempt
+from mercer.linalg.cholesky import Cholesky, attempt, mirror_upper
 from mercer.linalg.jitter import SAMPLING
 
 if TYPE_CHECKING:  # these modules import this one
@@ -47,6 +47,12 @@ class LatentMatrix(LatentSpace):
         self.K.fill(theta, self._covariance.K, accurate)
         self._covariance.K.ravel()[:: self.n + 1] += jitter
         return self._covariance
+
+    def give_away(self) -> bool:
+        given = self.__dict__.pop("_covariance", None)
+        if given is not None:
+            self._covariance.take_workspace(given)
+        return given is not None
 
     def rooted(self, theta: np.ndarray, accurate: bool = False) -> "tuple[Covariance, np.ndarray] | None":
         """With a Cholesky factor. n^3/3 flops."""
@@ -97,6 +103,11 @@ class Covariance(LatentCovariance):
     def _B(self) -> np.ndarray:
         return np.empty_like(self.K)
 
+    def take_workspace(self, other: "Covariance") -> None:
+        """That of another covariance, which makes one anew when it needs it."""
+        if "_B" in other.__dict__:
+            self._B = other.__dict__.pop("_B")
+
     def times(self, v: np.ndarray) -> np.ndarray:
         """K v. 2 n^2 flops."""
         return backend.product(self.K.T, v)
@@ -109,6 +120,11 @@ class Covariance(LatentCovariance):
 
     def own_variance(self, others: np.ndarray, factor: float = 1.0) -> np.ndarray:
         return factor * self.diagonal[others]
+
+    def known_to(self, rows: gram.Gram, jitter: float) -> gram.Gram:
+        mirror_upper(self.K)
+        self.K.ravel()[:: self.n + 1] -= jitter
+        return rows.known(self.K)
 
     @property
     def joint(self) -> "type[JointSites]":

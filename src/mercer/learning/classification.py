@@ -138,8 +138,10 @@ class LabelLearner:
 
     def _left_out_score(self, objective: LabelObjective, learned: Learned) -> float:
         """Mean of ln p(label | all other rows) at the optimum."""
-        kernels = list(objective.at(learned.theta).kernels)
-        Ks = latent_covariances(objective.solver.latent, kernels, objective.X, learned.jitter)
+        kernels, last = list(objective.at(learned.theta).kernels), learned.outcome
+        Ks = last.covariances(learned.theta, learned.jitter) if isinstance(last, LastInference) else None
+        if Ks is None:
+            Ks = latent_covariances(objective.solver.latent, kernels, objective.X, learned.jitter)
         found = objective.infer(Ks, objective.codes, None, gradient=False)
         if found is None:
             return -np.inf

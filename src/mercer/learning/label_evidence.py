@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from mercer.core import machine
 from mercer.core.coordinates import Layout, to_free
 from mercer.core.inputs import Inputs, take_rows
 from mercer.gp.model import Model
 from mercer.inference.base import Approximation, Inference, WarmStart, named
-from mercer.inference.latent import LatentCovariance
+from mercer.inference.latent import LatentCovariance, LatentSpace
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.family import Coordinates, WeakPrior
@@ -32,7 +33,34 @@ MULTICLASS_TOLERANCE = 50.0  # more than two classes are learned to a tenth of a
 ROUNDING_NATS = 1e-6  # by which an evidence may seem to exceed that of a certain prediction
 
 
-class LabelEvidence:
+class KeptCovariances(NamedTuple):
+    """Covariances of the latent functions, ``jitter`` on the diagonals included, as they were computed at theta."""
+
+    theta: np.ndarray
+    jitter: float
+    covariances: list[LatentCovariance]
+
+
+class KeepsCovariances:
+    """A criterion that can keep the covariances of its best call near the end of a climb (`Keeping`)."""
+
+    spaces: Sequence[LatentSpace]
+    jitter: float
+    keeping = False
+    kept: KeptCovariances | None = None
+    may_keep = False  # whether there is memory for it
+    _last: list[LatentCovariance]
+
+    def allow(self) -> None:
+        """Keep them if there is memory for as many once more."""
+        self.may_keep = 8 * sum(space.n * space.rank for space in self.spaces) <= machine.keepable()
+
+    def keep(self, theta: np.ndarray) -> None:
+        if self.may_keep and self.keeping and all(space.give_away() for space in self.spaces):
+            self.kept = KeptCovariances(theta.copy(), self.jitter, self._last)
+
+
+class LabelEvidence(KeepsCovariances):
     """Evidence of labels on fixed rows. Inference starts from where it ended at the previous theta.
 
     Memory: one matrix of the solver's for each kernel, and what inference takes.
@@ -73,7 +101,7 @@ class LabelEvidence:
 
     def covariances(self, theta: np.ndarray, accurate: bool = False) -> list[LatentCovariance]:
         pairs = zip(self.spaces, self.split(theta), strict=True)
-        found = [space.at(part, self.jitter, accurate) for space, part in pairs]
+        found = self._last = [space.at(part, self.jitter, accurate) for space, part in pairs]
         self.diagonal = float(np.mean([np.mean(K.diagonal) for K in found]))
         return found
 
@@ -108,11 +136,19 @@ def recalled(memory: Mapping[str, np.ndarray]) -> tuple[Any, int]:
 
 
 class LastInference(NamedTuple):
-    """The last approximation that learning computed, and the iterations of inference that it took on these rows."""
+    """The last approximation that learning computed, the iterations of inference that it took on these rows, and the
+    covariances at the best theta, if they were kept."""
 
     approximation: Any
     iterations: int
     rows: int
+    kept: KeptCovariances | None = None
+
+    def covariances(self, theta: np.ndarray, jitter: float) -> list[LatentCovariance] | None:
+        """Those at theta, with this jitter; None if they were not kept there."""
+        if self.kept is None or self.kept.jitter != jitter or not np.array_equal(self.kept.theta, theta):
+            return None
+        return self.kept.covariances
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -151,11 +187,14 @@ class LabelObjective(ModelObjective):
 
     def criterion(self, rows: np.ndarray | None = None) -> LabelEvidence:
         part = self if rows is None else self.part(rows)
-        return LabelEvidence(part.kernels, part.X, part.codes, part.infer, part.solver)
+        evidence = LabelEvidence(part.kernels, part.X, part.codes, part.infer, part.solver)
+        if rows is None:
+            evidence.allow()
+        return evidence
 
     def outcome(self, criterion: Criterion) -> LastInference:
         assert isinstance(criterion, LabelEvidence)
-        return LastInference(criterion.approximation, criterion.iterations, criterion.n)
+        return LastInference(criterion.approximation, criterion.iterations, criterion.n, criterion.kept)
 
     def part(self, rows: np.ndarray) -> "LabelObjective":
         """The same on some rows."""

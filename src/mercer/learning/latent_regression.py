@@ -27,7 +27,7 @@ from mercer.kernels import Constant, Standard
 from mercer.kernels.base import Kernel
 from mercer.learning import family, heuristics
 from mercer.learning.choice import Choice
-from mercer.learning.label_evidence import recalled, remembered
+from mercer.learning.label_evidence import KeepsCovariances, LastInference, recalled, remembered
 from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.progress import Progress
@@ -58,7 +58,7 @@ def with_constant(kernel: Kernel, variance: float) -> Kernel:
     return kernel + Constant(variance).fix()
 
 
-class TargetEvidence:
+class TargetEvidence(KeepsCovariances):
     """Approximate evidence on fixed rows. Inference starts from where it ended at the previous theta."""
 
     def __init__(self, objective: "LatentObjective") -> None:
@@ -66,6 +66,7 @@ class TargetEvidence:
         self.likelihood = objective.likelihood
         self.infer = targets.method(objective.method, objective.likelihood)
         self.space = objective.solver.latent(objective.prior_kernel, objective.X)
+        self.spaces = [self.space]
         self.layout = Layout.of(objective.model)
         self.size = self.layout.size
         self.approximation: Any = None  # the last one
@@ -90,7 +91,7 @@ class TargetEvidence:
 
     def covariance(self, theta: np.ndarray, accurate: bool = False) -> LatentCovariance:
         K = self.space.at(np.asarray(theta, dtype=float)[self.layout.part("kernels")], self.jitter, accurate)
-        self.diagonal = float(np.mean(K.diagonal))
+        self.diagonal, self._last = float(np.mean(K.diagonal)), [K]
         return K
 
     def __call__(self, theta: np.ndarray, gradient: bool = True, profiled: bool = False) -> Evaluation | None:
@@ -153,11 +154,15 @@ class LatentObjective(ModelObjective):
         return with_constant(self.kernel, self.constant)
 
     def criterion(self, rows: np.ndarray | None = None) -> TargetEvidence:
-        return TargetEvidence(self if rows is None else self.part(rows))
+        evidence = TargetEvidence(self if rows is None else self.part(rows))
+        if rows is None:
+            evidence.allow()
+        return evidence
 
-    def outcome(self, criterion: Criterion) -> Any:
+    def outcome(self, criterion: Criterion) -> LastInference | None:
         assert isinstance(criterion, TargetEvidence)
-        return criterion.approximation if criterion.n == self.n else None
+        last = LastInference(criterion.approximation, criterion.iterations, criterion.n, criterion.kept)
+        return last if criterion.n == self.n else None
 
     def part(self, rows: np.ndarray) -> "LatentObjective":
         """The same on some rows."""

@@ -223,7 +223,9 @@ class GaussianProcessClassifier(LabelStream):
             self.kernels_ = kernels
         self.theta_, self.parameter_names_ = theta, objective.names()
         start = last and last.approximation
-        covariances = latent_covariances(self.solver_.latent, kernels, objective.X, self._jitter)
+        covariances = last and last.covariances(theta, self._jitter)
+        if covariances is None:
+            covariances = latent_covariances(self.solver_.latent, kernels, objective.X, self._jitter)
         found = inference(covariances, self.codes_, start, gradient=False)
         if found is None:
             raise _not_positive_semidefinite(len(self.codes_))

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from mercer import gram
-from mercer.core.coordinates import to_free
 from mercer.core.errors import DataError, NotPositiveDefiniteError, NumericalWarning, ParameterError
 from mercer.core.inputs import as_vector, copy_rows, count_rows, stack_rows, take_rows
 from mercer.core.random import entropy, seed_of
@@ -17,6 +16,7 @@ from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import CommonNoise, Noise
 from mercer.inference import base as of_labels
 from mercer.inference import targets
+from mercer.inference.base import latent_covariances
 from mercer.kernels.algebra import split_white
 from mercer.learning import family
 from mercer.learning.columns import default_kernel
@@ -196,7 +196,8 @@ class OtherTargets(LearnedByEvidence):
         self.priors_ = stated_priors(objective, scale) if objective.use_priors and learned is not None else None
         self.history_, self.optima_ = recorded(learned, lambda theta: objective.parameters(theta + self._units))
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
-        self._infer_target(objective.X, None if learned is None else learned.outcome)
+        last = None if learned is None else learned.outcome
+        self._infer_target(objective.X, last and last.approximation, last and last.covariances(theta, self._jitter))
         if not self.numerics_["converged"]:
             warnings.warn(
                 f"{self.inference_} inference did not converge in {self.numerics_['iterations']} iterations; "
@@ -205,8 +206,8 @@ class OtherTargets(LearnedByEvidence):
                 stacklevel=5,
             )
 
-    def _infer_target(self, X, start=None):
-        """The posterior at the fitted parameters, from all rows."""
+    def _infer_target(self, X, start=None, kept=None):
+        """The posterior at the fitted parameters, from all rows; ``kept``: their covariance there, if it is known."""
         if isinstance(self._solver(), Minibatch):
             return self._infer_in_batches(X)
         kernel = with_constant(self.kernel_, self._constant)
@@ -214,17 +215,17 @@ class OtherTargets(LearnedByEvidence):
         likelihood = self.likelihood_.rescaled(1 / self.scale_)
         rows = X.of(kernel) if isinstance(X, gram.Gram) else gram.Gram(kernel, X)
         infer = targets.method(self.inference_, likelihood)
-        with self._solver().latent(kernel, rows) as space:
-            K = space.at(np.asarray(to_free(kernel), dtype=float), self._jitter, accurate=True)
-            with np.errstate(over="ignore"):
-                found = infer(K, target, likelihood, start, gradient=False)
-            if found is None:
-                raise NotPositiveDefiniteError(
-                    f"the posterior of these {len(target)} rows could not be found: their covariance is not positive "
-                    "semidefinite, or the likelihood is not finite. Check the kernel with mercer.check_kernel(kernel, "
-                    "X), or learn its parameters."
-                )
-            y, noise = targets.as_regression(found, K.diagonal)
+        (K,) = kept or latent_covariances(self._solver().latent, [kernel], rows, self._jitter)
+        with np.errstate(over="ignore"):
+            found = infer(K, target, likelihood, start, gradient=False)
+        if found is None:
+            raise NotPositiveDefiniteError(
+                f"the posterior of these {len(target)} rows could not be found: their covariance is not positive "
+                "semidefinite, or the likelihood is not finite. Check the kernel with mercer.check_kernel(kernel, "
+                "X), or learn its parameters."
+            )
+        y, noise = targets.as_regression(found, K.diagonal)
+        rows = K.known_to(rows, self._jitter)
         self._set_posterior(self._solver().posterior(kernel, rows, y, noise + self._jitter, MeanFunction(), True))
         self.numerics_ |= {"iterations": found.iterations, "converged": bool(found.converged)}
         self.log_marginal_likelihood_ = float(found.log_evidence)
