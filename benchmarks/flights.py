@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -208,7 +209,10 @@ def main():
     lines = table(head, rows)
     print("\n".join(lines))
     if options.write:
-        keep("flights", "Delays of three million flights", "python benchmarks/flights.py --write", lines)
+        names = [] if options.methods == list(METHODS) else ["--methods", *options.methods]
+        command = shlex.join(["python", "benchmarks/flights.py", *names, "--write"])
+        at = f"Measured at commit {done.measured_at(f'{name}/{options.rows}' for name in options.methods)}."
+        keep("flights", "Delays of three million flights", command, [at, "", *lines])
 
 
 if __name__ == "__main__":
