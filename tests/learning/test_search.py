@@ -153,6 +153,33 @@ def test_two_classes():
     assert f"{-found.best.score:.4f}" in found.describe()
 
 
+def test_errors_of_left_out_labels():
+    X = texts(60, 9)
+    labels = np.where(drawn(Grams(length=2), X, 10) > 0, "up", "down")
+    found = select(X, labels, LENGTHS, criterion="errors")
+    models = [mc.GaussianProcessClassifier(each.kernel, learning=None).fit(X, labels) for each in found.history]
+    codes = np.searchsorted(models[0].classes_, labels)
+    wrong = [np.count_nonzero(model.loo().probability.argmax(axis=1) != codes) for model in models]
+    for each, errors in zip(found.history, wrong, strict=True):
+        assert -each.score == pytest.approx(errors / 60, abs=2e-5)
+        assert -each.score >= errors / 60  # never better than another with fewer errors
+    assert wrong[found.history.index(found.best)] == min(wrong) < max(wrong)
+    assert f"{min(wrong) / 60:.1%}" in found.describe()
+    equal = select(X, labels, [LENGTHS[1], 2.0 * k.Constant(1.0), 1.0 * k.Constant(1.0)], criterion="errors")
+    assert equal.member is LENGTHS[1]
+    with pytest.raises(mc.ParameterError, match="criterion='errors' counts wrong labels"):
+        select(X, np.linspace(0.0, 1.0, 60), LENGTHS, criterion="errors")
+
+
+def test_the_log_loss_decides_between_equal_numbers_of_errors():
+    X = np.concatenate([np.linspace(-3, -1, 20), np.linspace(1, 3, 20)])
+    labels = X > 0
+    faint = (1e-4 * k.RBF(1.0)).fix()
+    found = select(X, labels, [faint, k.RBF(1.0)], criterion="errors")
+    assert all(-each.score < 1e-4 for each in found.history)  # neither errs
+    assert found.member == k.RBF(1.0)
+
+
 def test_expectation_propagation_and_more_classes():
     rng = np.random.default_rng(11)
     X = rng.normal(size=(60, 2))

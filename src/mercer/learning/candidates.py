@@ -35,14 +35,15 @@ from mercer.solvers.auto import Budget
 
 MAX_COMPARED_ROWS = 1000  # of a regression, on which kernels are compared
 CLASS_ROWS = 2  # of each class, in any subset of the rows
+MAX_TIE_SHARE = 1e-3  # of one error, by which the log loss decides between equal numbers of errors
 LABEL_MATRICES = 4  # n x n matrices that learning from two classes holds; more classes hold one more each
 
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """Terms of a comparison: criterion, "loo" or "evidence" (None: by the task); seed; number of rows at most (None: by
-    the task); progress line; whether invalid kernels are accepted; what the columns of X hold, if the default kernel
-    reads them."""
+    """Terms of a comparison: criterion, "loo", "errors" or "evidence" (None: by the task); seed; number of rows at most
+    (None: by the task); progress line; whether invalid kernels are accepted; what the columns of X hold, if the default
+    kernel reads them."""
 
     criterion: str | None
     seed: int
@@ -82,7 +83,7 @@ class Problem(abc.ABC):
 
     @property
     def measure(self) -> str:
-        return "evidence" if self.criterion == "evidence" else self.loo_measure
+        return self.loo_measure if self.criterion == "loo" else self.criterion
 
     def evaluate(self, candidate: Any) -> Evaluated:
         """Raises an error if the candidate is no kernel, cannot read the rows, or has no evidence there."""
@@ -149,6 +150,11 @@ class Quantities(Problem):
 
     def __init__(self, X: Inputs, y: np.ndarray, terms: Terms) -> None:
         super().__init__(X, terms)
+        if self.criterion == "errors":
+            raise ParameterError(
+                "criterion='errors' counts wrong labels, and y holds quantities. Use 'loo' or 'evidence', or "
+                "task='classification' if the numbers are labels."
+            )
         most = MAX_COMPARED_ROWS if terms.max_rows is None else terms.max_rows
         if self.total > most:
             self.rows = np.sort(generator(terms.seed).permutation(self.total)[:most])
@@ -229,7 +235,7 @@ class Labels(Problem):
             raise ParameterError(refusal)
 
     def penalised(self, left_out: float, share: float) -> float:
-        return left_out - share
+        return left_out - share if self.criterion == "loo" else left_out
 
     def learn(self, kernel: Kernel) -> Evaluated:
         X, infer = self.inputs(kernel), self.inference
@@ -260,10 +266,18 @@ class Labels(Problem):
                 "mercer.check_kernel(kernel, X)."
             )
         value, left_out = float(found.log_evidence), -math.inf
-        if self.criterion == "loo":
+        if self.criterion != "evidence":
             posterior = infer.posterior(found, [kernel], X, self.codes, jitter)
-            left_out = float(log_scores(posterior.leave_one_out(covariances), self.codes).mean())
+            left_out = self._left_out(posterior.leave_one_out(covariances))
         return Evaluated(kernel, theta, objective.size, value, left_out, None, evaluations, interrupted)
+
+    def _left_out(self, p: np.ndarray) -> float:
+        """Score of the probabilities of left-out rows: the mean log density, or minus the share of errors."""
+        density = float(log_scores(p, self.codes).mean())
+        if self.criterion == "loo":
+            return density
+        errors = np.count_nonzero(p.argmax(axis=1) != self.codes)
+        return -(errors + MAX_TIE_SHARE * (1 - math.exp(density))) / len(self.codes)
 
     def family(self) -> list[tuple[Any, Any]]:
         return self._members([True])

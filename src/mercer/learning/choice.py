@@ -73,6 +73,12 @@ MEASURES = {
     "log loss": Measure(
         "penalised log loss", lambda s: f"{-s:.4f}", lambda s, best: f"{best - s:+.4f}", "{} nats higher"
     ),
+    "errors": Measure(
+        "left-out errors",
+        lambda s: f"{-s:.1%}",
+        lambda s, best: f"{100 * (best - s):+.1f}",
+        "{} percentage points higher",
+    ),
     "evidence": Measure(
         "penalised log evidence", lambda s: f"{s:.1f}", lambda s, best: f"{s - best:+.1f}", "{} nats lower"
     ),
@@ -85,7 +91,8 @@ class Choice:
 
     ``measure`` says what the score is. "crps": minus the mean CRPS of rows left out, times 1 + k / n for k parameters
     and n rows. "blocks": minus the mean CRPS of blocks of rows left out together. "log loss": the mean of ln p of
-    labels left out, minus k / n. "evidence": the log evidence, minus k ln(n) / 2.
+    labels left out, minus k / n. "errors": minus the share of labels left out that are predicted wrongly. "evidence":
+    the log evidence, minus k ln(n) / 2.
     """
 
     tried: list[Tried]

@@ -29,7 +29,7 @@ from mercer.learning.components import Axis, Component, components
 from mercer.learning.progress import Progress
 
 TASKS = ("regression", "classification")
-CRITERIA = ("loo", "evidence")
+CRITERIA = ("loo", "errors", "evidence")
 MAX_INTEGER_CLASSES = 10  # distinct integers that are taken for classes
 MIN_ROWS_PER_INTEGER = 10  # for each of them; two are classes in any case
 
@@ -149,7 +149,9 @@ def select_kernel(
         most ten distinct values, each ten times there on average, or of two.
     criterion : "evidence" compares the maximised log evidence, minus k ln(n) / 2 for k parameters and n rows (PRML
         4.139). "loo" compares predictions of rows left out one by one, at the maximum of the evidence; numbers by their
-        mean CRPS, times 1 + k / n, labels by the mean of -ln p, plus k / n. None takes the evidence, which
+        mean CRPS, times 1 + k / n, labels by the mean of -ln p, plus k / n. "errors" counts the labels left out that
+        are predicted wrongly; of equal numbers the log loss decides. Take it where the label alone matters: the kernel
+        with the best probabilities need not have the fewest errors. None takes the evidence, which
         tells kernels apart with fewer rows ("loo" is the better judge of many rows whose noise is not Gaussian); but
         "loo" for more than two classes, where the evidence is a biased approximation, and for the family of the default
         kernel, as `GaussianProcessRegressor` does.
