@@ -1,8 +1,10 @@
 """Learning: it finds optima, never falls over, and can be stopped."""
 
 import itertools
+import math
 import signal
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -186,6 +188,38 @@ def test_interrupting_after_learning_keeps_what_was_learned(monkeypatch):
         model = fit(1.0 * k.RBF([1.0, 1.0]))
     assert told[0].filename == __file__
     assert model.score(X, y) > 0.98
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        mc.GaussianProcessRegressor(1.0 * k.RBF([1.0, 1.0]), progress=False),
+        mc.GaussianProcessRegressor(progress=False),
+        mc.GaussianProcessRegressor(1.0 * k.RBF(), likelihood="student", progress=False),
+        mc.GaussianProcessClassifier(progress=False),
+    ],
+    ids=["kernel", "default", "Student's t", "classes"],
+)
+def test_learning_ends_when_its_time_is_over(model, monkeypatch):
+    from mercer.learning.optimise import Settings
+
+    asked = []
+    monkeypatch.setattr(Settings, "out_of_time", property(lambda self: asked.append(self) or len(asked) > 12))
+    with pytest.warns(mc.InterruptedFitWarning, match="took max_seconds .* Raise max_seconds, or give") as told:
+        model.fit(X, y > 0 if hasattr(model, "predict_proba") else y)
+    assert [str(each.message).count("max_seconds") for each in told] == [2]
+    assert told[0].filename == __file__
+    choice = getattr(model, "choice_", None)
+    assert 1 <= model.n_evaluations_ - (choice.evaluations if choice else 0) <= 16
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("settings", [{"solver": "dense"}, {"max_seconds": None}, {"max_seconds": 1e-6}])
+def test_only_plans_that_fit_the_time_are_held_to_it(settings, monkeypatch):
+    model = mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False, **settings)
+    assert model._settings(model.plan(X)).until == math.inf
+    model = mc.GaussianProcessRegressor(1.0 * k.RBF(), progress=False)
+    assert time.monotonic() + 500 < model._settings(model.plan(X)).until <= time.monotonic() + 600
 
 
 def test_a_prior_on_a_term_that_is_off_has_no_say():

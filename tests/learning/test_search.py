@@ -321,7 +321,7 @@ def test_an_interruption_while_one_is_learned_keeps_its_best_parameters(monkeypa
     [
         ({"candidates": []}, "empty"),
         ({"candidates": 3}, "in a list"),
-        ({"criterion": "aic"}, "criterion must be one of None, 'loo', 'evidence'"),
+        ({"criterion": "aic"}, "criterion must be one of None, 'loo', 'errors', 'evidence'"),
         ({"task": "ranking"}, "task must be one of"),
         ({"max_seconds": -1}, "max_seconds must be"),
         ({"max_rows": 1}, "max_rows must be"),

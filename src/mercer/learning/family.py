@@ -307,7 +307,8 @@ def learn_default(
 ) -> LearnedDefault:
     """Choose a member of the family on the rows of early stages, then learn its parameters."""
     journal = journal or Journal()
-    choice = choose_on_first_rows(objective, seed, Progress.of(settings.progress), journal)
+    course = Course(until=settings.until)
+    choice = choose_on_first_rows(objective, seed, Progress.of(settings.progress), journal, course)
     if choice.tried and not choice.interrupted and holes().applies(objective):
         choice = holes().choose_by_blocks(objective, choice, seed, Progress.of(settings.progress), journal)
     if not choice.tried:

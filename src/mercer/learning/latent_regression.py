@@ -291,7 +291,9 @@ def _chosen(
     kernel = family.with_standard(kernel, nu=np.float64(family.FIRST_SMOOTHNESS))
     X = take_rows(objective.X, rows) if len(rows) < len(y) else objective.X
     surrogate = RegressionObjective(kernel, X, y[rows], RowNoise(noise[rows]), objective.solver, _mean(objective))
-    choice = family.choose_on_first_rows(surrogate, seed, Progress.of(settings.progress))
+    choice = family.choose_on_first_rows(
+        surrogate, seed, Progress.of(settings.progress), course=family.Course(until=settings.until)
+    )
     if not choice.tried:
         return dataclasses.replace(objective, given=[Start("one lengthscale", learned.theta)]), choice
     found = family.kernel_of(surrogate, choice.tried[0])

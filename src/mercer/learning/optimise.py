@@ -9,6 +9,7 @@ tells the next stage how to step.
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -49,15 +50,25 @@ MAX_SAME_OPTIMUM_DISTANCE = 0.02  # parameters this close are one place
 MAX_DEPTH_RATIO = 4.0  # of the fall a quadratic predicts to the true one: beyond it a point belongs to another optimum
 
 
+class OutOfTime(KeyboardInterrupt):
+    """The time for a search is over: it ends as after Ctrl-C, with the best parameters found so far."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Settings of a search: optimiser, number of climbs from random places, iterations of each climb at most, and
-    whether to show a progress line; or the line to show it on."""
+    whether to show a progress line; or the line to show it on. ``until``: time (`time.monotonic`) after which only the
+    evaluation in progress is finished."""
 
     method: str = "lbfgs"
     n_restarts: int = 0
     max_iterations: int = 200
     progress: bool | Progress = False
+    until: float = math.inf
+
+    @property
+    def out_of_time(self) -> bool:
+        return time.monotonic() > self.until
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -171,6 +182,8 @@ class _Search:
         return sum(surface.evaluations for surface in self.surfaces)
 
     def _watch(self, surface: Surface) -> None:
+        if surface.best is not None and self.settings.out_of_time:
+            raise OutOfTime
         value = -math.inf if surface.best is None else surface.best.value
         self.progress(
             lambda: (

@@ -29,7 +29,6 @@ from mercer.learning.columns import default_kernel
 from mercer.learning.doubt import ThetaPosterior
 from mercer.learning.integrate import INTEGRATED, USE_PRIORS
 from mercer.learning.label_evidence import LabelObjective
-from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, plan_of, planned
 from mercer.learning.progress import Progress, announce
 from mercer.learning.state import Journal
@@ -171,7 +170,7 @@ class GaussianProcessClassifier(LabelStream):
                 stacklevel=3,
             )
         objective, found, learner = LabelObjective(kernels, rows, codes, inference, solver=self.solver_), None, None
-        settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+        settings = self._settings(self.plan_)
         seed, journal = seed_of(self.random_state), Journal()
         if self.learning in ("mle", *USE_PRIORS) and objective.size:
             default, use_priors = self.kernel is None, self.learning in USE_PRIORS
@@ -191,7 +190,7 @@ class GaussianProcessClassifier(LabelStream):
             found = learner(kernels, rows, codes, self.solver_)
             objective = found.objective
             if found.learned.interrupted:
-                warn_of_interruption(found.learned.evaluations, stacklevel=4)
+                warn_of_interruption(found.learned.evaluations, 4, settings)
         self._set_fitted(inference, objective, found)
         if found is not None and self.learning in INTEGRATED and not found.learned.interrupted:
             try:

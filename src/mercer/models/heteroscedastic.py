@@ -20,7 +20,7 @@ from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
 from mercer.learning.doubt import most_points
 from mercer.learning.integrate import INTEGRATED
-from mercer.learning.optimise import Learned, Settings, learn
+from mercer.learning.optimise import Learned, learn
 from mercer.learning.progress import Progress
 from mercer.learning.resolution import resolution
 from mercer.learning.varying_noise import VaryingNoiseObjective
@@ -127,7 +127,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         objective, learned = self._noise_objective(), None
         theta = objective.start()
         if self.learning is not None and objective.size:
-            settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+            settings = self._settings()
             learned = learn(objective, settings, generator(seed_of(self.random_state)))
             if not learned.optima:
                 return

@@ -19,7 +19,6 @@ from mercer.kernels.convert import as_covariance
 from mercer.kernels.observed import Functionals, Observed
 from mercer.kernels.operators import Derivative, Value, as_operators, position
 from mercer.learning import heuristics
-from mercer.learning.optimise import Settings
 from mercer.learning.regression import MIN_NOISE_RATIO, RegressionObjective, learn_regression, resolution
 from mercer.means import Function
 from mercer.models.doubt import average_over_parameters
@@ -75,7 +74,7 @@ class LinearObservations(LearnedByEvidence):
         floors: Any = _floors(y, F.split(rows)[1], noise) / scale**2
         noise = noise.scaled(scale**-2).bounded_below(floors if isinstance(noise, KindNoise) else float(np.min(floors)))
         mean = mean.in_units(0.0, scale)
-        settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+        settings = self._settings()
         seed = seed_of(self.random_state)
         for _ in range(MAX_REFINEMENTS):
             objective = RegressionObjective(

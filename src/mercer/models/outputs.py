@@ -25,7 +25,7 @@ from mercer.learning import outputs
 from mercer.learning.climb import METHODS, Optimum
 from mercer.learning.columns import default_kernel
 from mercer.learning.objective import Start
-from mercer.learning.optimise import Learned, Settings
+from mercer.learning.optimise import Learned
 from mercer.learning.plan import Plan, planned
 from mercer.learning.regression import learn_regression, standardised
 from mercer.means import Basis
@@ -151,7 +151,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
     def _learn(self, objective: outputs.OutputsObjective, X, measured) -> tuple[outputs.OutputsObjective, Learned]:
         """The best parameters, and for the default kernel its structure."""
         seed = seed_of(self.random_state)
-        settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+        settings = self._settings()
         given = self.noise, self.mean, bool(self.normalize), self.learning, seed, self.rank
         data = gram.raw(objective.rows), objective.target
         journal = self._journal(data, objective.kernel, *given)

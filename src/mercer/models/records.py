@@ -1,7 +1,9 @@
 """What estimators share in learning: records of steps and optima, the evidence, warnings; and in prediction."""
 
 import importlib
+import math
 import reprlib
+import time
 import warnings
 from typing import Any, NamedTuple
 
@@ -14,6 +16,8 @@ from mercer.distributions import Distribution
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import begun_with, check_path, resumed
 from mercer.learning.columns import STRUCTURED, Columns
+from mercer.learning.optimise import Settings
+from mercer.learning.plan import Plan
 from mercer.learning.resolution import contradicting
 from mercer.learning.state import Journal
 from mercer.models.estimator import Estimator, Regressor
@@ -110,6 +114,12 @@ class LearnedByEvidence(Estimator):
         settings = (*settings, "auto" if chosen else self.solver_)
         return resumed(self.checkpoint, {"data": data, "kernel": kernel, "settings": settings}, chosen)
 
+    def _settings(self, plan: Plan | None = None) -> Settings:
+        """Settings of learning; it may take ``max_seconds`` if "auto" chose a ``plan`` that fits them."""
+        limit = plan.max_seconds if plan is not None and self._chooses_solver() else None
+        until = math.inf if plan is None or not limit or plan.seconds > limit else time.monotonic() + limit
+        return Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress), until)
+
     def _objective(self):
         raise NotImplementedError
 
@@ -182,10 +192,14 @@ def warn_of_contradiction(X, y):
         )
 
 
-def warn_of_interruption(evaluations: int, stacklevel: int):
-    """Warn that a fit was interrupted; ``stacklevel`` as in `warnings.warn`, counted from here."""
+def warn_of_interruption(evaluations: int, stacklevel: int, settings: Settings | None = None):
+    """Warn that a fit was interrupted, or that the time of its ``settings`` was over; ``stacklevel`` as in
+    `warnings.warn`, counted from here."""
+    late = settings is not None and settings.out_of_time
+    what = "learning took max_seconds and was ended" if late else "the fit was interrupted"
+    advice = " Raise max_seconds, or give checkpoint=PATH and fit again to go on from here." if late else ""
     warnings.warn(
-        f"the fit was interrupted after {evaluations} evaluations; the model has the best parameters found so far.",
+        f"{what} after {evaluations} evaluations; the model has the best parameters found so far.{advice}",
         InterruptedFitWarning,
         stacklevel=stacklevel,
     )

@@ -28,7 +28,6 @@ from mercer.learning.climb import METHODS
 from mercer.learning.columns import default_kernel
 from mercer.learning.doubt import ThetaPosterior
 from mercer.learning.integrate import INTEGRATED, USE_PRIORS, expected_evaluations
-from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan, planned
 from mercer.learning.progress import announce
 from mercer.learning.regression import RegressionObjective, learn_regression, standardised
@@ -129,7 +128,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
     n_samples : draws of the parameters for "nuts", over four chains, each after 200 further ones.
     max_memory : memory that a fit may take: bytes, or words such as "4 GiB". None is a third of what is free for
         "auto", and all of it for a solver that was asked for. What needs more is refused before it starts.
-    max_seconds : time that "auto" may plan for a fit on this machine; None is any.
+    max_seconds : time that "auto" may plan for a fit on this machine, and after which the search for parameters ends
+        with the best found so far, with a warning; None is any.
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
     progress : whether to show progress on stderr when a fit takes longer than a second or two.
@@ -256,7 +256,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         learned, self.choice_ = None, None
         if learns and objective.size and target.any():
             seed = seed_of(self.random_state)  # the same subset in every stage
-            settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+            settings = self._settings(plan)
             given = (
                 self.noise, self.mean, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
             )  # fmt: skip
@@ -269,7 +269,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 learned = regression_in_batches(objective, learned, settings, seed, journal)
             theta = learned.theta
             if learned.interrupted:
-                warn_of_interruption(learned.evaluations, stacklevel=4)
+                warn_of_interruption(learned.evaluations, 4, settings)
         else:
             theta = objective.start_with_noise(0.1 if target.any() else 1e-2)
         try:

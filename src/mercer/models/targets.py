@@ -22,7 +22,6 @@ from mercer.learning import family
 from mercer.learning.columns import default_kernel
 from mercer.learning.integrate import INTEGRATED
 from mercer.learning.latent_regression import LatentObjective, learn_target, with_constant
-from mercer.learning.optimise import Settings
 from mercer.models.doubt import StatedPrior, stated_priors
 from mercer.models.minibatch import infer_target, target_in_batches
 from mercer.models.records import LearnedByEvidence, recorded, warn_of_interruption, warn_of_model
@@ -142,7 +141,7 @@ class OtherTargets(LearnedByEvidence):
         learned, self.choice_ = None, None
         if learns and objective.size:
             seed = seed_of(self.random_state)
-            settings = Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress))
+            settings = self._settings(plan)
             options = (
                 self.likelihood, self.inference_, self.noise, bool(self.normalize), self.learning, seed,
                 self.optimizer, self.n_restarts,
@@ -157,7 +156,7 @@ class OtherTargets(LearnedByEvidence):
             else:
                 objective, learned, self.choice_ = learn_target(objective, settings, seed, journal, choose)
             if learned.interrupted:
-                warn_of_interruption(learned.evaluations, stacklevel=5)
+                warn_of_interruption(learned.evaluations, 5, settings)
         self._set_target(objective, target, center, scale, learned)
         self.plan_ = plan
         return self
