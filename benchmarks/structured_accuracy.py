@@ -1,7 +1,7 @@
 """Accuracy on graphs, sequences and molecules: classifiers beside a support vector machine, and regression.
 
     python benchmarks/structured_accuracy.py [--write] [--only graphs sequences molecules] [--folds 10]
-        [--sets MUTAG ENZYMES PROTEINS NCI1] [--kept FILE] [--done]
+        [--sets NAME ...] [--methods NAME ...] [--kept FILE] [--done]
 
 Ten folds (those that the graph files name; stratified ones for sequences), ten random splits of 80% and 20% for
 molecules. In every fold the kernel is chosen on the training rows: for the Gaussian process by `mercer.select_kernel`,
@@ -269,7 +269,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/structured_accuracy.md")
     parser.add_argument("--only", nargs="+", default=["graphs", "sequences", "molecules"])
-    parser.add_argument("--sets", nargs="+", default=["MUTAG", "ENZYMES", "PROTEINS", "NCI1"])
+    parser.add_argument("--sets", nargs="+", default=["MUTAG", "ENZYMES", "PROTEINS", "NCI1", "promoters", "splice sites"])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--kept", help="file of measurements of classification, to read and to extend")
@@ -278,11 +278,13 @@ def main():
     settings = options.methods, options.folds, Kept(options.kept), options.done
     warnings.simplefilter("ignore")
     rows, regression = [], []
-    for name in options.sets if "graphs" in options.only else ():
+    for name in [name for name in options.sets if name in PUBLISHED] if "graphs" in options.only else ():
         X, labels, fold = load(name)
         codes = np.unique(labels, return_inverse=True)[1]
         rows += classified(name, X, codes, fold, graph_kernels(), GRAPH_PENALTIES, *settings)
     for name, data in sequences().items() if "sequences" in options.only else ():
+        if name not in options.sets:
+            continue
         rows += classified(name, *data, sequence_kernels(), SEQUENCE_PENALTIES, *settings)
     for name, data in molecule_sets().items() if "molecules" in options.only else ():
         regression += regressed(name, *data, options.folds)
