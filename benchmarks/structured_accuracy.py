@@ -269,7 +269,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/structured_accuracy.md")
     parser.add_argument("--only", nargs="+", default=["graphs", "sequences", "molecules"])
-    parser.add_argument("--sets", nargs="+", default=["MUTAG", "ENZYMES", "PROTEINS", "NCI1", "promoters", "splice sites"])
+    parser.add_argument(
+        "--sets", nargs="+", default=["MUTAG", "ENZYMES", "PROTEINS", "NCI1", "promoters", "splice sites"]
+    )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--kept", help="file of measurements of classification, to read and to extend")
