@@ -4,12 +4,12 @@
         [--sets NAME ...] [--methods NAME ...] [--kept FILE] [--done]
 
 Ten folds (those that the graph files name; stratified ones for sequences), ten random splits of 80% and 20% for
-molecules. In every fold the kernel is chosen on the training rows: for the Gaussian process by `mercer.select_kernel`,
-by its default criterion (evidence, or log loss of left-out rows for several classes), and by the errors of left-out
-rows among variances learned and fixed; by its leave-one-out error for the discriminant; by errors in threefold
-cross-validation, with C, for the support vector machine, whose probabilities are Platt's. Kernels have a constant term, the prior of the intercept,
-which the machine has of its own. RDKit makes graphs from SMILES. MERCER_DATA is the folder
-of the data (default ../shared/data).
+molecules. In every fold the kernel is chosen on the training rows: for the Gaussian process by
+`mercer.select_kernel`, by its default criterion (evidence, or log loss of left-out rows for several classes), and by
+the errors of left-out rows among variances learned and fixed; by its leave-one-out error for the discriminant; by
+errors in threefold cross-validation, with C, for the support vector machine, whose probabilities are Platt's. Kernels
+have a constant term, the prior of the intercept, which the machine has of its own. RDKit makes graphs from SMILES.
+MERCER_DATA is the folder of the data (default ../shared/data).
 
 ``--kept FILE`` stores every fold in that file, with its commit, and reuses it; ``--done`` only makes the table of
 the folds that are there. Candidates are those of the published figures (the TUDataset code, Morris et al. 2020): all
