@@ -52,3 +52,22 @@ def test_members_that_the_solver_refuses_are_left_out():
     found = mc.GaussianProcessRegressor(solver=Rough(), progress=False).fit(X, y)
     assert {tried.member.nu for tried in found.choice_.tried} == {0.5, 1.5, 2.5}
     assert mc.GaussianProcessRegressor(solver="dense", progress=False).fit(X, y).choice_.member.nu == np.inf
+
+
+@pytest.mark.parametrize("size", [1e2, 1e3, 1e6])
+def test_one_extreme_input_does_not_hide_the_function(size):
+    X, y = draw(7, 150, 3, lambda X: np.sin(2 * X[:, 0]) + X[:, 1], 0.2)
+    usual = mc.GaussianProcessRegressor(progress=False).fit(X, y)
+    X[0, 0] = size
+    model = mc.GaussianProcessRegressor(progress=False).fit(X, y)
+    Z, t = draw(8, 300, 3, lambda X: np.sin(2 * X[:, 0]) + X[:, 1], 0.0)
+    assert np.sqrt(np.mean((model.predict(Z) - t) ** 2)) < 1.5 * np.sqrt(np.mean((usual.predict(Z) - t) ** 2))
+
+
+def test_an_additive_function_with_one_short_lengthscale_is_found():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(200, 4))
+    y = 0.3 * np.sin(40 * X[:, 0]) + 2 * X[:, 1] + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=200)
+    model = mc.GaussianProcessRegressor(progress=False).fit(X, y)
+    assert model.choice_.member.each
+    assert model.noise_ < 0.15**2

@@ -44,3 +44,18 @@ def test_amplitudes_reach_the_whole_kernel_or_nothing():
         np.testing.assert_allclose(multiplied(kernel, 3.0), 3.0 * kernel(X[:5]))
     for kernel in (k.RBF(), 2.0 * k.RBF() + k.Linear(), (2.0 * k.RBF()).fix("variance"), (2.0 * k.RBF()) ** 2):
         assert heuristics.amplitude_places(kernel) is None
+
+
+def test_lengthscales_of_what_inputs_explain_alone():
+    rng = np.random.default_rng(2)
+    A = rng.uniform(size=(400, 3)) * [1.0, 100.0, 1e-3]
+    f = 2 * A[:, 0] + np.sin(0.3 * A[:, 1])  # a plane, a wave of lengthscale 1 / 0.3, nothing
+    found = heuristics.marginal_lengthscales(A, f + 0.3 * rng.normal(size=400))
+    assert np.isinf(found[[0, 2]]).all()
+    assert 0.4 / 0.3 < found[1] < 2.5 / 0.3
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(size=200)
+        inputs = np.random.default_rng(99 + seed).normal(size=(200, 8))
+        assert np.isinf(heuristics.marginal_lengthscales(inputs, noise)).all()
+    assert np.isinf(heuristics.marginal_lengthscales(np.ones((50, 2)), noise[:50])).all()
+    assert np.isinf(heuristics.marginal_lengthscales(A[:50], np.ones(50))).all()

@@ -7,7 +7,7 @@ on vectors turns them into a matrix, so that columns can be selected by name.
 
 import copy
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NoReturn
 
 import jax
@@ -396,6 +396,47 @@ def centre_and_spread(X: np.ndarray, weights: np.ndarray | None = None) -> tuple
     spread = np.sqrt(np.average((X / size - shift / size) ** 2, axis=0, weights=weights)) * size
     constant = spread <= CONSTANT_SPREAD * np.maximum(size, np.abs(shift))
     return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
+
+
+def middle_spread(X: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few outliers
+    do not tell the scale of the others."""
+    quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
+    middle = (three_quarters - quarter) / 1.349  # the standard deviation of a Gaussian
+    return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)
+
+
+def split_numbers(X: Inputs) -> tuple[np.ndarray, list[Hashable]]:
+    """Columns of numbers and dates as a matrix (n, p), and of every row all else, equal where rows are equal. Objects
+    of unknown type are equal to themselves alone."""
+    n, frame = count_rows(X), as_frame(X)
+    if frame is not None:
+        numbers = [_column_values(column) for column in frame.iter_columns() if _is_read(column.dtype)]
+        others = [column.to_list() for column in frame.iter_columns() if not _is_read(column.dtype)]
+        matrix = np.column_stack(numbers) if numbers else np.empty((n, 0))
+        return matrix, [tuple(map(_hashable, row)) for row in zip(*others, strict=True)] if others else [()] * n
+    if hasattr(X, "tocsr"):
+        X = X.tocsr(copy=True)
+        X.sum_duplicates()
+        return np.empty((n, 0)), [(row.indices.tobytes(), row.data.tobytes()) for row in X]
+    try:
+        return as_matrix(X), [()] * n
+    except DataError:
+        return np.empty((n, 0)), [_hashable(row) for row in as_objects(X)]
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    if isinstance(value, set | frozenset):
+        return frozenset(map(_hashable, value))
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
 
 
 def select_columns(X: Inputs, columns: Any) -> Any:

@@ -20,12 +20,15 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from mercer import gram
 from mercer.core.coordinates import Layout
+from mercer.core.inputs import as_matrix
 from mercer.core.parameters import Parametrized, Path, children_of, evolve, evolve_at, node_at, slots_of
 from mercer.core.random import generator
 from mercer.kernels.algebra import Product
 from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
+from mercer.learning import heuristics
 from mercer.learning.choice import Choice, Tried, best_first
 from mercer.learning.climb import ClimbStart, Optimum, Surface, climb
 from mercer.learning.objective import (
@@ -50,6 +53,7 @@ FIRST_SMOOTHNESS = 1.5  # compared first; the others start where it ended
 START_FACTORS = (
     (1.0, NOISE_SHARE, 1.0), (1 / 3, 1e-3, 1.0), (3.0, 1e-3, 1.0), (10.0, 0.3, 30.0), (0.1, NOISE_SHARE, 1.0),
 )  # fmt: skip
+MAX_MARGINAL_FACTOR = 0.2  # on a lengthscale: shorter ones are beyond the starts above
 STEEP_LINEAR_FACTOR = 30.0  # on the linear term beside short lengthscales: a plane with rough residuals
 OFF_LOG_RATIO = -35.0  # ln theta3 / theta0 of a linear term that is switched off
 PLATEAU_FACTOR = 5.0  # lengthscales beyond this multiple of the scaled ones may be on a plateau
@@ -224,6 +228,20 @@ def starts(objective: RegressionObjective, coordinates: Coordinates, steep: bool
     return found
 
 
+def marginal_starts(objective: RegressionObjective, coordinates: Coordinates) -> list[Start]:
+    """Lengthscales of what each input explains by itself, where one is too short for the other starts to find."""
+    kernel = objective.kernel
+    if not isinstance(kernel, Standard) or kernel.scale is None or len(coordinates.lengths) < 2:
+        return []
+    X = as_matrix(gram.raw(objective.rows))
+    found = heuristics.marginal_lengthscales(X, objective.target) / (kernel.scale * math.sqrt(X.shape[1]))
+    if found.min() > MAX_MARGINAL_FACTOR:
+        return []
+    theta = scaled_start(objective, coordinates)
+    theta[coordinates.lengths] -= 2 * np.log(np.minimum(found, START_FACTORS[2][0]))
+    return [Start("what each input explains", theta)]
+
+
 def random_starts(objective: RegressionObjective, member: Member, count: int, rng: np.random.Generator) -> list[Start]:
     """Lengthscales up to ten times shorter or longer, drawn one by one."""
     coordinates, found = Coordinates(objective.model), []
@@ -284,7 +302,8 @@ class MemberObjective(RegressionObjective):
         return self.coordinates.directions(self.chosen.member)
 
     def starts(self) -> list[Start]:
-        found = [self._of_choice(), *starts(self, self.coordinates, steep=True), *self._drawn]
+        marginal = marginal_starts(self, self.coordinates) if self.chosen.member.each else []
+        found = [self._of_choice(), *starts(self, self.coordinates, steep=True), *marginal, *self._drawn]
         return [Start(name, self.coordinates.of(self.chosen.member, theta)) for name, theta in found]
 
     def late_start(self, rows: int) -> Start | None:
@@ -407,6 +426,7 @@ class Comparison:
         given = prior_of(objective.model, objective.jacobian) if objective.use_priors else None
         self.prior = product_of_priors(WeakPrior.of(objective), given)
         self.thetas = np.stack([theta for _, theta in starts(objective, self.coordinates, steep=False)])
+        self.marginal = [theta for _, theta in marginal_starts(objective, self.coordinates)]
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
         self._journal = journal or Journal()
         self._surfaces: dict[float, tuple[Evidence, Surface]] = {}
@@ -543,7 +563,9 @@ def choose(
             many = len(lengths) > 1 and objective.n >= MIN_ROWS_PER_LENGTHSCALE * len(lengths)
             comparison.maximise(one, comparison.by_evidence(one, comparison.thetas)[: 1 if many else 2], keep=2)
             if many:
-                comparison.maximise(each, [*comparison.thetas[:3], *(t.theta for t in tried.values())])
+                comparison.maximise(
+                    each, [*comparison.thetas[:3], *comparison.marginal, *(t.theta for t in tried.values())]
+                )
             if not tried:
                 return Choice([], comparison.m, comparison.evaluations)
             first = comparison.ranked()[0]

@@ -1,5 +1,6 @@
 """Kernels to start learning from, on the scale of the data, and what is known about a kernel's amplitude."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,15 @@ import numpy as np
 from mercer import gram
 from mercer.core.coordinates import Layout
 from mercer.core.errors import DataError
-from mercer.core.inputs import Inputs, as_matrix, centre_and_spread, count_rows, select_columns, take_rows
+from mercer.core.inputs import (
+    Inputs,
+    as_matrix,
+    centre_and_spread,
+    count_rows,
+    middle_spread,
+    select_columns,
+    take_rows,
+)
 from mercer.core.parameters import children_of, evolve, evolve_at
 from mercer.kernels import RBF, Constant, FeatureMap, Kernel, Linear, Polynomial, Standard, White
 from mercer.kernels.algebra import Power, Product, Scale, Sum
@@ -20,6 +29,7 @@ NOISE_SHARES = (0.1, 0.003)  # of the variance of y, where the noise starts
 CANCELLATION_FACTORS = (1e4, 1e8, 1e12)  # on the variance of terms that cancel each other
 LENGTH_FACTORS = (1.0, 1 / 3, 3.0, 0.1)  # on the lengthscales
 MAX_SPREADS_FROM_ZERO = 5.0  # of an input: beyond it a line through zero is hardly a line
+MIN_MARGINAL_ROWS, MIN_MARGINAL_SHARE = 30, 3.0  # the share, times sqrt(n): what no input explains by chance
 MAX_VARIATION_ROWS = 200  # enough to tell how much a function varies
 
 Place = tuple[tuple[Any, ...], str]  # of a parameter in a kernel: path and field
@@ -33,6 +43,7 @@ def standard_kernel(X: Inputs, one_each: bool = True, constant: bool = True) -> 
     lengthscale for each input (ARD), or one for all; with its constant, or without."""
     X = as_matrix(X)
     shift, scale = centre_and_spread(X)
+    scale = middle_spread(X, scale)
     d = X.shape[1]
     theta1 = np.full(d, 1.0 / d) if one_each else 1.0 / d
     return Standard(1.0, theta1, 0.1 if constant else 0.0, 0.1 / d, shift=shift, scale=scale)
@@ -42,15 +53,7 @@ def radial_kernel(X: Inputs, factor: float = 1.0, weights: np.ndarray | None = N
     """Gaussian kernel with lengthscales ``factor`` sqrt(d) times the spread of each input: typical rows are one
     apart."""
     X = as_matrix(X)
-    return RBF(factor * np.sqrt(X.shape[1]) * centre_and_spread(X, weights)[1])
-
-
-def middle_spread(X: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few outliers
-    do not tell the scale of the others."""
-    quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
-    middle = (three_quarters - quarter) / 1.349  # the standard deviation of a Gaussian
-    return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)
+    return RBF(factor * np.sqrt(X.shape[1]) * middle_spread(X, centre_and_spread(X, weights)[1]))
 
 
 def starting_kernels(kernel: Kernel, X: Inputs, variance: float = 1.0, centred: bool = False) -> list[Kernel]:
@@ -108,10 +111,39 @@ def _lengthscales(X: Inputs, shape: tuple[int, ...], factor: float) -> np.ndarra
     except DataError:
         return None
     d = X.shape[1]
-    spread = centre_and_spread(X)[1] * np.sqrt(d) * factor
+    spread = middle_spread(X, centre_and_spread(X)[1]) * np.sqrt(d) * factor
     if shape == ():
         return np.float64(np.sqrt(np.mean((spread / spread.max()) ** 2)) * spread.max())
     return spread if shape == (d,) else None
+
+
+def marginal_lengthscales(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Lengthscale of what each input explains by itself beyond a plane, (d,); infinite where it is nothing.
+
+    Rows are sorted by the input, and the residuals averaged over windows around each row, which is left out: a window
+    that is much wider than the lengthscale explains less than half of what the best one does. O(n d (d + ln n)).
+    """
+    n, d = X.shape
+    found = np.full(d, np.inf)
+    centred = X - X.mean(axis=0)
+    left = y - y.mean()
+    if n > 2 * d:
+        left = left - centred @ np.linalg.lstsq(centred, left, rcond=None)[0]
+    if n < MIN_MARGINAL_ROWS or not left.any():
+        return found
+    left = left / np.std(left)
+    widths = 2 ** np.arange(int(math.log2(n / 8)) + 1)
+    low, high = (np.clip(np.arange(n) + side * widths[:, None], 0, n - 1) for side in (-1, 1))
+    for j in range(d):
+        order = np.argsort(X[:, j], kind="stable")
+        x, r = X[order, j], left[order]
+        sums = np.r_[0.0, np.cumsum(r)]
+        around = (sums[high + 1] - sums[low] - r) / (high - low)
+        explained = 1 - np.mean((r - around) ** 2, axis=1)
+        if explained.max() > MIN_MARGINAL_SHARE / math.sqrt(n):
+            widest = np.flatnonzero(explained >= 0.5 * explained.max())[-1]
+            found[j] = 0.25 * np.median(x[high[widest]] - x[low[widest]])
+    return np.where(found > 0, found, np.inf)
 
 
 def scaled_to_variance(kernel: Kernel, X: Inputs, variance: float, centred: bool = False) -> Kernel:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import InvalidKernelError, NumericalWarning, ParameterError
-from mercer.core.inputs import as_matrix, copy_rows, count_rows, holds_numbers, take_rows
+from mercer.core.inputs import as_matrix, copy_rows, count_rows, holds_numbers, middle_spread, take_rows
 from mercer.core.parameters import evolve_at
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
@@ -98,7 +98,7 @@ class NadarayaWatson(DensityRegressor):
         self.history_, self.optima_, self.n_evaluations_ = [], [], 0
         given = self._given_width(Y.shape[1])
         center, spread = heuristics.centre_and_spread(Y, c)
-        spread = heuristics.middle_spread(Y, spread)
+        spread = middle_spread(Y, spread)
         varies = np.ptp(Y, axis=0) > 0
         # One row or a constant target cannot determine a width: set a nominal one.
         width = np.where(center == 0, 1.0, np.abs(center)) * (1.0 if n == 1 else 1e-6) if given is None else given
@@ -154,7 +154,7 @@ class NadarayaWatson(DensityRegressor):
             return kernel, rows, heuristics.starting_kernels(_without_amplitude(kernel), rows)
         rows, X = X, self._check_vectors(X)
         kernel = heuristics.radial_kernel(X, weights=c)
-        middle = heuristics.middle_spread(X, heuristics.centre_and_spread(X, c)[1]) * math.sqrt(X.shape[1])
+        middle = middle_spread(X, heuristics.centre_and_spread(X, c)[1]) * math.sqrt(X.shape[1])
         scales = [kernel.lengthscale, *([middle] if (middle < kernel.lengthscale).any() else [])]
         return (
             kernel,

@@ -7,7 +7,7 @@ import numpy as np
 
 from mercer.core import machine
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
-from mercer.core.inputs import count_rows
+from mercer.core.inputs import count_rows, middle_spread
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
 from mercer.inference.mixtures import Mixtures
@@ -86,7 +86,7 @@ class GaussianMixtureRegressor(DensityRegressor):
     def _coordinates(self, X, Y):
         """Centre and scale of inputs and targets (d + q,), and directions in which scaled inputs vary (d, r)."""
         shift, scale = heuristics.centre_and_spread(np.hstack([X, Y]))
-        scale = heuristics.middle_spread(np.hstack([X, Y]), scale)
+        scale = middle_spread(np.hstack([X, Y]), scale)
         # A constant target gets a nominal standard deviation, which regularisation alone determines.
         nominal = (1.0 if len(Y) == 1 else 1e-6) / math.sqrt(self.regularization)
         constant = np.concatenate([np.zeros(X.shape[1], bool), np.ptp(Y, axis=0) == 0])

@@ -58,6 +58,9 @@ class Evaluation(NamedTuple):
     scale: float
 
 
+MAX_ROW_CRPS = 3.0  # spreads of the target
+
+
 class KeptMatrix(NamedTuple):
     """K at the best theta so far, from the evaluation there: its ``diagonal``, and the rest below the diagonal of
     ``matrix``; above it is the inverse."""
@@ -126,11 +129,13 @@ class Evidence(abc.ABC):
         """Keep K of the last call, which was at ``theta``."""
 
     def score(self, theta: np.ndarray) -> float:
-        """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better."""
+        """Minus the mean CRPS of rows left out one by one, at these parameters: the higher the better. Of no row more
+        than `MAX_ROW_CRPS`: one whose inputs are far from all others would decide alone."""
         found = self.left_out(theta)
         if found is None or not (found[1] > 0).all():
             return -math.inf
-        score = -float(np.mean(Normal(np.zeros(self.n), np.sqrt(found[1])).crps(found[0])))
+        crps, spread = Normal(np.zeros(self.n), np.sqrt(found[1])).crps(found[0]), float(np.std(self.y))
+        score = -float(np.mean(np.minimum(crps, MAX_ROW_CRPS * spread) if spread > 0 else crps))
         return score if math.isfinite(score) else -math.inf
 
     def __enter__(self) -> Self:
