@@ -69,9 +69,7 @@ class Stream(LearnedByEvidence):
     def _streams(self) -> bool:
         """Whether the posterior is that of a stream."""
         posterior = vars(self).get("posterior_")
-        return isinstance(posterior, CenterPosterior) or (
-            isinstance(posterior, CenterLabels) and posterior.told is None
-        )
+        return posterior is not None and not posterior.keeps_rows
 
     def _refuse_stream(self) -> None:
         if self._streams():

@@ -60,7 +60,6 @@ from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
-from mercer.solvers.minibatch import Minibatch
 
 LEARNING = ("mle", *USE_PRIORS, None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
@@ -265,7 +264,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
             else:
                 learned = learn_regression(objective, settings, seed, journal)
-            if isinstance(self.solver_, Minibatch):
+            if self.solver_.in_batches:
                 learned = regression_in_batches(objective, learned, settings, seed, journal)
             theta = learned.theta
             if learned.interrupted:

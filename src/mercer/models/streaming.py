@@ -20,7 +20,7 @@ from mercer.learning.plan import plan_of
 from mercer.models.targets import log_target
 from mercer.scores import unbiased_factor, widening
 from mercer.solvers.auto import Budget, Candidate, Choice, fit_seconds
-from mercer.solvers.lowrank import LowRank
+from mercer.solvers.base import SOLVERS, asked_or_first
 from mercer.solvers.lowrank_posterior import LowRankPosterior
 
 LEARNING = ("mle", "map", None)
@@ -32,8 +32,8 @@ MAX_KEPT_ROWS = 20_000  # of those that parameters are learned from, for leave-o
 def fit_in_chunks(model: Any, chunks: Chunks) -> Any:
     """Fit a Gaussian process regressor to all rows of the chunks.
 
-    A first pass takes at most `LowRank.learning_rows` rows at random. If these are all there are, they are fitted as
-    rows in memory. Otherwise parameters are learned from them by the low-rank solver, for "auto" with as many centres
+    A first pass takes at most ``learning_rows`` of the solver at random. If these are all there are, they are fitted as
+    rows in memory. Otherwise parameters are learned from them by that solver, for "auto" with as many centres
     as memory and time allow, and another pass adds up what all rows say of the weights of the centres. Noise and
     amplitude are then those that maximise the evidence of all rows, which takes no pass, and intervals are widened as
     for rows in memory.
@@ -65,7 +65,7 @@ def planned(model: Any, kernel: Kernel, X: Any, noise: Noise, budget: Budget, n:
     refusal = solver.refusal(kernel, X, noise)
     if refusal is not None:
         raise ParameterError(
-            f"rows in chunks that do not fit in memory are fitted by the low-rank solver, which {refusal}. "
+            f"rows in chunks that do not fit in memory are fitted by solver={solver.name!r}, which {refusal}. "
             + ("Give noise=..." if not noise.positive else "Take a random part of the rows, with Chunks.sample.")
         )
     cost = solver.cost_of(n)
@@ -76,9 +76,9 @@ def planned(model: Any, kernel: Kernel, X: Any, noise: Noise, budget: Budget, n:
 
 def refusal(model: Any) -> str | None:
     """Why a model with these settings cannot be fitted to rows in chunks; None if it can."""
-    named = isinstance(model.solver, str) and model.solver in ("auto", "lowrank")
-    if not named and not isinstance(model.solver, LowRank):
-        return f"rows in chunks are fitted by solver='lowrank', or mercer.solvers.LowRank(...); got {model.solver!r}."
+    if not _asked(model).streams_rows:
+        able = " or ".join(f"solver={name!r}" for name, cls in SOLVERS.items() if cls.streams_rows)
+        return f"rows in chunks are fitted by {able}, or its object of mercer.solvers; got {model.solver!r}."
     if model.likelihood not in LIKELIHOODS or model.learning not in LEARNING:
         return (
             "rows in chunks are fitted with likelihood='gaussian' or 'lognormal', and learning='mle', 'map' or None; "
@@ -89,11 +89,16 @@ def refusal(model: Any) -> str | None:
     return None
 
 
-def _solver(model: Any) -> LowRank:
+def _asked(model: Any) -> Any:
+    return asked_or_first(model.solver, lambda each: each.streams_rows)
+
+
+def _solver(model: Any) -> Any:
+    """The solver of a fit to rows in chunks, with its settings."""
     why = refusal(model)
     if why is not None:
         raise ParameterError(why)
-    return model.solver if isinstance(model.solver, LowRank) else LowRank()
+    return _asked(model)
 
 
 def absorb(model: Any, chunks: Chunks, without: np.ndarray | None = None) -> None:
