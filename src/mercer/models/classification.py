@@ -181,7 +181,7 @@ class GaussianProcessClassifier(LabelStream):
             )  # fmt: skip
         if self.solver_.in_batches:
             learn = None if learner is None else lambda some, labels: learner(kernels, some, labels, Dense())
-            one = self.solver_, kernels[0]
+            one: Any = self.solver_, kernels[0]
             self._set_in_batches(labels_in_batches(*one, rows, codes, inference, learn, settings, seed, journal), rows)
             return self
         if learner is not None:
@@ -192,7 +192,10 @@ class GaussianProcessClassifier(LabelStream):
         self._set_fitted(inference, objective, found)
         if found is not None and self.learning in INTEGRATED and not found.learned.interrupted:
             try:
-                average_classes_over_parameters(self, inference, objective, found, seed)
+                averaged = average_classes_over_parameters(self, inference, objective, found, seed)
+                if averaged is not None:
+                    self.theta_posterior_, self.posterior_ = averaged
+                    self.n_evaluations_ += averaged.theta.evaluations
             except KeyboardInterrupt:  # the model has the posterior at the mode
                 warn_of_interruption(self.n_evaluations_, stacklevel=4)
         return self

@@ -100,7 +100,7 @@ class LinearObservations(LearnedByEvidence):
             own = np.exp(theta[objective.layout.part("noise")]) if learned is not None else noise.noise
             self._set_noise(KindNoise(own * scale**2, noise.kinds, noise.width))
         if learned is not None and self.learning in self._prior_learnings()[1] and not learned.interrupted:
-            average_over_parameters(self, objective, learned, seed)
+            self._set_averaged(average_over_parameters(self, objective, learned, seed))
         self.plan_ = plan
         return self
 
@@ -125,8 +125,9 @@ class LinearObservations(LearnedByEvidence):
     def _noise_of_observations(self, n: int, rows: np.ndarray, F: Functionals) -> Noise:
         if isinstance(self.noise, Noise):
             raise ParameterError(f"noise must be None, a variance, one per row, or a prior; got {self.noise!r}.")
-        if self.noise is not None:
-            return as_noise(self.noise, n)
+        noise = as_noise(self.noise, n)
+        if noise.given or noise.priors:
+            return noise
         if self.learning is None:
             return CommonNoise(0.0)
         kinds = np.unique(F.split(rows)[1])
@@ -235,7 +236,7 @@ class LinearObservations(LearnedByEvidence):
         process, rows, unit = self._applied(X, operator)
         added = self._noise_of_kinds(process, rows, include_noise)
         mean = process.mean(rows) * self.scale_ + self.center_ * unit
-        return Normal(mean, np.sqrt(process.variance(rows) * self.scale_**2 + added))
+        return Normal(mean, np.sqrt(process.moments(rows)[1] * self.scale_**2 + added))
 
     def _sample_observed(self, X, operator, n_samples, random_state, include_noise):
         process, rows, unit = self._applied(X, operator)
