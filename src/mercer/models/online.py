@@ -105,7 +105,7 @@ class RegressionStream(Stream):
     def _no_stream(self) -> str | None:
         if self.likelihood not in ("gaussian", "lognormal"):
             return f"partial_fit is for likelihood='gaussian' or 'lognormal'; got {self.likelihood!r}. Fit a subset."
-        if self.noise is not None and np.ndim(self.noise) > 0:
+        if np.ndim(self.noise) > 0:
             return "partial_fit takes one noise variance for all rows, or None."
         return super()._no_stream()
 

@@ -241,7 +241,7 @@ class Optimizer:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.model = model.fit(U, t)
-        posterior: GP = self.model.posterior_
+        posterior: Any = self.model.posterior_
         return self._believing(posterior, self._unit(self.pending)) if len(self.pending) else posterior
 
     def _believing(self, posterior: GP, U: np.ndarray) -> GP:

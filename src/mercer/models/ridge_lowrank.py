@@ -173,7 +173,8 @@ def not_allowed(what: str, allowed: Budget, memory: float) -> str:
     return f"{what} takes more {'memory' if memory > allowed.memory else 'time'} than it may"
 
 
-def as_low_rank(solver: Any) -> LowRank | None:
-    """The settings, if the solver, by its name or as an object, lets rows pass by (`Solver.streams_rows`)."""
-    found: Any = SOLVERS[solver]() if isinstance(solver, str) and solver in SOLVERS else solver
+def as_low_rank(solver: Any) -> Any:
+    """The settings, if the solver, by its name or as an object, lets rows pass by (`Solver.streams_rows`); else
+    None."""
+    found = SOLVERS[solver]() if isinstance(solver, str) and solver in SOLVERS else solver
     return found if isinstance(found, Solver) and found.streams_rows else None

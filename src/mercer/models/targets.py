@@ -96,7 +96,7 @@ class OtherTargets(LearnedByEvidence):
                 f"calibrate=True is for a Gaussian likelihood; got {self.likelihood!r}. Its intervals have the width "
                 "that the likelihood gives them."
             )
-        if self.noise is not None and np.ndim(self.noise) > 0:
+        if np.ndim(self.noise) > 0:
             raise ParameterError("one noise variance per row is for likelihood='gaussian'.")
         if self.learning in INTEGRATED:
             raise ParameterError(
