@@ -181,8 +181,9 @@ class GaussianProcessClassifier(LabelStream):
             )  # fmt: skip
         if self.solver_.in_batches:
             learn = None if learner is None else lambda some, labels: learner(kernels, some, labels, Dense())
-            one: Any = self.solver_, kernels[0]
-            self._set_in_batches(labels_in_batches(*one, rows, codes, inference, learn, settings, seed, journal), rows)
+            solver: Any = self.solver_
+            one = labels_in_batches(solver, kernels[0], rows, codes, inference, learn, settings, seed, journal)
+            self._set_in_batches(one, rows)
             return self
         if learner is not None:
             found = learner(kernels, rows, codes, self.solver_)
