@@ -232,6 +232,17 @@ def test_a_regressor_takes_it_by_name_and_as_an_object_and_comes_back_from_a_fil
 
 
 @solvers
+def test_predictions_under_an_operator_are_made_or_refused_by_the_posterior(solver):
+    model = mc.GaussianProcessRegressor(KERNEL, 0.05, solver, None, progress=False).fit(X, y)
+    if solver.takes_operators:
+        slope = model.predict_gradient(Z)[0][:, 0]
+        np.testing.assert_allclose(model.predict(Z, operator=mc.operators.Derivative(0)), slope, rtol=1e-6, atol=1e-8)
+    else:
+        with pytest.raises(mc.ParameterError, match="predictions under an operator"):
+            model.predict(Z, operator=mc.operators.Derivative(0))
+
+
+@solvers
 def test_operators_and_limits_are_for_solvers_that_take_them(solver):
     fit = lambda given, **how: mc.GaussianProcessRegressor(1.0 * k.RBF(1.2), 0.05, given, None).fit(X, y, **how)
     half = [mc.operators.Value(), mc.operators.Derivative(0)] * (N // 2)
