@@ -151,7 +151,7 @@ class MissingFileError(FileError, FileNotFoundError):
     """A missing file or folder."""
 
 
-def save(model, path) -> None:
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a model to one file: an estimator, fitted or not, a prior or posterior `GP`, or a kernel.
 
     `load` restores it completely, with predictions identical to the last bit. Frames are restored as frames of the same
@@ -179,7 +179,7 @@ def save(model, path) -> None:
     _write(Path(path), tensors, metadata)
 
 
-def load(path) -> Any:
+def load(path: str | os.PathLike[str]) -> Any:
     """Load a model written by `save`. No code is run; a damaged or foreign file raises `FileError`."""
     path = Path(path)
     try:
@@ -196,7 +196,7 @@ def load(path) -> Any:
     return model
 
 
-def _message(error) -> str:
+def _message(error: Exception) -> str:
     return str(error) if isinstance(error, MercerError | OSError) else f"{type(error).__name__}: {error}"
 
 
@@ -206,12 +206,12 @@ def _message(error) -> str:
 class _Writer:
     """Writes values as JSON and arrays as tensors. ``where`` is the position in the model, for error messages."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.tensors: dict[str, np.ndarray] = {}
         self._names = {cls: name for name, cls in classes().items()}
         self._seen: dict[int, tuple[Any, Any]] = {}  # keeps the object alive, so that its id is not reused
 
-    def write(self, value, where: str) -> Any:
+    def write(self, value: Any, where: str) -> Any:
         if value is None or type(value) in (bool, int):
             return value
         if isinstance(value, str):
@@ -237,7 +237,7 @@ class _Writer:
             return self._object(value, where)
         return self._other(value, where)
 
-    def _once(self, value, write, where):
+    def _once(self, value: Any, write: Callable[..., Any], where: str) -> Any:
         """Write a large value where it is first used, and refer to it where it is used again."""
         if id(value) not in self._seen:
             node = write(value, where)
@@ -248,10 +248,10 @@ class _Writer:
             return {**node, "number": self._seen[id(value)][1]["number"]}
         return self._seen[id(value)][1]
 
-    def _pairs(self, value, where):
+    def _pairs(self, value: dict[Any, Any], where: str) -> Any:
         return [[self.write(key, where), self.write(item, f"{where}[{key!r}]")] for key, item in value.items()]
 
-    def _object(self, value, where):
+    def _object(self, value: Any, where: str) -> Any:
         if isinstance(value, RowFunction) and value.function is not None:
             raise _user_function(where, value)
         fields = {name: self.write(part, f"{where}.{name}") for name, part in _fields(value).items()}
@@ -261,7 +261,7 @@ class _Writer:
             node["state"] = {name: self.write(part, f"{where}.{name}") for name, part in state.items()}
         return node
 
-    def _array(self, value, where):
+    def _array(self, value: Any, where: str) -> Any:
         value = value if isinstance(value, np.ndarray) else np.asarray(value)
         if value.dtype.kind in "UO":
             items = self.write(value.ravel().tolist(), where)
@@ -286,7 +286,7 @@ class _Writer:
         self.tensors[name] = plain
         return {"is": "array", "tensor": name, "dtype": value.dtype.str, "order": order}
 
-    def _other(self, value, where):
+    def _other(self, value: Any, where: str) -> Any:
         if isinstance(value, os.PathLike):
             return os.fspath(value)
         time = dates.written(value, where)
@@ -314,7 +314,7 @@ class _Writer:
             + (" Give an integer as random_state." if where.endswith("random_state") else "")
         )
 
-    def _graph(self, graph, where):
+    def _graph(self, graph: Any, where: str) -> Any:
         kind, attributes, nodes, edges = graphs.parts_of(graph)
         return {
             "is": "graph", "kind": kind, "attributes": self._pairs(attributes, where),
@@ -322,12 +322,12 @@ class _Writer:
             "edges": [[i, j, self.write(key, where), self._pairs(of_edge, where)] for i, j, key, of_edge in edges],
         }  # fmt: skip
 
-    def _sparse(self, value, where):
+    def _sparse(self, value: Any, where: str) -> Any:
         rows = value.tocsr()
         parts = {name: self.write(getattr(rows, name), where) for name in ("data", "indices", "indptr")}
         return {"is": "sparse", "shape": list(rows.shape), **parts}
 
-    def _frame(self, value, where):
+    def _frame(self, value: Any, where: str) -> Any:
         frame: Any = as_frame(value)
         library = frame.implementation.value
         if library not in _LIBRARIES:
@@ -344,7 +344,7 @@ class _Writer:
             columns.append([column.name, values])
         return {"is": "frame", "library": library, "columns": columns}
 
-    def _column(self, column, where):
+    def _column(self, column: Any, where: str) -> Any:
         """Values of a column: an array of numbers, a list of text, or a column of another kind; else None."""
         kind = column.dtype
         if kind == nw.String:
@@ -372,7 +372,7 @@ class _Writer:
             return self._times(column, where)
         return None
 
-    def _times(self, column, where):
+    def _times(self, column: Any, where: str) -> Any:
         """Dates or durations as NumPy's, in UTC and in the unit of the column; None if they are kept in another way."""
         zone = getattr(column.dtype, "time_zone", None)
         values = (column if zone is None else column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)).to_numpy()
@@ -381,7 +381,7 @@ class _Writer:
         return {"is": "times", "values": self.write(values, where), "zone": zone}
 
 
-def _categories(column) -> tuple[list | None, bool]:
+def _categories(column: Any) -> tuple[list | None, bool]:
     """Categories of a column, and whether they have an order; None where the library does not list them by column."""
     native = column.to_native()
     if column.implementation.is_pandas():
@@ -389,19 +389,19 @@ def _categories(column) -> tuple[list | None, bool]:
     return (list(column.dtype.categories), True) if column.dtype == nw.Enum else (None, False)
 
 
-def _user_function(where, function):
+def _user_function(where: str, function: Any) -> ParameterError:
     return ParameterError(
         f"{where} is a function of your own, {getattr(function, '__name__', None) or repr(function)}, and files hold "
         "no code. Use a basis from mercer.basis instead, or refit the model in a program that has the function."
     )
 
 
-def _portable(dtype) -> bool:
+def _portable(dtype: np.dtype) -> bool:
     """Whether values are the same on every machine, unlike long doubles."""
     return dtype.kind in "biufcmM" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
 
 
-def _fields(value) -> dict[str, Any]:
+def _fields(value: Any) -> dict[str, Any]:
     """Arguments from which `_rebuilt` creates an equal object."""
     if hasattr(value, "stored"):
         return value.stored()
@@ -418,11 +418,11 @@ def _fields(value) -> dict[str, Any]:
 class _Reader:
     """Reads values from JSON and arrays from ``tensor(name)``. Any exception means that the tree is wrong."""
 
-    def __init__(self, tensor: Callable[[str], np.ndarray]):
+    def __init__(self, tensor: Callable[[str], np.ndarray]) -> None:
         self.tensor, self._classes = functools.cache(tensor), classes()
         self._numbered: dict[int, Any] = {}  # parts that are used again
 
-    def read(self, node) -> Any:
+    def read(self, node: Any) -> Any:
         if isinstance(node, list):
             return [self.read(item) for item in node]
         if not isinstance(node, dict):
@@ -432,7 +432,7 @@ class _Reader:
             self._numbered[node["number"]] = made
         return made
 
-    def _made(self, node) -> Any:
+    def _made(self, node: Any) -> Any:
         match node:
             case {"is": "float", "bits": bits}:
                 return struct.unpack(">d", bytes.fromhex(bits))[0]
@@ -490,7 +490,7 @@ class _Reader:
                 return made
         raise FileError(f"it has a part that is not understood: {reprlib.repr(node)}.")
 
-    def _dict(self, pairs) -> dict[Any, Any]:
+    def _dict(self, pairs: Any) -> dict[Any, Any]:
         return {self.read(key): self.read(value) for key, value in pairs}
 
 
@@ -502,7 +502,7 @@ def _dtype(text: str) -> np.dtype:
     return np.dtype(text)
 
 
-def _rebuilt(cls, fields: dict[str, Any]) -> Any:
+def _rebuilt(cls: Any, fields: dict[str, Any]) -> Any:
     """Create an object by ``restored`` or else by its constructor, and check what that does not."""
     made = getattr(cls, "restored", cls)(**fields)
     if not _consistent(made):
@@ -510,7 +510,7 @@ def _rebuilt(cls, fields: dict[str, Any]) -> Any:
     return made
 
 
-def _consistent(made) -> bool:
+def _consistent(made: Any) -> bool:
     match made:
         case MeanFunction() | means.Basis():
             return made.consistent()
@@ -525,7 +525,7 @@ def _consistent(made) -> bool:
     return made.consistent() if hasattr(made, "consistent") else True
 
 
-def _set_attribute(made, name: str, value):
+def _set_attribute(made: Any, name: str, value: Any) -> None:
     """Set a fitted attribute of an estimator, but never override a method or property."""
     defined = getattr(type(made), name, None)
     refused = callable(defined) or isinstance(defined, property) or name.startswith("__") or not name.isidentifier()
@@ -544,7 +544,7 @@ class _Column(NamedTuple):
     ordered: bool | None = None
     inner: str | None = None  # type of the entries of lists
 
-    def series(self, name, backend: Any) -> Any:
+    def series(self, name: Any, backend: Any) -> Any:
         """A narwhals series of the same kind, or of objects where the library has no such kind."""
         of_kind: Any = functools.partial(nw.new_series, name, self.items, backend=backend)
         if self.kind == "categories":
@@ -576,14 +576,14 @@ class _Times(NamedTuple):
     values: np.ndarray
     zone: str | None
 
-    def series(self, name, backend: Any) -> Any:
+    def series(self, name: Any, backend: Any) -> Any:
         series: Any = nw.from_dict({"column": self.values}, backend=backend)["column"]
         if self.zone is not None:
             series = series.dt.replace_time_zone("UTC").dt.convert_time_zone(self.zone)
         return series.alias(name)
 
 
-def _frame(library: str, columns):
+def _frame(library: str, columns: Any) -> Any:
     """A frame of its original library, or of the other one if only that is installed."""
     for backend in sorted(_LIBRARIES, key=lambda name: name != library):  # only these are imported
         try:
@@ -597,7 +597,7 @@ def _frame(library: str, columns):
     raise FileError(f"its inputs are a frame of {library}; install {' or '.join(_LIBRARIES)} to read it.")
 
 
-def _one_column(name, values, backend: Any) -> Any:
+def _one_column(name: Any, values: Any, backend: Any) -> Any:
     if isinstance(values, np.ndarray):
         return nw.from_dict({name: values}, backend=backend)
     if isinstance(values, _Column | _Times):
@@ -608,7 +608,7 @@ def _one_column(name, values, backend: Any) -> Any:
 # -- bytes ----------------------------------------------------------------------------------------------------------
 
 
-def _write(path: Path, tensors, metadata):
+def _write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
     """Write to a temporary file in the same folder, then rename it."""
     if not path.parent.is_dir():
         raise MissingFileError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; create it first.")
@@ -637,7 +637,7 @@ def _header(file: BinaryIO) -> bytes:
     return file.read(size) if size <= 100_000_000 else b""  # the limit of safetensors
 
 
-def _check(file: BinaryIO):
+def _check(file: BinaryIO) -> None:
     """Refuse foreign, newer and damaged files before reading anything else."""
     try:
         metadata = json.loads(_header(file))["__metadata__"]

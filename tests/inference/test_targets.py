@@ -5,13 +5,14 @@ import pytest
 from scipy.optimize import minimize
 
 import mercer as mc
+from design import example
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
 from mercer.gp.likelihood import Logistic, Probit
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
 from mercer.inference.sites import Covariance
-from mercer.inference.targets import METHODS, as_regression, automatic, method
+from mercer.inference.targets import as_regression, automatic, method, names
 from mercer.inference.variational import gaussian
 from mercer.solvers.dense import Dense
 from mercer.solvers.weights import Weights
@@ -35,7 +36,7 @@ TARGETS = {
     "ordinal": (L.Ordinal().of_grades(GRADES), GRADES, {}),
 }
 cases = pytest.mark.parametrize(
-    ("name", "how"), [(name, how) for name in TARGETS for how in METHODS if (name, how) != ("student", "ep")]
+    ("name", "how"), [(name, how) for name in TARGETS for how in names() if name != "student" or "ep" not in how]
 )
 
 
@@ -130,7 +131,7 @@ def gaussian_evidence(y, noise):
     return mc.GP(KERNEL).log_likelihood(X, y, noise + 1e-9)
 
 
-@pytest.mark.parametrize("how", METHODS)
+@pytest.mark.parametrize("how", names())
 def test_censored_without_limits_is_gaussian(how):
     likelihood = L.Censored(0.3)
     found = method(how, likelihood)(covariance(), likelihood.target(Y, N), likelihood, None, False)
@@ -144,7 +145,7 @@ def test_student_with_many_degrees_of_freedom_is_gaussian(how):
     assert found.log_evidence == pytest.approx(gaussian_evidence(Y, 0.25), abs=1e-4)
 
 
-@pytest.mark.parametrize("how", METHODS)
+@pytest.mark.parametrize("how", names())
 def test_negative_binomial_without_dispersion_is_poisson(how):
     y, evidences = rng.poisson(4, N), []
     for likelihood in (L.Poisson(), L.NegativeBinomial(1e-6)):
@@ -179,3 +180,18 @@ def test_methods_by_name():
     assert automatic(L.Poisson(), 1001) == "laplace"
     with pytest.raises(mc.ParameterError, match="not log-concave. Use inference='laplace' or 'variational'"):
         method("ep", L.Student())
+
+
+def test_a_registered_method_serves_both_labels_and_numbers():
+    example("inference")
+    y = rng.poisson(4, N)
+    models = [
+        mc.GaussianProcessRegressor(KERNEL, likelihood="poisson", inference=name, learning=None, progress=False)
+        for name in ("ep", "ep from the mode")
+    ]
+    first, second = (model.fit(X, y).predict(X) for model in models)
+    np.testing.assert_allclose(second, first, rtol=1e-4)
+    with pytest.raises(mc.ParameterError, match="inference must be one of"):
+        mc.GaussianProcessRegressor(KERNEL, likelihood="poisson", inference="mcmc").fit(X, y)
+    with pytest.raises(mc.ParameterError, match="for labels of classes"):
+        method("mcmc", L.Poisson())

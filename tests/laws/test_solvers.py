@@ -231,6 +231,33 @@ def test_a_regressor_takes_it_by_name_and_as_an_object_and_comes_back_from_a_fil
     assert model.loo().mean.shape == (N + len(Z),)
 
 
+@solvers
+def test_predictions_under_an_operator_are_made_or_refused_by_the_posterior(solver):
+    model = mc.GaussianProcessRegressor(KERNEL, 0.05, solver, None, progress=False).fit(X, y)
+    if solver.takes_operators:
+        slope = model.predict_gradient(Z)[0][:, 0]
+        np.testing.assert_allclose(model.predict(Z, operator=mc.operators.Derivative(0)), slope, rtol=1e-6, atol=1e-8)
+    else:
+        with pytest.raises(mc.ParameterError, match="predictions under an operator"):
+            model.predict(Z, operator=mc.operators.Derivative(0))
+
+
+@solvers
+def test_operators_and_limits_are_for_solvers_that_take_them(solver):
+    fit = lambda given, **how: mc.GaussianProcessRegressor(1.0 * k.RBF(1.2), 0.05, given, None).fit(X, y, **how)
+    half = [mc.operators.Value(), mc.operators.Derivative(0)] * (N // 2)
+    for how in ({"operator": half}, {"monotone": {0: +1}}):
+        if not solver.takes_operators:
+            with pytest.raises(mc.ParameterError, match="operators are for"):
+                fit(solver, **how)
+            continue
+        one, other = fit(solver, **how), fit(DENSE, **how)
+        assert one.solver_ is solver
+        np.testing.assert_allclose(one.predict(Z), other.predict(Z), rtol=1e-6)
+        slopes = [model.predict(Z, operator=mc.operators.Derivative(1)) for model in (one, other)]
+        np.testing.assert_allclose(*slopes, rtol=1e-6)
+
+
 def test_solvers_that_are_not_registered_are_refused():
     for given in ("cheap", 3, None):
         with pytest.raises(mc.ParameterError, match="solver must be one of 'auto', .*'dense', "):

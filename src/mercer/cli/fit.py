@@ -13,7 +13,6 @@ from mercer.cli.columns import DEFAULT_COLUMN_OPTIONS, ColumnOptions, settle
 from mercer.cli.tables import TableRows
 from mercer.core.errors import DataError, InterruptedFitWarning, NumericalWarning, ParameterError
 from mercer.core.text import listed
-from mercer.models import streaming
 from mercer.report.page import HELD_OUT, Report
 from mercer.solvers import LowRank
 
@@ -80,7 +79,7 @@ def run_fit(
     kind.prepare(model, training, say)
     remarks += fit(model, training, say)
     if table is not None and kind is quantities:
-        streaming.absorb(model, large.chunks(table, inputs, target, drop_missing), held.numbers - 1)
+        model._absorb(large.chunks(table, inputs, target, drop_missing), held.numbers - 1)
     own = () if found is None else quantities.SEARCH_FILES
     known = {name for other in TASKS.values() for name in other.FILES} | {*quantities.SEARCH_FILES}
     for name in known - {*own}:  # of an earlier run

@@ -5,6 +5,7 @@ import difflib
 import gzip
 from collections.abc import Callable
 from importlib import resources
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class Dataset:
     source: str
     licence: str
 
-    def frame(self):
+    def frame(self) -> Any:
         """Inputs and target as one polars frame, or a pandas frame if polars is not installed."""
         columns = {name: self.X[:, j] for j, name in enumerate(self.feature_names)} | {self.target_name: self.y}
         try:
@@ -37,10 +38,10 @@ class Dataset:
             return pandas.DataFrame(columns)
         return polars.DataFrame(columns)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {len(self.y)} rows: {', '.join(self.feature_names)} -> {self.target_name})"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self!r}\n{self.description}\nSource: {self.source}\nLicence: {self.licence}"
 
 

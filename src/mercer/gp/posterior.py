@@ -1,10 +1,11 @@
 """What all posteriors answer: of a function given measurements, and of latent functions given class labels."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs
 from mercer.distributions import Distribution, Normal
 from mercer.gp.mean import MeanFunction
@@ -16,6 +17,8 @@ from mercer.kernels.base import Kernel
 class FunctionPosterior(abc.ABC):
     """Posterior of one latent function, without measurement noise, or of C of them, for more than two classes: then
     arrays have an axis for the classes, after that for the rows."""
+
+    keeps_rows: ClassVar[bool] = True  # whether it holds the rows it was given; a stream's does not
 
     @abc.abstractmethod
     def mean(self, Z: Inputs) -> np.ndarray:
@@ -103,6 +106,14 @@ class Posterior(FunctionPosterior):
     @abc.abstractmethod
     def log_evidence(self) -> float:
         """ln p(y) (PRML 6.69)."""
+
+    def observing(self, X: Inputs, operator: Any) -> "tuple[Posterior, Inputs]":
+        """The same function for rows that say what is observed of it, and these rows: those of X under the operator.
+        Refused by posteriors whose kernel is not evaluated under operators."""
+        raise ParameterError(
+            "predictions under an operator are for solver='dense' and learning='mle' or 'map'; this model has "
+            f"{type(self).__name__} as posterior."
+        )
 
     # -- new measurements --------------------------------------------------------------------------------------------
 

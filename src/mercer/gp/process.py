@@ -130,7 +130,7 @@ class GP(Posterior):
         Z = self._aligned(Z)
         mean = self._mean_with_trend(Z)
         if self.observed is not None:
-            mean += self._prepared().across(Z, self.observed.a)
+            mean += self.rows().across(Z, self.observed.a)
         return mean
 
     def variance(self, Z: Inputs) -> np.ndarray:
@@ -158,7 +158,7 @@ class GP(Posterior):
         """Estimates of the unknown coefficients of the mean's columns, and their covariance: (q,), (q, q)."""
         if not self.prior_mean.unknown:
             return np.zeros(0), np.zeros((0, 0))
-        observed = self._require_data()
+        observed = self.observations()
         assert observed.trend is not None
         return observed.trend.coefficients(observed.y - self.prior_mean(observed.X)), observed.trend.covariance()
 
@@ -181,14 +181,14 @@ class GP(Posterior):
         """Yield, for each block of rows of Z, L^-1 k(X, Z) and the contribution of the uncertain trend
         (`Trend.uncertainty_root`), and add k(Z, X) a to ``mean``. Blocks share memory. ``H``: design matrix at Z."""
         many = len(mean) > len(observed.y)
-        for part, K in self._prepared().of(kernel).blocks(Z):
+        for part, K in self.rows().of(kernel).blocks(Z):
             mean[part] += K @ observed.a
             S = np.zeros((0, len(K))) if observed.trend is None else observed.trend.uncertainty_root(H[part], K)
             yield part, observed.factor.half_solve_in_place(K.T, many), S
 
-    def _prepared(self) -> gram.Gram:
+    def rows(self) -> gram.Gram:
         """Operator of the kernel on the observed inputs, prepared once."""
-        observed = self._require_data()
+        observed = self.observations()
         return gram.kept(observed, self.kernel, observed.X)
 
     def covariance(self, Z: Inputs) -> np.ndarray:
@@ -196,9 +196,9 @@ class GP(Posterior):
         Z = self._aligned(Z)
         K = gram.within(self.kernel, Z)
         if self.prior_mean.unknown:
-            self._require_data()
+            self.observations()
         if self.observed is not None:
-            cross = gram.between(self.kernel, Z, self._prepared()).T
+            cross = gram.between(self.kernel, Z, self.rows()).T
             if self.observed.trend is not None:
                 S = self.observed.trend.uncertainty_root(self.prior_mean.columns(Z), cross.T)
                 K += S.T @ S
@@ -227,7 +227,7 @@ class GP(Posterior):
         check_size(size)
         X, n = self._aligned(X), count_rows(X)
         if self.prior_mean.unknown:
-            self._require_data()
+            self.observations()
         if n > MAX_DENSE_SAMPLES:
             return self._sample_low_rank(X, size, seed)
         scale = float(np.max(gram.diagonal(self.kernel, X))) if n else 0.0
@@ -273,7 +273,7 @@ class GP(Posterior):
             if observed.trend is not None:
                 weights = observed.trend.contrasted(weights, residual.T)
                 out += (self.prior_mean.columns(Z) @ observed.trend.coefficients(residual.T)).T
-            out += self._prepared().across(Z, weights).T
+            out += self.rows().across(Z, weights).T
         return out
 
     # -- data ----------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class GP(Posterior):
                 return both.log_evidence()
             # The contrasts of all rows, and of those observed before, are each along directions of unit length.
             H, units = self.prior_mean.columns, self.prior_mean.precision
-            grown = log_unit(H(both._require_data().X), units) - log_unit(H(self.observed.X), units)
+            grown = log_unit(H(both.observations().X), units) - log_unit(H(self.observed.X), units)
             return both.log_evidence() - self.log_evidence() - 0.5 * grown
         L, residual = self._extend(X, n, noise), y - self.prior_mean(X)
         if self.observed is None:
@@ -306,7 +306,7 @@ class GP(Posterior):
     def log_evidence(self) -> float:
         """ln p(y) of the observed data (PRML 6.69); with unknown coefficients of a flat prior, the restricted
         likelihood: that of the contrasts orthogonal to their columns."""
-        observed = self._require_data()
+        observed = self.observations()
         quadratic = float((observed.y - self.prior_mean(observed.X)) @ observed.a)
         log_det, contrasts = observed.factor.log_det(), len(observed.y)
         if observed.trend is not None:
@@ -440,6 +440,12 @@ class GP(Posterior):
         gram.keep(observed, rows)
         return self._replace(observed=observed, prior_mean=prior_mean)
 
+    def with_targets(self, y: np.ndarray, a: np.ndarray) -> "GP":
+        """Posterior given other measurements y at the same rows, whose C^-1 (y - m) is a: nothing is factorised."""
+        observed = dataclasses.replace(self.observations(), y=y, a=a, residual=None)
+        gram.keep(observed, self.rows())
+        return self._replace(observed=observed)
+
     def _replace(self, **changes: Any) -> "GP":
         """Copy with some attributes replaced."""
         new = copy.copy(self)
@@ -451,7 +457,7 @@ class GP(Posterior):
         if self.observed is None:
             L = gram.factored(self.kernel, X, noise)
         else:
-            across = gram.between(self.kernel, gram.raw(X), self._prepared()).T
+            across = gram.between(self.kernel, gram.raw(X), self.rows()).T
             L = self.observed.factor.extended(across, gram.covariance(self.kernel, X, noise))
         return self._warned(L, n)
 
@@ -473,7 +479,7 @@ class GP(Posterior):
         Unknown coefficients are estimated again without the row: P (`Trend`) takes the place of C^-1. If they cannot be
         estimated without the row, as a constant when there is only one, the estimates stay as they are.
         """
-        observed = self._require_data()
+        observed = self.observations()
         diagonal = observed.factor.inverse_diagonal()
         if observed.trend is not None:
             left = diagonal - np.einsum("ij,ij->i", observed.trend.half, observed.trend.half)
@@ -482,12 +488,12 @@ class GP(Posterior):
 
     def residual(self) -> float:
         """Relative residual |C a - (y - m)| / |y - m| of the linear system that was solved."""
-        observed = self._require_data()
+        observed = self.observations()
         if observed.residual is not None:
             return observed.residual
         target = observed.y - self._mean_with_trend(observed.X)
         residual = (observed.noise + observed.factor.jitter) * observed.a - target
-        residual += self._prepared().times(observed.a)
+        residual += self.rows().times(observed.a)
         return float(np.linalg.norm(residual) / (np.linalg.norm(target) or 1.0))
 
     def gradients(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
@@ -498,7 +504,7 @@ class GP(Posterior):
         Z = as_matrix(named)
         dmean, dvariance = self.prior_mean.slope(Z, names), gram.diagonal_slope(kernel, Z)
         if self.observed is not None:
-            X, a, H = self._prepared(), self.observed.a, self.prior_mean.columns(named)
+            X, a, H = self.rows(), self.observed.a, self.prior_mean.columns(named)
             dH = self.prior_mean.columns_slope(Z, names)
             dmean += np.einsum("sqd,q->sd", dH, self.coefficients()[0])
             for part, K in X.blocks(named):
@@ -519,7 +525,7 @@ class GP(Posterior):
 
     def _moments_of(self, part: Kernel, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of one term of a sum of kernels, given observations of the sum: (s,), (s,)."""
-        observed = self._require_data()
+        observed = self.observations()
         Z = self._aligned(Z)
         mean, variance = np.zeros(count_rows(Z)), gram.diagonal(part, Z)
         none = np.zeros_like(self.prior_mean.columns(Z))  # the trend belongs to no term
@@ -530,7 +536,7 @@ class GP(Posterior):
     def rescaled(self, kernel: Kernel, factor: float) -> "GP":
         """Posterior with prior covariance and noise multiplied by ``factor``; ``kernel`` is this one times the factor.
         Nothing is factorised again: the Cholesky factor of this process is overwritten."""
-        observed, root = self._require_data(), math.sqrt(factor)
+        observed, root = self.observations(), math.sqrt(factor)
         lower, trend = observed.factor.lower, observed.trend
         if trend is not None and trend.precision is not None:
             raise ParameterError("the prior variance of a trend does not scale with the covariance.")
@@ -540,7 +546,7 @@ class GP(Posterior):
             observed.a / factor, None if trend is None else Trend(trend.H, trend.half / root, trend.root / root),
             observed.residual,
         )  # fmt: skip
-        gram.keep(rescaled, self._prepared())
+        gram.keep(rescaled, self.rows())
         return self._replace(kernel=kernel, observed=rescaled)
 
     def latent(self) -> "GP":
@@ -549,10 +555,11 @@ class GP(Posterior):
         if latent is None or not white or self.observed is None:
             return self
         observed = dataclasses.replace(self.observed, noise=self.observed.noise + white)
-        gram.keep(observed, self._prepared())
+        gram.keep(observed, self.rows())
         return self._replace(kernel=latent, observed=observed)
 
-    def _require_data(self) -> Observed:
+    def observations(self) -> Observed:
+        """What it was conditioned on; `ParameterError` before that."""
         if self.observed is None:
             unknown = " Its mean is unknown before that." if self.prior_mean.unknown else ""
             raise ParameterError(f"this process has no observations yet; condition it first.{unknown}")
@@ -561,7 +568,7 @@ class GP(Posterior):
     @property
     def data(self) -> tuple[Inputs, np.ndarray, np.ndarray]:
         """Observed inputs, targets and noise variances."""
-        observed = self._require_data()
+        observed = self.observations()
         return observed.X, observed.y, observed.noise
 
     def stored(self) -> dict[str, Any]:
@@ -582,7 +589,7 @@ class GP(Posterior):
 
     def numerics(self) -> dict[str, float]:
         """Jitter and condition number of the covariance of the observations, and `residual`."""
-        observed = self._require_data()
+        observed = self.observations()
         return {"jitter": self.jitter, "condition": observed.factor.condition(), "residual": self.residual()}
 
     @property

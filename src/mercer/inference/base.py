@@ -18,15 +18,18 @@ from mercer.core.inputs import Inputs, count_rows, stack_rows
 from mercer.core.random import generator
 from mercer.core.registry import check_free
 from mercer.gp.likelihood import LINKS, Likelihood
+from mercer.gp.likelihoods import TargetLikelihood
 from mercer.gp.posterior import FunctionPosterior
 from mercer.kernels.base import Kernel
 
 if TYPE_CHECKING:  # these modules import this one
     from mercer.inference.latent import LatentCovariance, LatentSpace
     from mercer.inference.sampling.draws import Draws, Progress
+    from mercer.inference.sites import SiteApproximation
 
 # (inverse, a) -> sum_ij (a_i a_j - inverse_ij) dK_ij/dtheta, for one kernel
 Contraction = Callable[[np.ndarray, np.ndarray], np.ndarray]
+InferTarget = Callable[..., "SiteApproximation | None"]  # (K, target, likelihood, start, gradient)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -242,6 +245,12 @@ class Inference(abc.ABC):
     ) -> Approximation | None:
         """Approximate the posterior at these covariances, one shared or one per class; None if they are not positive
         definite. ``start``: an earlier result to start from. ``gradient``: whether its slope will be needed."""
+
+    def for_target(self, likelihood: TargetLikelihood) -> InferTarget:
+        """The method for a likelihood of numbers: called with their covariance, the target, the likelihood, an earlier
+        result to start from, and whether its slope will be needed. `ParameterError` where it does not apply; a method
+        that does not override this is for labels only."""
+        raise ParameterError(f"inference={self.name!r} is for labels of classes.")
 
     def sample(
         self, spaces: "Sequence[LatentSpace]", kernels: list[Kernel], codes: np.ndarray, jointly: bool,

@@ -347,6 +347,10 @@ class CenterLabels(OfCenters, OfGaussian, LabelPosterior):  # type: ignore[overr
     space: ClassVar[type[LatentSpace]] = LatentMatrix
 
     @property
+    def keeps_rows(self) -> bool:  # type: ignore[override]
+        return self.told is not None
+
+    @property
     def single(self) -> bool:  # type: ignore[override]
         return len(self.values) == 1
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs
-from mercer.inference.base import Approximation, Inference, LabelPosterior, Labels, named, register
+from mercer.gp.likelihoods import Student, TargetLikelihood
+from mercer.inference.base import Approximation, Inference, InferTarget, LabelPosterior, Labels, named, register
 from mercer.inference.ep import ep
 from mercer.inference.laplace import laplace
 from mercer.inference.latent import LatentCovariance, LatentSpace
@@ -18,7 +20,7 @@ from mercer.inference.sites import LatentPosterior
 from mercer.inference.softmax.laplace import softmax_laplace
 from mercer.inference.softmax.posterior import SoftmaxPosterior
 from mercer.inference.softmax.variational import COARSE_RULE, softmax_variational
-from mercer.inference.variational import BOUNDS
+from mercer.inference.variational import BOUNDS, gaussian, scale_mixture
 from mercer.kernels.base import Kernel
 
 MAX_AUTO_WORK = 7 * 2500.0**3  # C n^3 above which "auto" uses Laplace's method
@@ -56,6 +58,9 @@ class Laplace(GaussianInference):
             return softmax_laplace(covariances, codes, start, gradient, classes=self.classes)
         return laplace(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
 
+    def for_target(self, likelihood: TargetLikelihood) -> InferTarget:
+        return laplace
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +81,14 @@ class ExpectationPropagation(GaussianInference):
         self, covariances: Sequence[LatentCovariance], codes: np.ndarray, start: Any = None, gradient: bool = True
     ) -> Approximation | None:
         return ep(covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
+
+    def for_target(self, likelihood: TargetLikelihood) -> InferTarget:
+        if not likelihood.log_concave:
+            raise ParameterError(
+                f"inference={self.name!r} may not converge for likelihood={likelihood.label!r}, which is not "
+                "log-concave. Use inference='laplace' or 'variational'."
+            )
+        return ep
 
 
 @register
@@ -108,6 +121,9 @@ class Variational(GaussianInference):
             rule = COARSE_RULE if self.coarse else None
             return softmax_variational(covariances, codes, start, gradient, classes=self.classes, rule=rule)
         return BOUNDS[self.bound](covariances[0], 2.0 * codes - 1, self.likelihood, start, gradient)
+
+    def for_target(self, likelihood: TargetLikelihood) -> InferTarget:
+        return scale_mixture if isinstance(likelihood, Student) else gaussian
 
 
 @register

@@ -1,33 +1,23 @@
 """Inference for likelihoods of numbers: methods by name, and the Gaussian regression that a posterior amounts to."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from mercer.core.errors import ParameterError
-from mercer.gp.likelihoods import Student, TargetLikelihood
-from mercer.inference.ep import ep
-from mercer.inference.laplace import laplace
+from mercer.gp.likelihoods import TargetLikelihood
+from mercer.inference.base import INFERENCES, Inference, InferTarget, named
 from mercer.inference.sites import SiteApproximation
-from mercer.inference.variational import gaussian, scale_mixture
 
-METHODS = ("laplace", "ep", "variational")
 MAX_EP_ROWS = 1000  # up to which "auto" takes expectation propagation
 MAX_NOISE_RATIO = 1e6  # of a site's variance to that of the prior, above which the row says nothing
 
-Infer = Callable[..., SiteApproximation | None]  # (K, target, likelihood, start, gradient)
+
+def names() -> tuple[str, ...]:
+    """Registered methods that serve likelihoods of numbers."""
+    return tuple(name for name, cls in INFERENCES.items() if cls.for_target is not Inference.for_target)
 
 
-def method(name: str, likelihood: TargetLikelihood) -> Infer:
+def method(name: str, likelihood: TargetLikelihood) -> InferTarget:
     """Inference by name for a likelihood; `ParameterError` where it does not apply."""
-    if name == "ep" and not likelihood.log_concave:
-        raise ParameterError(
-            f"inference='ep' may not converge for likelihood={likelihood.label!r}, which is not log-concave. Use "
-            "inference='laplace' or 'variational'."
-        )
-    if name == "variational":
-        return scale_mixture if isinstance(likelihood, Student) else gaussian
-    return {"laplace": laplace, "ep": ep}[name]
+    return named(name).for_target(likelihood)
 
 
 def automatic(likelihood: TargetLikelihood, n: int) -> str:

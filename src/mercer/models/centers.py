@@ -101,20 +101,26 @@ class Placed(NamedTuple):
     error: float
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Placer:
-    """Choose centres by the settings of an `RBFNetwork`."""
+    """Choice of centres by the settings of an `RBFNetwork`: ``count`` None takes the number with the least
+    leave-one-out error, for ``penalised`` with what choosing them costs (`PARAMETERS_PER_CENTER`)."""
 
-    def __init__(self, network, rng):
-        self.network, self.count, self.normalized = network, network._count, network.normalized
-        self.seeds = rng.integers(2**31, size=2)
-        self._clusters: dict = {}
+    centers: Any
+    count: int | None
+    penalised: bool
+    normalized: bool
+    n_candidates: int | None
+    alpha: Any
+    seeds: np.ndarray
+    _clusters: dict = dataclasses.field(default_factory=dict)
 
     def __call__(self, kernel, data, count) -> Placed:
-        """Place ``count`` centres; None takes the network's number, or the one with the least leave-one-out error."""
+        """Place ``count`` centres; None takes that of the settings."""
         n = len(data.T)
         count = self.count if count is None else count
         count = None if count is None else min(count, n)
-        method = self.network.centers
+        method = self.centers
         if not isinstance(method, str):
             return self._evaluated(kernel, data, _checked_centers(method, data.X))
         if method == "kmeans":
@@ -129,7 +135,7 @@ class Placer:
         if method == "random":
             candidates = order[:max_centers]
         else:
-            n_candidates = self.network.n_candidates or max(MAX_KERNEL_VALUES // n, 4 * MAX_CENTERS)
+            n_candidates = self.n_candidates or max(MAX_KERNEL_VALUES // n, 4 * MAX_CENTERS)
             candidates = np.sort(order[: max(n_candidates, max_centers)])
         rows = data.prepared(kernel)
         Phi = gram.between(rows.kernel, rows[candidates], rows).T
@@ -141,7 +147,7 @@ class Placer:
             first = np.array([0])
             return self._evaluated(kernel, data, take_rows(data.X, first), _original_rows(data, first))
         errors = chosen.left_out
-        if method == "ols" and self.network.n_centers is None:
+        if method == "ols" and self.penalised:
             errors = errors * _search_penalty(len(errors), fixed.shape[1], n)
         m = int(np.argmin(errors)) + 1 if count is None else len(chosen.columns)
         index = candidates[chosen.columns]
@@ -160,7 +166,7 @@ class Placer:
         return Placed(take_rows(data.X, index[:m]), rows[:m], path, error)
 
     def _by_clusters(self, kernel, data, count) -> Placed:
-        X = self.network._check_vectors(data.X)
+        X = as_matrix(data.X)
         n_distinct = len(np.unique(X, axis=0))
         sizes = [min(count, n_distinct)] if count else sizes_up_to(min(MAX_CENTERS, n_distinct, max(1, len(X) // 2)))
         found = [self._evaluated(kernel, data, self._cluster(X, size)) for size in sizes]
@@ -184,7 +190,7 @@ class Placer:
         rows = data.prepared(kernel)
         K = gram.between(rows.kernel, rows, centers)
         Phi = normalised(K, kernel, data.X, centers) if self.normalized else K
-        ridge, alpha = Ridge(Phi, data.T, data.fixed), self.network.alpha
+        ridge, alpha = Ridge(Phi, data.T, data.fixed), self.alpha
         return ridge.best()[1] if isinstance(alpha, str) else float(np.mean(ridge.left_out(alpha) ** 2))
 
 

@@ -48,7 +48,6 @@ from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
 from mercer.solvers.dense import Dense
-from mercer.solvers.minibatch import Minibatch
 
 LEARNING = ("mle", *USE_PRIORS, "sample", None)
 MIN_LATENT_VARIANCE = 2.5e-3  # smaller latent functions change probabilities by about a hundredth at most
@@ -156,8 +155,7 @@ class GaussianProcessClassifier(LabelStream):
         self.plan_.check()
         if self.progress and self.plan_.noteworthy:
             announce(self.plan_.line)
-        in_batches = isinstance(self.solver_, Minibatch)
-        if in_batches:
+        if self.solver_.in_batches:
             self._check_batches()
             inference = self._inference(most_accurate(len(self.classes_)))  # of the rows that are learned from first
             self.inference_ = "variational"
@@ -181,10 +179,11 @@ class GaussianProcessClassifier(LabelStream):
                 inference, settings, seed, default_kernel=default, each=each, use_priors=use_priors,
                 jacobian=self.learning in INTEGRATED, journal=journal,
             )  # fmt: skip
-        if isinstance(self.solver_, Minibatch):
+        if self.solver_.in_batches:
             learn = None if learner is None else lambda some, labels: learner(kernels, some, labels, Dense())
-            one = self.solver_, kernels[0]
-            self._set_in_batches(labels_in_batches(*one, rows, codes, inference, learn, settings, seed, journal), rows)
+            solver: Any = self.solver_
+            one = labels_in_batches(solver, kernels[0], rows, codes, inference, learn, settings, seed, journal)
+            self._set_in_batches(one, rows)
             return self
         if learner is not None:
             found = learner(kernels, rows, codes, self.solver_)
@@ -194,7 +193,10 @@ class GaussianProcessClassifier(LabelStream):
         self._set_fitted(inference, objective, found)
         if found is not None and self.learning in INTEGRATED and not found.learned.interrupted:
             try:
-                average_classes_over_parameters(self, inference, objective, found, seed)
+                averaged = average_classes_over_parameters(self, inference, objective, found, seed)
+                if averaged is not None:
+                    self.theta_posterior_, self.posterior_ = averaged
+                    self.n_evaluations_ += averaged.theta.evaluations
             except KeyboardInterrupt:  # the model has the posterior at the mode
                 warn_of_interruption(self.n_evaluations_, stacklevel=4)
         return self
@@ -249,21 +251,22 @@ class GaussianProcessClassifier(LabelStream):
             warnings.warn(text, NumericalWarning, stacklevel=4)
 
     def log_marginal_likelihood(self, theta=None, eval_gradient=False):
-        """As for every Gaussian process; of solver="minibatch" at ``theta_`` only, where its bound was found."""
-        if isinstance(self._solver(), Minibatch) and (theta is not None or eval_gradient):
+        """As for every Gaussian process; of a solver in batches at ``theta_`` only, where its bound was found."""
+        solver = self._solver()
+        if solver.in_batches and (theta is not None or eval_gradient):
             raise ParameterError(
-                "solver='minibatch' finds its bound at theta_ only; for other values fit with learning=None."
+                f"solver={solver.name!r} finds its bound at theta_ only; for other values fit with learning=None."
             )
         return super().log_marginal_likelihood(theta, eval_gradient)
 
     def _check_batches(self):
         if self.inference not in ("auto", "variational") or self.learning not in ("mle", "map", None):
             raise ParameterError(
-                "solver='minibatch' maximises a variational bound: leave inference='auto', and take learning='mle', "
-                f"'map' or None; got {self.inference!r} and {self.learning!r}."
+                f"solver={self.solver_.name!r} maximises a variational bound: leave inference='auto', and take "
+                f"learning='mle', 'map' or None; got {self.inference!r} and {self.learning!r}."
             )
         if isinstance(self.kernel, list | tuple) and len(self.kernel) > 1:
-            raise ParameterError("solver='minibatch' takes one kernel for all classes.")
+            raise ParameterError(f"solver={self.solver_.name!r} takes one kernel for all classes.")
 
     def _set_in_batches(self, found: InferredLabels, rows: gram.Gram):
         """Set all fitted attributes from stochastic variational inference."""

@@ -2,10 +2,11 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mercer import gram
 from mercer.core.errors import InterruptedFitWarning
 from mercer.core.parameters import evolve, slots_of
 from mercer.core.registry import storable
@@ -21,6 +22,7 @@ from mercer.learning.integrate import integrated
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.objective import ModelObjective
 from mercer.learning.optimise import Learned
+from mercer.learning.regression import RegressionObjective
 from mercer.priors import LogNormal, Prior, entry
 from mercer.solvers.mixture import MixturePosterior
 
@@ -57,44 +59,53 @@ def stated_priors(objective: ModelObjective, scale: float = 1.0) -> dict[str, St
     return dict(zip(objective.names(), found, strict=True))
 
 
-def average_over_parameters(model, objective, learned: Learned, seed: int) -> None:
-    """Replace the posterior at the mode by a mixture over the parameters' posterior, for a regression."""
+class Averaged(NamedTuple):
+    """The posterior of the parameters, and the mixture over it of posteriors of the function."""
+
+    theta: ThetaPosterior
+    posterior: Any
+
+
+def average_over_parameters(model: Any, objective: RegressionObjective, learned: Learned, seed: int) -> Averaged | None:
+    """Mixture of a regression's posteriors over the parameters' posterior, with the settings of ``model``; None where
+    it has no more than the mode."""
     found = theta_posterior(model, objective, learned, seed)
     if found is None:
-        return
+        return None
     parts, noises = [], []
     for theta in found.theta:
-        at, variances = objective.at(theta), objective.variances(theta)
-        parts.append(model._posterior(at.kernel, objective.rows, objective.target, variances + model._jitter, at.mean))
+        at: Any = objective.at(theta)
+        variances = objective.variances(theta) + model._jitter
+        own = at.kernel, objective.rows, objective.target, variances, at.mean, bool(model.allow_invalid)
+        parts.append(objective.solver.posterior(*own))
         noises.append(evolve(at.noise, priors=()))
-    model.theta_posterior_ = found.shifted(np.asarray(model._units))
-    model.n_evaluations_ += found.evaluations
-    model._set_posterior(MixturePosterior(tuple(parts), found.weights, tuple(noises)))
+    posterior = MixturePosterior(tuple(parts), found.weights, tuple(noises))
+    return Averaged(found.shifted(np.asarray(model._units)), posterior)
 
 
-def average_classes_over_parameters(model, inference: Inference, objective: LabelObjective, found: LearnedLabels, seed):
-    """Replace a classifier's posterior at the mode by a mixture over the parameters' posterior. Points are moved as the
-    mode was after learning, by held-out labels."""
+def average_classes_over_parameters(
+    model: Any, inference: Inference, objective: LabelObjective, found: LearnedLabels, seed: int
+) -> Averaged | None:
+    """Mixture of a classifier's posteriors over the parameters' posterior; None where it has no more than the mode.
+    Points are moved as the mode was after learning, by held-out labels."""
     posterior = theta_posterior(model, objective, found.learned, seed)
     if posterior is None:
-        return
+        return None
     posterior = posterior.shifted(found.theta - found.learned.theta)
     parts, weights, start = [], [], None
     for theta, weight in zip(posterior.theta, posterior.weights, strict=True):
         kernels = list(objective.at(theta).kernels)
-        covariances = latent_covariances(model.solver_.latent, kernels, objective.X, model._jitter)
-        start = inference(covariances, model.codes_, start, gradient=False)
+        covariances = latent_covariances(objective.solver.latent, kernels, objective.X, model._jitter)
+        start = inference(covariances, objective.codes, start, gradient=False)
         if start is not None:
-            parts.append(inference.posterior(start, kernels, model.X_fit_, model.codes_, model._jitter))
+            parts.append(inference.posterior(start, kernels, gram.raw(objective.X), objective.codes, model._jitter))
             weights.append(weight)
     if not parts:
-        return
-    model.theta_posterior_ = posterior
-    model.n_evaluations_ += posterior.evaluations
-    model.posterior_ = LabelMixture(tuple(parts), np.array(weights) / np.sum(weights))
+        return None
+    return Averaged(posterior, LabelMixture(tuple(parts), np.array(weights) / np.sum(weights)))
 
 
-def theta_posterior(model, objective: ModelObjective, learned: Learned, seed: int) -> ThetaPosterior | None:
+def theta_posterior(model: Any, objective: ModelObjective, learned: Learned, seed: int) -> ThetaPosterior | None:
     """The posterior of theta by ``model.learning``, with warnings of poor or interrupted chains."""
     found = integrated(objective, learned, model.learning, seed, model.n_samples, bool(model.progress))
     if found is None:
@@ -112,7 +123,7 @@ def theta_posterior(model, objective: ModelObjective, learned: Learned, seed: in
 # -- in print ----------------------------------------------------------------------------------------------------------
 
 
-def parameter_table(model, tree: Model, classes: Sequence[object] = ()) -> str:
+def parameter_table(model: Any, tree: Model, classes: Sequence[object] = ()) -> str:
     """Table of the parameters of the fitted ``tree``; where priors count, also these, and intervals where parameters
     were integrated over."""
     stated, rows = model.priors_, tree.table_rows(classes)
@@ -135,7 +146,7 @@ def parameter_table(model, tree: Model, classes: Sequence[object] = ()) -> str:
     return table([*head, "prior"], out)
 
 
-def about_doubt(model) -> list[str]:
+def about_doubt(model: Any) -> list[str]:
     """Lines about how parameters were integrated over."""
     posterior = model.theta_posterior_
     if posterior is None:
@@ -152,7 +163,7 @@ def about_doubt(model) -> list[str]:
     return [f"parameters integrated over: {how}; {posterior.evaluations:,} evaluations, {kept} kept for prediction"]
 
 
-def about_distance(model) -> str | None:
+def about_distance(model: Any) -> str | None:
     """How far an approximate log evidence is from the exact one; None where the solver does not estimate it."""
     found, n = model.numerics_, getattr(model, "n_rows_", None) or len(model.y_train_)
     if "gap" in found:

@@ -11,7 +11,7 @@ from mercer.core.inputs import count_rows, stack_rows
 from mercer.core.parameters import evolve
 from mercer.core.random import entropy, generator, seed_of
 from mercer.distributions import Distribution, Mixture, Normal
-from mercer.gp.noise import Noise, VaryingNoise
+from mercer.gp.noise import Noise, VaryingNoise, as_noise
 from mercer.inference.sampling.posterior import SampledPosterior
 from mercer.inference.sites import Covariance
 from mercer.inference.varying_noise import NoiseApproximation, sample_log_noise
@@ -86,7 +86,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     @all_or_nothing
     def fit(self, X, y):
         """Learn the parameters and condition on the data. Ctrl-C keeps the best parameters found so far."""
-        if not (self.noise is None or np.ndim(self.noise) == 0):
+        if np.ndim(self.noise) > 0:
             raise ParameterError(
                 "noise is the typical variance of a noise that is inferred, one number, or None to learn it; for known "
                 "variances, one per row, use GaussianProcessRegressor(noise=...)."
@@ -146,12 +146,11 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         X, target, noise = self.posterior_.data
         rows = gram.kept(self, self.kernel_, X)
         floor = resolution(self.y_train_) ** 2 / 12 / self.scale_**2 if self.learning is not None else 0.0
-        level = float(np.mean(noise)) if self.noise is None else float(self.noise) / self.scale_**2
-        level = max(level - floor, MIN_LEVEL_RATIO * float(np.mean(target**2)))
+        level = max(float(np.mean(noise)) - floor, MIN_LEVEL_RATIO * float(np.mean(target**2)))
         own = VaryingNoise(  # type: ignore[call-arg]
             level=level, kernel=self._noise_kernel_for(rows), min_variance=floor, name="log_noise"
         )
-        if self.noise is not None:
+        if as_noise(self.noise, rows.n).given:
             own = own.fix("log_noise_level")
         return VaryingNoiseObjective(
             self.kernel_, rows, target, own, self.posterior_.prior_mean, self.learning == "map"

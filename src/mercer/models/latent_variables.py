@@ -11,6 +11,7 @@ from mercer.core.inputs import as_matrix
 from mercer.core.machine import require_memory
 from mercer.core.random import generator
 from mercer.core.text import number, rounded, table
+from mercer.gp.noise import LearnedNoise, Noise, as_noise
 from mercer.gram import between
 from mercer.kernels import RBF
 from mercer.kernels.algebra import Scale
@@ -99,7 +100,7 @@ class GaussianProcessLatentVariables(Manifold):
         X = self._check_training_rows(X)
         self._check_settings(X)
         Y, rng, line = self._standardised(X), generator(self.random_state), Progress(bool(self.progress))
-        noise = START_NOISE if self.noise is None else float(self.noise)
+        noise = LearnedNoise(START_NOISE) if self.noise is None else as_noise(self.noise, 1)
         filled = latent_points.completed(Y, self.n_components)
         self.back_kernel_, self.back_weights_ = self._constraint(filled), None
         try:
@@ -184,17 +185,17 @@ class GaussianProcessLatentVariables(Manifold):
         flat = lambda X: np.where(X.std(axis=0) > 0, 0.0, 0.01) * rng.normal(size=X.shape)
         return [(name, X + flat(X)) for name, X in found]
 
-    def _points(self, Y, filled, noise, rng, line) -> tuple[LatentMap, bool]:
+    def _points(self, Y, filled, noise: Noise, rng, line) -> tuple[LatentMap, bool]:
         """Screen the starts, and go on from the best."""
         # Latent points have no unit of their own. A lengthscale that is learned shrinks, and the points with it, to
         # where their prior is flat; one that is fixed lets the prior say how curved the map may be.
         default = 1.0 * RBF(1.0).fix("lengthscale")
         kernel = default if self.kernel is None else as_covariance(as_kernel(self.kernel), "latent variables")
         root = None if self.back_kernel_ is None else np.asarray(self.back_kernel_(filled))
-        learns, starts, screened, path = self.noise is None, self._starts(filled, rng), [], []
+        learns, starts, screened, path = not noise.given, self._starts(filled, rng), [], []
         few = min(SCREENING_ITERATIONS, self.max_iterations) if len(starts) > 1 else self.max_iterations
         for name, start in starts:
-            learned = latent_points.learn_points(kernel, Y, start, noise, few, line, root, learns)
+            learned = latent_points.learn_points(kernel, Y, start, float(noise.noise), few, line, root, learns)
             screened.append((name, learned))
             if learned.interrupted:
                 break
@@ -210,7 +211,7 @@ class GaussianProcessLatentVariables(Manifold):
         self.history_, self.converged_ = np.array(path), best.converged
         return LatentMap.of_points(best.kernel, best.points, Y, best.noise), best.interrupted
 
-    def _bounded(self, Y, filled, noise, rng, line) -> tuple[LatentMap, bool]:
+    def _bounded(self, Y, filled, noise: Noise, rng, line) -> tuple[LatentMap, bool]:
         """The bound, from every start to the end."""
         q, best = self.n_components, None
         lengthscale = np.full(q, math.sqrt(q))
@@ -219,7 +220,15 @@ class GaussianProcessLatentVariables(Manifold):
             lengthscale = np.broadcast_to(np.asarray(inner.lengthscale, float), q)
         for name, start in self._starts(filled, rng):
             found = latent_bounds.learn_bounded(
-                Y, start, lengthscale, noise, self.n_inducing, self.max_iterations, line, rng, self.noise is None
+                Y,
+                start,
+                lengthscale,
+                float(noise.noise),
+                self.n_inducing,
+                self.max_iterations,
+                line,
+                rng,
+                not noise.given,
             )
             if best is None or found.value > best[1].value:
                 best = name, found

@@ -71,7 +71,7 @@ def regression_in_batches(
     solver: Any = objective.solver
     kernels, noise, mean = (objective.layout.part(name) for name in ("kernels", "noise", "mean"))
     if mean.stop > mean.start:
-        raise ParameterError("solver='minibatch' does not learn parameters of the mean; take solver='lowrank'.")
+        raise ParameterError(f"solver={solver.name!r} does not learn parameters of the mean; take solver='lowrank'.")
     if objective.n <= max(solver.stages(objective.n)) or learned.interrupted:
         return learned
     theta, X, residual = learned.theta, objective.rows, objective.target - objective.mean(objective.X)

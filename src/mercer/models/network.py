@@ -86,19 +86,22 @@ class RBFNetwork(Regressor):
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
         t = self._check_target(y, n, several=True)
-        self._check_settings(n)
+        n_centers = self._check_settings(n)
         rng = generator(self.random_state)
         data = self._standardised(X, t)
         kernel = radial_kernel(data.X) if self.kernel is None else as_kernel(self.kernel)
         subset = data.subset(MAX_WIDTH_ROWS, rng)
-        place = Placer(self, rng)
+        place = Placer(
+            self.centers, n_centers, self.n_centers is None, self.normalized, self.n_candidates, self.alpha,
+            rng.integers(2**31, size=2),
+        )  # fmt: skip
         width = ("loo" if self.kernel is None else 1.0) if self.width is None else self.width
         if width in ("loo", "learned"):
             kernel = self._width_by_loo(kernel, subset, place, required=width == "loo")
         else:
             kernel = kernel if width == 1.0 else stretched(kernel, float(width))
         if width == "learned":
-            count = min(MAX_LEARNING_CENTERS, max(1, len(subset.T) // 4)) if self._count is None else None
+            count = min(MAX_LEARNING_CENTERS, max(1, len(subset.T) // 4)) if n_centers is None else None
             placed = place(kernel, subset, count)
             objective = BasisObjective(kernel, subset.X, subset.T, placed.centers, subset.fixed, self.normalized)
             learned = learn_basis(objective)
@@ -115,20 +118,21 @@ class RBFNetwork(Regressor):
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
-    def _check_settings(self, n):
+    def _check_settings(self, n) -> int | None:
+        """Check the settings for n rows. Number of centres; None where it is chosen."""
         free = self.n_centers is None or (isinstance(self.n_centers, str) and self.n_centers == "loo")
         if not free and not (is_integer(self.n_centers) and self.n_centers >= 1):
             raise ParameterError(f"n_centers must be None, 'loo' or a positive integer; got {self.n_centers!r}.")
-        self._count = None if free else int(self.n_centers)
+        n_centers = None if free else int(self.n_centers)
         if isinstance(self.centers, str):
             if self.centers not in CENTER_METHODS:
                 allowed = ", ".join(map(repr, CENTER_METHODS))
                 raise ParameterError(f"centers must be one of {allowed}, or an array of centres; got {self.centers!r}.")
-            if self._count is not None and self._count > n:
-                raise ParameterError(f"n_centers is {self._count}, but there are only {n} rows to choose from.")
-        elif self._count not in (None, count_rows(self.centers)):
+            if n_centers is not None and n_centers > n:
+                raise ParameterError(f"n_centers is {n_centers}, but there are only {n} rows to choose from.")
+        elif n_centers not in (None, count_rows(self.centers)):
             raise ParameterError(
-                f"n_centers is {self._count}, but {count_rows(self.centers)} centres are given. Leave it out."
+                f"n_centers is {n_centers}, but {count_rows(self.centers)} centres are given. Leave it out."
             )
         for name, words in (("alpha", ("loo",)), ("width", ("loo", "learned"))):
             value = getattr(self, name)
@@ -141,6 +145,7 @@ class RBFNetwork(Regressor):
         count = self.n_candidates
         if count is not None and not (is_integer(count) and count >= 1):
             raise ParameterError(f"n_candidates must be None or a positive integer; got {count!r}.")
+        return n_centers
 
     def _standardised(self, X, t) -> "Data":
         """Inputs, targets of mean zero and unit variance, and inputs for the linear terms."""

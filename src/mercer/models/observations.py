@@ -14,7 +14,7 @@ from mercer.distributions import Normal
 from mercer.gp.mean import MeanFunction
 from mercer.gp.noise import CommonNoise, KernelNoise, LearnedNoise, Noise, RowNoise, as_noise
 from mercer.gp.observed import KindNoise, ObservedMean
-from mercer.gp.process import GP
+from mercer.gp.posterior import Posterior
 from mercer.kernels.convert import as_covariance
 from mercer.kernels.observed import Functionals, Observed
 from mercer.kernels.operators import Derivative, Value, as_operators, position
@@ -23,7 +23,7 @@ from mercer.learning.regression import MIN_NOISE_RATIO, RegressionObjective, lea
 from mercer.means import Function
 from mercer.models.doubt import average_over_parameters
 from mercer.models.records import LearnedByEvidence, warn_of_interruption, warn_of_model
-from mercer.solvers.dense import Dense
+from mercer.solvers import base as solvers
 
 FIRST_POINTS, MAX_CANDIDATES = 20, 120  # virtual observations of the shape at first, and points at which it is checked
 MAX_ROUNDS, ADDED_POINTS = 8, 15  # of adding points where the shape is doubtful
@@ -45,6 +45,9 @@ class LinearObservations(LearnedByEvidence):
 
     def _fit_observed(self, X, y, operator):
         self._refuse_with_operators()
+        self.solver_: Any = solvers.asked_or_first(self.solver, lambda each: each.takes_operators)
+        if not self.solver_.takes_operators:
+            raise ParameterError(f"operators are for solver='dense', which 'auto' takes; got {self.solver!r}.")
         X = self._check_inputs(X, reset=True)
         if self._mixed():
             raise DataError("operators are on functions of numbers; select the columns that are numbers.")
@@ -61,7 +64,6 @@ class LinearObservations(LearnedByEvidence):
         y, places = y[told], F.places(X)[told]
         self.likelihood_, self.target_, self._logarithmic, self.inference_ = None, None, False, "exact"
         self.y_train_, self.copy_of_, self.choice_ = y, np.arange(len(y)), None
-        self.solver_: Any = Dense()
         kernel = Observed.of(kernel.fitted(places), F).accurate(rows)
         noise = self._noise_of_observations(n, rows, F)
         noise = noise.take(told) if len(told) < n else noise
@@ -98,7 +100,7 @@ class LinearObservations(LearnedByEvidence):
             own = np.exp(theta[objective.layout.part("noise")]) if learned is not None else noise.noise
             self._set_noise(KindNoise(own * scale**2, noise.kinds, noise.width))
         if learned is not None and self.learning in self._prior_learnings()[1] and not learned.interrupted:
-            average_over_parameters(self, objective, learned, seed)
+            self._set_averaged(average_over_parameters(self, objective, learned, seed))
         self.plan_ = plan
         return self
 
@@ -110,8 +112,6 @@ class LinearObservations(LearnedByEvidence):
     def _refuse_with_operators(self):
         if not (isinstance(self.likelihood, str) and self.likelihood == "gaussian"):
             raise ParameterError(f"operators are observed with Gaussian noise; got likelihood={self.likelihood!r}.")
-        if self.solver not in ("auto", "dense") and not isinstance(self.solver, Dense):
-            raise ParameterError(f"operators are for solver='dense', which 'auto' takes; got {self.solver!r}.")
         if self.calibrate:
             raise ParameterError("calibrate=True is for values of the function; leave it out with an operator.")
         if isinstance(self._given_mean().function, Function):
@@ -125,8 +125,9 @@ class LinearObservations(LearnedByEvidence):
     def _noise_of_observations(self, n: int, rows: np.ndarray, F: Functionals) -> Noise:
         if isinstance(self.noise, Noise):
             raise ParameterError(f"noise must be None, a variance, one per row, or a prior; got {self.noise!r}.")
-        if self.noise is not None:
-            return as_noise(self.noise, n)
+        noise = as_noise(self.noise, n)
+        if noise.given or noise.priors:
+            return noise
         if self.learning is None:
             return CommonNoise(0.0)
         kinds = np.unique(F.split(rows)[1])
@@ -210,15 +211,13 @@ class LinearObservations(LearnedByEvidence):
 
     # -- prediction ----------------------------------------------------------------------------------------------------
 
-    def _applied(self, X, operator) -> tuple[GP, np.ndarray, np.ndarray]:
+    def _applied(self, X, operator) -> tuple[Posterior, np.ndarray, np.ndarray]:
         """The process for rows under operators, those of X, and what they are of a function that is one everywhere."""
-        posterior = self.posterior_
-        if not isinstance(posterior, GP) or self.likelihood_ is not None or self._logarithmic:
+        if self.likelihood_ is not None or self._logarithmic:
             raise ParameterError(
-                "predictions under an operator are for a Gaussian likelihood, solver='dense' and learning='mle' or "
-                f"'map'; this model has {type(posterior).__name__} as posterior."
+                f"predictions under an operator are for a Gaussian likelihood; got likelihood={self.likelihood!r}."
             )
-        process, rows = posterior.observing(X, operator)
+        process, rows = self.posterior_.observing(X, operator)
         if not isinstance(process.kernel, Observed):
             return process, rows, np.ones(count_rows(rows))
         F = process.kernel.functionals
@@ -237,7 +236,7 @@ class LinearObservations(LearnedByEvidence):
         process, rows, unit = self._applied(X, operator)
         added = self._noise_of_kinds(process, rows, include_noise)
         mean = process.mean(rows) * self.scale_ + self.center_ * unit
-        return Normal(mean, np.sqrt(process.variance(rows) * self.scale_**2 + added))
+        return Normal(mean, np.sqrt(process.moments(rows)[1] * self.scale_**2 + added))
 
     def _sample_observed(self, X, operator, n_samples, random_state, include_noise):
         process, rows, unit = self._applied(X, operator)

@@ -69,9 +69,7 @@ class Stream(LearnedByEvidence):
     def _streams(self) -> bool:
         """Whether the posterior is that of a stream."""
         posterior = vars(self).get("posterior_")
-        return isinstance(posterior, CenterPosterior) or (
-            isinstance(posterior, CenterLabels) and posterior.told is None
-        )
+        return posterior is not None and not posterior.keeps_rows
 
     def _refuse_stream(self) -> None:
         if self._streams():
@@ -107,7 +105,7 @@ class RegressionStream(Stream):
     def _no_stream(self) -> str | None:
         if self.likelihood not in ("gaussian", "lognormal"):
             return f"partial_fit is for likelihood='gaussian' or 'lognormal'; got {self.likelihood!r}. Fit a subset."
-        if self.noise is not None and np.ndim(self.noise) > 0:
+        if np.ndim(self.noise) > 0:
             return "partial_fit takes one noise variance for all rows, or None."
         return super()._no_stream()
 

@@ -30,7 +30,6 @@ from mercer.core.parameters import bare
 from mercer.core.precision import concretely
 from mercer.core.random import entropy
 from mercer.core.text import number, table
-from mercer.gp.posterior import Posterior
 from mercer.gp.process import GP
 from mercer.kernels import Matern, evaluate
 from mercer.kernels.convert import as_kernel
@@ -136,7 +135,7 @@ class Optimizer:
         """The next n points to evaluate: (n, d). Points asked for and not yet told count as being evaluated."""
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ParameterError(f"ask for a positive number of points; got {n!r}.")
-        posterior: Posterior | None = None
+        posterior: GP | None = None
         points = []
         for _ in range(n):
             known = len(self.y) + len(self.pending)
@@ -218,7 +217,7 @@ class Optimizer:
     def _natural(self, value: float) -> float:
         return float(value * self._size + self._middle)
 
-    def _posterior(self) -> Posterior:
+    def _posterior(self) -> GP:
         """Of the values told and, as predicted, of those pending; parameters are learned again when there are enough
         new rows."""
         U, t = self._unit(self.X), self._target()
@@ -242,10 +241,10 @@ class Optimizer:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.model = model.fit(U, t)
-        posterior: Posterior = self.model.posterior_
+        posterior: Any = self.model.posterior_
         return self._believing(posterior, self._unit(self.pending)) if len(self.pending) else posterior
 
-    def _believing(self, posterior: Posterior, U: np.ndarray) -> Posterior:
+    def _believing(self, posterior: GP, U: np.ndarray) -> GP:
         """Given the values at U that it predicts."""
         noise = max(float(np.mean(posterior.data[2])), 1e-8)
         with warnings.catch_warnings():
@@ -259,7 +258,7 @@ class Optimizer:
             warnings.simplefilter("ignore")  # that Sobol points come in powers of two
             return self._sobol.random(1)[0]
 
-    def _candidates(self, posterior: Posterior, n: int) -> np.ndarray:
+    def _candidates(self, posterior: GP, n: int) -> np.ndarray:
         """Points everywhere, and around the best ones so far."""
         d = len(self.bounds)
         everywhere = qmc.Sobol(d, seed=self.rng).random(2 ** math.floor(math.log2(n)))
@@ -271,7 +270,7 @@ class Optimizer:
         ]
         return np.vstack([everywhere, *(np.clip(part, 0.0, 1.0) for part in near)])
 
-    def _chosen(self, posterior: Posterior) -> np.ndarray:
+    def _chosen(self, posterior: GP) -> np.ndarray:
         d = len(self.bounds)
         if self.acquisition == "thompson":
             points = self._candidates(posterior, THOMPSON_CANDIDATES)
@@ -299,7 +298,7 @@ class Optimizer:
         ends = np.vstack([np.clip(found.x.reshape(-1, d), 0.0, 1.0), starts[:1]])
         return ends[int(np.argmax(log_expected_improvement(*posterior.moments(ends), best)))]
 
-    def _distinct(self, u: np.ndarray, posterior: Posterior) -> np.ndarray:
+    def _distinct(self, u: np.ndarray, posterior: GP) -> np.ndarray:
         """The point, or where it was evaluated before without noise the most uncertain of many."""
         U = posterior.data[0]
         noisy = self.noise != 0 and self.model is not None and np.mean(self.model.noise_) > NOISY
@@ -313,9 +312,8 @@ class Surface:
     """Mean and variance of a posterior of few rows with an unknown constant, and their gradients, by one compiled
     program: a climb asks for them dozens of times at a few points."""
 
-    def __init__(self, posterior: Posterior) -> None:
-        assert isinstance(posterior, GP)
-        observed = posterior._require_data()
+    def __init__(self, posterior: GP) -> None:
+        observed = posterior.observations()
         n = len(observed.y)
         size = next(size for size in itertools.count(SURFACE_ROWS, SURFACE_ROWS) if size >= n)
         P = np.zeros((size, size))

@@ -7,7 +7,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, NumericalWarning, ParameterError
-from mercer.core.inputs import as_frame, as_matrix, count_rows, stack_rows
+from mercer.core.inputs import as_matrix, count_rows, stack_rows
 from mercer.core.random import entropy
 from mercer.core.text import number, rounded, table
 from mercer.distributions import Normal
@@ -216,15 +216,10 @@ class OutputPredictions(LearnedByEvidence, Regressor):
         row, target = np.concatenate([old.row, new.row + old.rows]), np.concatenate([old.target, new.target])
         values = np.concatenate([old.values, new.values])
         self._measured = Measurements(row, target, values, old.names, old.form, old.rows + new.rows)
-        self._places = stack_rows(self._places, X, self._reads_places(X))
+        self._places = stack_rows(self._places, X, self.kernel_.reads)
         self._correlations = None
         self._set_posterior(posterior)
         return self
-
-    @staticmethod
-    def _reads_places(X) -> Any:
-        objects = getattr(getattr(X, "dtype", None), "kind", "") == "O"
-        return "columns" if objects or as_frame(X) is not None else "vectors"
 
     def _set_posterior(self, posterior: Posterior) -> None:
         raise NotImplementedError

@@ -150,7 +150,7 @@ class KernelPCA(Transformer):
     # -- settings -----------------------------------------------------------------------------------------------------
 
     def _check_settings(self, n):
-        if not isinstance(self.solver, LowRank):
+        if as_low_rank(self.solver) is None:
             self._check_choice("solver", PCA_SOLVERS)
         q = self.n_components
         if q is not None and not (is_integer(q) and 1 <= q <= n):

@@ -35,6 +35,7 @@ from mercer.learning.resolution import originals
 from mercer.means import Coefficients
 from mercer.models import streaming
 from mercer.models.doubt import (
+    Averaged,
     StatedPrior,
     about_distance,
     about_doubt,
@@ -60,7 +61,6 @@ from mercer.models.targets import OtherTargets, log_target
 from mercer.scores import LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
-from mercer.solvers.minibatch import Minibatch
 
 LEARNING = ("mle", *USE_PRIORS, None)
 MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
@@ -149,7 +149,6 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
 
     n_rows_: int | None = None  # all rows, where only some are kept (`fit` in chunks)
     gaps_: np.ndarray = np.empty(0, dtype=int)  # numbers of the rows without a target
-    _stream_rows: int | None = None  # of a fit to rows that come in chunks, of which it sees some
     choice_ = None  # with a given kernel, or a model stored before kernels were chosen
     trend_ = None  # without unknown coefficients beside a constant, or in a model stored before there were others
     theta_posterior_: ThetaPosterior | None = None  # unless parameters were integrated over
@@ -206,11 +205,11 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         self._check_settings()
         sides = {"exposure": exposure, "trials": trials, "lower": lower, "upper": upper}
         self._check_likelihood(sides)
-        chunks = self._in_chunks(X, y)
+        chunks, passing = self._in_chunks(X, y), None
         self.n_rows_ = None
         if chunks is not None:
             self._refuse_in_chunks(sides | {"operator": operator, "monotone": monotone, "within": within})
-            return streaming.fit_in_chunks(self, chunks)
+            X, y, passing = streaming.sampled(self, chunks)
         if monotone is not None or within is not None:
             return self._fit_constrained(X, y, operator, monotone, within)
         if operator is not None:
@@ -234,7 +233,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         noise = noise.take(np.delete(np.arange(n + len(self.gaps_)), self.gaps_)) if len(self.gaps_) else noise
         kernel = self._taken_by_solver(kernel, X, noise)
         rows = gram.Gram(kernel, copy_rows(X))
-        self.solver_, plan = self._planned(kernel, rows, noise, begun=True)
+        self.solver_, plan = self._planned(kernel, rows, noise, begun=True, passing=passing)
         self._announce(plan)
         mean = self._mean_for(X)
         warn_of_model(self, [kernel], X, mean.centred, noise_prior=bool(noise.priors))
@@ -265,7 +264,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 objective, learned, self.choice_ = family.learn_default(objective, settings, seed, journal)
             else:
                 learned = learn_regression(objective, settings, seed, journal)
-            if isinstance(self.solver_, Minibatch):
+            if self.solver_.in_batches:
                 learned = regression_in_batches(objective, learned, settings, seed, journal)
             theta = learned.theta
             if learned.interrupted:
@@ -276,13 +275,33 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
             calibrated = learned is not None and self._calibrates(given_noise)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
             if learned is not None and self.learning in INTEGRATED and not learned.interrupted:
-                average_over_parameters(self, objective, learned, seed)
+                self._set_averaged(average_over_parameters(self, objective, learned, seed))
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
             learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
             warn_of_interruption(self.n_evaluations_, stacklevel=4)
         self.plan_, self.y_train_ = plan, measured
+        if chunks is not None and passing is not None:
+            self._absorb(chunks)
         return self
+
+    def _absorb(self, chunks: Chunks, without: np.ndarray | None = None) -> None:
+        """Condition on all rows of the chunks, of which some were learned from, but those numbered in ``without``."""
+        found = streaming.absorbed(self, chunks, without)
+        self.kernel_, self.theta_, self.calibration_ = found.posterior.kernel, found.theta, found.calibration
+        self._set_noise(found.noise)
+        self.n_rows_ = found.posterior.n_rows
+        y = found.posterior.y * self.scale_ + self.center_
+        self.y_train_, self.copy_of_ = np.exp(y) if self._logarithmic else y, np.arange(len(y))
+        self.plan_ = dataclasses.replace(self.plan_, rows=self.n_rows_, why=found.why)
+        self._set_posterior(found.posterior)
+
+    def _set_averaged(self, found: Averaged | None) -> None:
+        """Set the posterior averaged over the parameters' in place of that at the mode, if there is one."""
+        if found is not None:
+            self.theta_posterior_ = found.theta
+            self.n_evaluations_ += found.theta.evaluations
+            self._set_posterior(found.posterior)
 
     def _calibrates(self, noise: Noise) -> bool:
         if self.calibrate is None:
@@ -456,10 +475,11 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
 
     def _planned(
         self, kernel, X, noise: Noise, task: str = solvers.GAUSSIAN, solver: solvers.Solver | None = None,
-        begun: bool = False, work: float = 1.0, copies: float = 1.0,
+        begun: bool = False, work: float = 1.0, copies: float = 1.0, passing: int | None = None,
     ) -> tuple[solvers.Solver, Plan]:  # fmt: skip
         """The solver, unless it is given, and the plan of a fit by it. ``begun``: take the one that the checkpoint was
-        begun with. ``work``, ``copies``: as of `Budget`."""
+        begun with. ``work``, ``copies``: as of `Budget`. ``passing``: number of all rows, where they come in chunks and
+        these are learned from."""
         before = self._begun_with([kernel], X, noise) if begun else None
         solver = before if solver is None else solver
         free = len(free_names(kernel)) + noise.size + len(free_names(self._given_mean()))
@@ -468,8 +488,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         solver = self.solver if solver is None else solver
         with at_most(self.max_memory):
             budget = Budget.of(self.max_memory, self.max_seconds, climbs, further, work, copies)
-            if self._stream_rows is not None:
-                return streaming.planned(self, kernel, X, noise, budget, self._stream_rows, begun)
+            if passing is not None:
+                return streaming.planned(self, kernel, X, noise, budget, passing, begun)
             found, plan = planned(solver, kernel, X, noise, budget, self.max_memory is not None, task)
         return found, plan if before is None else dataclasses.replace(plan, why=BEGUN_WITH)
 
@@ -484,9 +504,9 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         solvers would take. X may be what `fit` takes, with ``y`` the name of the target in a file; rows in chunks are
         counted in one pass."""
         self._check_settings()
-        new, chunks = copy.copy(self), self._in_chunks(X, y)
+        new, chunks, passing = copy.copy(self), self._in_chunks(X, y), None
         if chunks is not None:
-            new, X, _ = streaming.sampled(self, chunks)
+            X, _, passing = streaming.sampled(self, chunks)
         X = new._check_inputs(X, reset=True)
         if new._given_likelihood() is not None:
             kernel = new._kernel_of_target(X, new.learning is not None)
@@ -494,7 +514,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         kernel = new._kernel_for(X)
         noise = new._noise_for(kernel, count_rows(X))
         kernel = new._taken_by_solver(kernel, X, noise)
-        return new._planned(kernel, gram.Gram(kernel, X), noise)[1]
+        return new._planned(kernel, gram.Gram(kernel, X), noise, passing=passing)[1]
 
     # -- prediction --------------------------------------------------------------------------------------------------
 

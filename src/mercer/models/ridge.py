@@ -64,6 +64,7 @@ class KernelRidge(Regressor):
 
     dual_coef_: np.ndarray
     intercept_: Any
+    left_out_: np.ndarray | None = None  # residuals (n, q), in the low-rank form
     _multi_output = True
 
     def __init__(
@@ -82,7 +83,7 @@ class KernelRidge(Regressor):
     @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
         """Solve for the coefficients. ``sample_weight`` multiplies squared errors; rows of weight zero are dropped."""
-        if not isinstance(self.solver, LowRank):
+        if as_low_rank(self.solver) is None:
             self._check_choice("solver", RIDGE_SOLVERS)
         X = self._check_inputs(X, reset=True)
         n = count_rows(X)
@@ -166,7 +167,7 @@ class KernelRidge(Regressor):
 
     def plan(self, X) -> Plan:
         """The form for a fit to these rows, the memory and time it is expected to take here, and why."""
-        if not isinstance(self.solver, LowRank):
+        if as_low_rank(self.solver) is None:
             self._check_choice("solver", RIDGE_SOLVERS)
         new = copy.copy(self)
         X = new._check_inputs(X, reset=True)
@@ -348,8 +349,7 @@ class KernelRidge(Regressor):
         alpha = np.atleast_1d(self.alpha_)
         if not (alpha > 0).all():
             raise ParameterError("leave-one-out in closed form needs alpha above zero.")
-        if self.solver_ == "lowrank":
-            assert self.left_out_ is not None
+        if self.left_out_ is not None:
             return LeaveOneOut(self._shaped(self.y_fit_ - self.left_out_), self._shaped(self.left_out_))
         spectrum = self._spectrum()
         residual = np.column_stack([spectrum.left_out(a)[:, target] for target, a in enumerate(alpha)])

@@ -20,6 +20,7 @@ from mercer.kernels.cross import cross
 from mercer.learning.plan import Plan, allowed_memory
 from mercer.linalg import backend
 from mercer.solvers.auto import COMPILE_SECONDS_TO_PREDICT, Budget, flops_per_second
+from mercer.solvers.base import SOLVERS, Solver
 from mercer.solvers.centers import choose_centers
 from mercer.solvers.lowrank import LowRank
 from mercer.solvers.lowrank_evidence import Rows
@@ -172,8 +173,8 @@ def not_allowed(what: str, allowed: Budget, memory: float) -> str:
     return f"{what} takes more {'memory' if memory > allowed.memory else 'time'} than it may"
 
 
-def as_low_rank(solver: Any) -> LowRank | None:
-    """The settings, if a solver is low-rank by name or as an object."""
-    if isinstance(solver, LowRank):
-        return solver
-    return LowRank() if isinstance(solver, str) and solver == "lowrank" else None
+def as_low_rank(solver: Any) -> Any:
+    """The settings, if the solver, by its name or as an object, lets rows pass by (`Solver.streams_rows`); else
+    None."""
+    found = SOLVERS[solver]() if isinstance(solver, str) and solver in SOLVERS else solver
+    return found if isinstance(found, Solver) and found.streams_rows else None

@@ -1,10 +1,9 @@
 """Fits to rows that come in chunks: parameters from a random part of them, one more pass for the posterior of all."""
 
-import copy
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from mercer.learning.plan import plan_of
 from mercer.models.targets import log_target
 from mercer.scores import unbiased_factor, widening
 from mercer.solvers.auto import Budget, Candidate, Choice, fit_seconds
-from mercer.solvers.lowrank import LowRank
+from mercer.solvers.base import SOLVERS, asked_or_first
 from mercer.solvers.lowrank_posterior import LowRankPosterior
 
 LEARNING = ("mle", "map", None)
@@ -29,31 +28,21 @@ CALIBRATED_LEVEL = 0.95
 MAX_KEPT_ROWS = 20_000  # of those that parameters are learned from, for leave-one-out and reports
 
 
-def fit_in_chunks(model: Any, chunks: Chunks) -> Any:
-    """Fit a Gaussian process regressor to all rows of the chunks.
+class Absorbed(NamedTuple):
+    """The posterior of all rows, and the parameters there, noise in units of y squared."""
 
-    A first pass takes at most `LowRank.learning_rows` rows at random. If these are all there are, they are fitted as
-    rows in memory. Otherwise parameters are learned from them by the low-rank solver, for "auto" with as many centres
-    as memory and time allow, and another pass adds up what all rows say of the weights of the centres. Noise and
-    amplitude are then those that maximise the evidence of all rows, which takes no pass, and intervals are widened as
-    for rows in memory.
-    """
-    fitted, X, y = sampled(model, chunks)
-    fitted.fit(X, y)
-    passes, fitted._stream_rows = fitted._stream_rows is not None, None
-    own = set(model.get_params(deep=False))
-    vars(model).update({name: value for name, value in vars(fitted).items() if name not in own})
-    if passes:
-        absorb(model, chunks)
-    return model
+    posterior: LowRankPosterior
+    theta: np.ndarray
+    noise: Noise
+    calibration: float
+    why: str  # of the plan
 
 
-def sampled(model: Any, chunks: Chunks) -> tuple[Any, Any, np.ndarray]:
-    """A copy of the model that plans for the rows of the chunks, and the rows that it is fitted to."""
+def sampled(model: Any, chunks: Chunks) -> tuple[Any, np.ndarray, int | None]:
+    """The rows that parameters are learned from, at most ``learning_rows`` of the solver at random, and the number of
+    all rows, None if there are no others."""
     X, y, _, n = chunks.sample(_solver(model).learning_rows, seed_of(model.random_state))
-    model = copy.copy(model)
-    model._stream_rows = n if n > len(y) else None
-    return model, X, y
+    return X, y, n if n > len(y) else None
 
 
 def planned(model: Any, kernel: Kernel, X: Any, noise: Noise, budget: Budget, n: int, begun: bool) -> Any:
@@ -65,7 +54,7 @@ def planned(model: Any, kernel: Kernel, X: Any, noise: Noise, budget: Budget, n:
     refusal = solver.refusal(kernel, X, noise)
     if refusal is not None:
         raise ParameterError(
-            f"rows in chunks that do not fit in memory are fitted by the low-rank solver, which {refusal}. "
+            f"rows in chunks that do not fit in memory are fitted by solver={solver.name!r}, which {refusal}. "
             + ("Give noise=..." if not noise.positive else "Take a random part of the rows, with Chunks.sample.")
         )
     cost = solver.cost_of(n)
@@ -76,34 +65,41 @@ def planned(model: Any, kernel: Kernel, X: Any, noise: Noise, budget: Budget, n:
 
 def refusal(model: Any) -> str | None:
     """Why a model with these settings cannot be fitted to rows in chunks; None if it can."""
-    named = isinstance(model.solver, str) and model.solver in ("auto", "lowrank")
-    if not named and not isinstance(model.solver, LowRank):
-        return f"rows in chunks are fitted by solver='lowrank', or mercer.solvers.LowRank(...); got {model.solver!r}."
+    if not _asked(model).streams_rows:
+        able = " or ".join(f"solver={name!r}" for name, cls in SOLVERS.items() if cls.streams_rows)
+        return f"rows in chunks are fitted by {able}, or its object of mercer.solvers; got {model.solver!r}."
     if model.likelihood not in LIKELIHOODS or model.learning not in LEARNING:
         return (
             "rows in chunks are fitted with likelihood='gaussian' or 'lognormal', and learning='mle', 'map' or None; "
             f"got likelihood={model.likelihood!r}, learning={model.learning!r}. Take a random part of the rows."
         )
-    if model.noise is not None and np.ndim(model.noise):
+    if np.ndim(model.noise):
         return "rows in chunks have one noise variance; noise is None, a number or a prior."
     return None
 
 
-def _solver(model: Any) -> LowRank:
+def _asked(model: Any) -> Any:
+    return asked_or_first(model.solver, lambda each: each.streams_rows)
+
+
+def _solver(model: Any) -> Any:
+    """The solver of a fit to rows in chunks, with its settings."""
     why = refusal(model)
     if why is not None:
         raise ParameterError(why)
-    return model.solver if isinstance(model.solver, LowRank) else LowRank()
+    return _asked(model)
 
 
-def absorb(model: Any, chunks: Chunks, without: np.ndarray | None = None) -> None:
+def absorbed(model: Any, chunks: Chunks, without: np.ndarray | None = None) -> Absorbed:
     """Condition a model that was fitted by low rank to some of the rows on all of them, but those numbered in
-    ``without``."""
+    ``without``: one pass adds up what they say of the weights of the centres. Noise and amplitude are those that
+    maximise the evidence of all rows, which takes no pass, and intervals are widened as for rows in memory."""
     posterior: LowRankPosterior = model.posterior_
-    noise = model._fitted_noise().scaled(model.scale_**-2)
+    given, calibration = model._fitted_noise(), model.calibration_
+    noise = given.scaled(model.scale_**-2)
     if isinstance(noise, RowNoise):
         raise ParameterError("rows in chunks have one noise variance.")
-    objective, theta = model._objective(), model.theta_ - model._units
+    objective, theta = model._objective(), model.theta_
     before = float(noise.at(posterior.X)) + model._jitter
     kept = slice(0, MAX_KEPT_ROWS)
     X, y, _ = posterior.data
@@ -115,27 +111,21 @@ def absorb(model: Any, chunks: Chunks, without: np.ndarray | None = None) -> Non
         floor = max(noise.min_variance, float(np.exp(noise.floor()[0]))) / before
         amplitude, of_noise = found.best_scales(floor)
         part = objective.layout.part("noise")
-        theta = theta + math.log(amplitude) * np.asarray(mask)
+        theta = theta - model._units + math.log(amplitude) * np.asarray(mask)
         theta[part] += math.log(of_noise / amplitude)
         found = found.with_scales(objective.at(theta).kernel, amplitude, of_noise)
-        model.calibration_ = 1.0
+        calibration = 1.0
         if model._calibrates(model._noise):
             mean, variance = found.leave_one_out()
             z = Normal(mean, np.sqrt(variance)).z(found.y)
             chosen = model.kernel is None
-            model.calibration_ = widening(z, CALIBRATED_LEVEL) * unbiased_factor(found.n_rows, len(theta) + chosen)
-            theta = theta + math.log(model.calibration_) * np.asarray(mask)
-            found = found.rescaled(objective.at(theta).kernel, model.calibration_)
-        model.kernel_ = objective.at(theta).kernel
-        model._set_noise(LearnedNoise(float(objective.variances(theta)[0]) * model.scale_**2))
-        model.theta_ = theta + model._units
-    model.n_rows_ = found.n_rows
-    model.y_train_, model.copy_of_ = found.y * model.scale_ + model.center_, np.arange(len(found.y))
-    if model._logarithmic:
-        model.y_train_ = np.exp(model.y_train_)
+            calibration = widening(z, CALIBRATED_LEVEL) * unbiased_factor(found.n_rows, len(theta) + chosen)
+            theta = theta + math.log(calibration) * np.asarray(mask)
+            found = found.rescaled(objective.at(theta).kernel, calibration)
+        given = LearnedNoise(float(objective.variances(theta)[0]) * model.scale_**2)
+        theta = theta + model._units
     why = f"rows come in chunks; parameters were learned from {len(posterior.y):,} of them"
-    model.plan_ = dataclasses.replace(model.plan_, rows=found.n_rows, why=why)
-    model._set_posterior(found)
+    return Absorbed(found, theta, given, calibration, why)
 
 
 def _parts(model: Any, chunks: Chunks, noise: float, without: np.ndarray | None) -> Iterator[Any]:

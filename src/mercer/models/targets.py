@@ -28,10 +28,8 @@ from mercer.models.records import LearnedByEvidence, recorded, warn_of_interrupt
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
-from mercer.solvers.minibatch import Minibatch
 
 EXACT = ("gaussian", "lognormal")  # likelihoods by exact inference, of y or of its logarithm
-INFERENCES = ("auto", *targets.METHODS)
 
 
 class OtherTargets(LearnedByEvidence):
@@ -76,7 +74,7 @@ class OtherTargets(LearnedByEvidence):
         return as_likelihood(self.likelihood, EXACT)
 
     def _check_likelihood(self, given: dict[str, Any]):
-        self._check_choice("inference", INFERENCES)
+        self._check_choice("inference", ("auto", *targets.names()))
         likelihood = self._given_likelihood()
         if likelihood is None:
             unused = [name for name, value in given.items() if value is not None]
@@ -98,7 +96,7 @@ class OtherTargets(LearnedByEvidence):
                 f"calibrate=True is for a Gaussian likelihood; got {self.likelihood!r}. Its intervals have the width "
                 "that the likelihood gives them."
             )
-        if self.noise is not None and np.ndim(self.noise) > 0:
+        if np.ndim(self.noise) > 0:
             raise ParameterError("one noise variance per row is for likelihood='gaussian'.")
         if self.learning in INTEGRATED:
             raise ParameterError(
@@ -149,7 +147,7 @@ class OtherTargets(LearnedByEvidence):
             sides = {name: value for name, value in vars(target).items() if value is not None}
             journal = self._journal((X, y, sides), kernel, *options)
             choose = self.kernel is None and family.standard_path(kernel) is not None
-            if isinstance(self.solver_, Minibatch):
+            if self.solver_.in_batches:
                 objective, learned, self.choice_ = target_in_batches(
                     objective, self.solver_, settings, seed, journal, choose
                 )
@@ -207,7 +205,7 @@ class OtherTargets(LearnedByEvidence):
 
     def _infer_target(self, X, start=None, kept=None):
         """The posterior at the fitted parameters, from all rows; ``kept``: their covariance there, if it is known."""
-        if isinstance(self._solver(), Minibatch):
+        if self._solver().in_batches:
             return self._infer_in_batches(X)
         kernel = with_constant(self.kernel_, self._constant)
         target = self.likelihood_.standardised(self.target_, self.center_, self.scale_)

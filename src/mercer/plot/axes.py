@@ -1,12 +1,14 @@
 """Axes, and inputs along them."""
 
+from typing import Any
+
 import numpy as np
 
 from mercer.core.errors import DataError, MercerError
-from mercer.core.inputs import as_frame, as_matrix
+from mercer.core.inputs import Inputs, as_frame, as_matrix
 
 
-def pyplot():
+def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError:
@@ -14,12 +16,12 @@ def pyplot():
     return plt
 
 
-def new_axes(ax=None):
+def new_axes(ax: Any = None) -> Any:
     """``ax`` itself, or new axes if it is None."""
     return pyplot().subplots(figsize=(6, 4), layout="constrained")[1] if ax is None else ax
 
 
-def along(X, ordered: bool = True):
+def along(X: Inputs, ordered: bool = True) -> tuple[np.ndarray, Inputs]:
     """One scalar input in increasing order, as numbers for the axis and in its own container for the process."""
     values = as_matrix(X)
     if values.shape[1] != 1:
@@ -29,7 +31,7 @@ def along(X, ordered: bool = True):
     return values[order, 0], values[order] if frame is None else frame[order.tolist()].to_native()
 
 
-def concise_dates(ax):
+def concise_dates(ax: Any) -> None:
     """Label an axis of dates by what changes from one to the next, so that labels do not overlap."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 

@@ -232,7 +232,7 @@ def _numerics(model) -> str:
             f"\nsolved in {found['iterations']:.0f} iterations: the mean is off by about {found['error']:.1g} standard "
             f"deviations of the prior, the log evidence by about {found['evidence_error']:.2g} nats (estimated)"
         )
-        if len(model.y_train_) > getattr(model.solver_, "rank", 0):
+        if model.solver_.estimates_left_out(len(model.y_train_)):
             text += (
                 f"\nleave-one-out variances are estimated to {MAX_LEFT_OUT_ERROR:.0%}, or else given the nearest rows "
                 "alone, which makes them too large rather than too small"
@@ -263,6 +263,6 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
         found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if model.numerics_["jitter"] > 0:
         found.append("the covariance was numerically singular, so jitter was added: give noise, or drop duplicates.")
-    if model.numerics_["residual"] > getattr(model.solver_, "tolerance", 1e-6):
+    if model.numerics_["residual"] > model._solver().max_residual():
         found.append("the linear solve lost accuracy to rounding: more noise, or a rougher kernel, would help.")
     return found

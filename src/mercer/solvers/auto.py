@@ -39,8 +39,8 @@ LARGE_MATRIX_SPEEDUP = 1.2  # over that matrix, for each core
 class Budget:
     """Bytes and seconds that a fit may take, and the work that it is: ``climbs`` of the evidence, each from a few rows
     to all of them, and ``further`` evaluations on all rows. ``work`` and ``copies``: for likelihoods that are not
-    Gaussian, the time and memory of an inference over those of a solver's evidence, unless it has its own inference
-    (`Solver.own_inference`)."""
+    Gaussian, the time and memory of an inference over those of a solver's evidence, unless it infers in batches
+    (`Solver.in_batches`)."""
 
     memory: float
     seconds: float
@@ -86,7 +86,7 @@ class Candidate:
     @classmethod
     def of(cls, solver: "Solver", kernel: "Kernel", X: Inputs, budget: Budget) -> "Candidate":
         cost = solver.cost(kernel, X)
-        if not solver.own_inference:
+        if not solver.in_batches:
             cost = cost._replace(memory=cost.memory * budget.copies, flops=cost.flops * budget.work)
         loss = 0.0 if solver.approximation(kernel) is None else solver.loss(kernel, X)
         return cls(solver, cost, fit_seconds(solver, cost, count_rows(X), budget), loss)

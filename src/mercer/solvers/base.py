@@ -239,7 +239,13 @@ class Solver(abc.ABC):
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
     several_latents: ClassVar[bool] = True  # whether `latent` serves the functions of more than two classes
     of_parts: ClassVar[bool] = True  # whether it solves random parts of the rows as it does all; else they are dense
-    own_inference: ClassVar[bool] = False  # whether labels and other likelihoods take it no more than `cost` says
+    # Whether estimators learn and infer from batches of the rows, by its `batch`, `steps` and `choose`
+    # (`mercer.models.minibatch`); labels and other likelihoods then take it no more than `cost` says.
+    in_batches: ClassVar[bool] = False
+    # Whether rows may pass by in tiles, summed up at `centers`: it serves rows in chunks, by `learning_rows`, `cost_of`
+    # and `within_rows`, and as settings of ridge regression and principal components.
+    streams_rows: ClassVar[bool] = False
+    takes_operators: ClassVar[bool] = False  # whether its posteriors are observed under operators, and constrained
     auto_loss: ClassVar[float] = 1.0  # of an approximation, what `loss` returns
 
     @abc.abstractmethod
@@ -281,6 +287,14 @@ class Solver(abc.ABC):
         """What is approximated for this kernel, and how accurately, as a clause for plans; None where answers are those
         of the dense solver, to rounding."""
         return None if self.exact else "approximates the process"
+
+    def max_residual(self) -> float:
+        """Relative residual of its linear systems beyond which they have lost accuracy."""
+        return 1e-6
+
+    def estimates_left_out(self, n: int) -> bool:
+        """Whether leave-one-out variances of n rows are estimates."""
+        return False
 
     @abc.abstractmethod
     def evidence(
@@ -348,11 +362,11 @@ def resolve_latent(
 
 def latent_choice(
     solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, classes: int, budget: Budget | None = None,
-    own_inference: bool = True,
+    batches: bool = True,
 ) -> Choice:  # fmt: skip
     """The solver for the latent functions behind ``classes`` classes, with one kernel or one each: the one asked for;
     for "auto" that of `choice` among those that serve all of them, if the same one is best for every kernel.
-    ``own_inference``: whether solvers that have one of their own serve the settings; they take one kernel.
+    ``batches``: whether solvers in batches serve the settings; they take one kernel.
 
     The function values of more than two classes are factorised class by class, but not the weights of their features:
     n (C M)^2 flops instead of C n^3, so weights are for M < n / sqrt(C) features.
@@ -360,8 +374,8 @@ def latent_choice(
     noise = CommonNoise(1.0)  # sites are noise
 
     def usable(each: Solver) -> bool:
-        if each.own_inference:
-            return own_inference and len(kernels) == 1
+        if each.in_batches:
+            return batches and len(kernels) == 1
         if classes == 2 or type(each).latent is Solver.latent:
             return True
         if not each.several_latents or any(each.refusal(kernel, X, noise) is not None for kernel in kernels):
@@ -375,7 +389,14 @@ def latent_choice(
         raise ParameterError(f"solver={solver!r} takes two classes; y has {classes}. Use solver='dense' or 'auto'.")
     if all(other.chosen.solver == each for other in found):
         return found[0]
-    return choice("auto", kernels[0], X, noise, budget, LABELS, lambda each: each.name == "dense")
+    return choice("auto", kernels[0], X, noise, budget, LABELS, lambda each: type(each).latent is Solver.latent)
+
+
+def asked_or_first(solver: str | Solver, able: Callable[[Solver], bool]) -> Solver:
+    """The solver asked for; for "auto" the first registered one that is ``able``."""
+    if isinstance(solver, str) and solver == "auto":
+        return next(each for cls in SOLVERS.values() if able(each := cls()))
+    return checked(solver)
 
 
 def checked(solver: str | Solver) -> Solver:

@@ -85,7 +85,7 @@ class CommitteePosterior(Posterior):
         C_inv, trend, beta = np.empty((n, 1 + q)), None, np.zeros(q)
         for part, (_, solved) in zip(parts, found, strict=True):
             C_inv[part] = solved
-        log_det = sum(member.observed.factor.log_det() for member, _ in found)
+        log_det = sum(member.observations().factor.log_det() for member, _ in found)
         a = C_inv[:, 0]
         if q:
             try:
@@ -102,7 +102,7 @@ class CommitteePosterior(Posterior):
             jobs = [(kernel, rows[group].alone(), both[group], noise[group]) for group in groups[1:]]
             found, parts = [found[0], *together(processes, _member, jobs)], groups
         members = tuple(
-            _with_target(member, both[part, 0] - H[part] @ beta, solved @ np.r_[1.0, -beta])
+            member.with_targets(both[part, 0] - H[part] @ beta, solved @ np.r_[1.0, -beta])
             for part, (member, solved) in zip(parts, found, strict=True)
         )
         new = cls(
@@ -118,7 +118,7 @@ class CommitteePosterior(Posterior):
         groups = all(((group >= 0) & (group < n)).all() for group in self.groups)
         lengths = len(self.groups) == len(self.members) == len(self.solved) > 0
         sizes = lengths and all(
-            isinstance(member, GP) and member.observed is not None and C_inv_H.shape == (len(group), q)
+            len(member.observations().y) == len(group) and C_inv_H.shape == (len(group), q)
             for group, member, C_inv_H in zip(self.groups, self.members, self.solved, strict=True)
         )
         return groups and sizes and self.y.shape == self.noise.shape == (n,) and self.weights in WEIGHTS
@@ -330,7 +330,8 @@ class CommitteePosterior(Posterior):
         """Mean and variance of each measurement given all the others: members that have it leave it out, the others
         predict it as they are. With several members the coefficients of the mean keep their estimates."""
         if len(self.members) == 1:
-            diagonal, a = self.members[0].observed.factor.inverse_diagonal(), self.members[0].observed.a  # type: ignore[union-attr]
+            own = self.members[0].observations()
+            diagonal, a = own.factor.inverse_diagonal(), own.a
             if self.trend_ is not None:
                 left = diagonal - np.einsum("ij,ij->i", self.trend_.half, self.trend_.half)
                 diagonal = np.where(left > len(left) * np.finfo(float).eps * diagonal, left, diagonal)
@@ -338,7 +339,7 @@ class CommitteePosterior(Posterior):
             out = np.empty(len(self.y)), np.empty(len(self.y))
             out[0][order], out[1][order] = self.y[order] - a / diagonal, 1 / diagonal
             return out
-        own = [self._left_out_by(member) for member in self.members]
+        left_out = [self._left_out_by(member) for member in self.members]
 
         def compute(part: slice) -> tuple[np.ndarray, np.ndarray]:
             rows = np.arange(len(self.y))[part]
@@ -346,7 +347,7 @@ class CommitteePosterior(Posterior):
             said = self._opinions(some)
             mean, variance = (np.concatenate([[base], each]) if self._has_base else each for base, each in
                               ((said.base_mean, said.mean), (said.base_variance, said.variance)))  # fmt: skip
-            for i, (group, (left_mean, left_variance)) in enumerate(zip(self.groups, own, strict=True)):
+            for i, (group, (left_mean, left_variance)) in enumerate(zip(self.groups, left_out, strict=True)):
                 place = np.full(len(self.y), -1)
                 place[group] = np.arange(len(group))
                 inside = place[rows] >= 0
@@ -373,8 +374,7 @@ class CommitteePosterior(Posterior):
     def _left_out_by(member: GP) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the function at a member's own rows, each without its measurement."""
         mean, variance = member.leave_one_out()
-        assert member.observed is not None
-        return mean, np.maximum(variance - member.observed.noise, 0.0)
+        return mean, np.maximum(variance - member.observations().noise, 0.0)
 
     def residual(self) -> float:
         """The largest of the members' relative residuals."""
@@ -391,22 +391,14 @@ def _member(kernel: Kernel, rows: gram.Gram, targets: np.ndarray, noise: np.ndar
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)  # `numerics` has it
         member = GP(kernel, allow_invalid=True).condition(rows, targets[:, 0], noise)
-    return member, member.observed.factor.solve(targets)  # type: ignore[union-attr]
-
-
-def _with_target(member: GP, y: np.ndarray, a: np.ndarray) -> GP:
-    """The process given other measurements y at the same rows, with C^-1 y."""
-    observed = dataclasses.replace(member.observed, y=y, a=a, residual=None)  # type: ignore[type-var]
-    gram.keep(observed, member._prepared())
-    return member._replace(observed=observed)
+    return member, member.observations().factor.solve(targets)
 
 
 def _opinion(
     member: GP, C_inv_H: np.ndarray, part: Kernel, Z: Inputs, prior: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and variance of a member at s rows (s,), and k C^-1 H (s, q)."""
-    observed, rows = member.observed, member._prepared().of(part)
-    assert observed is not None
+    observed, rows = member.observations(), member.rows().of(part)
     both, variance = np.column_stack([observed.a, C_inv_H]), prior.copy()
     told = np.empty((count_rows(Z), both.shape[1]))
     for piece, K in rows.blocks(Z):

@@ -63,8 +63,7 @@ def _with_inputs(m: np.ndarray, dv: np.ndarray) -> np.ndarray:
 
 def _member_slopes(member: GP, C_inv_H: np.ndarray, kernel: Kernel, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Derivatives of a member's mean and of what follows coefficients (s, 1 + q, d), and of its variance (s, d)."""
-    observed, X = member.observed, member._prepared()
-    assert observed is not None
+    observed, X = member.observations(), member.rows()
     both = np.column_stack([observed.a, C_inv_H])
     dm = np.stack([gram.slope(kernel, Z, X, np.broadcast_to(a, (len(Z), len(a)))) for a in both.T], axis=1)
     dvariance = gram.diagonal_slope(kernel, Z)

@@ -34,6 +34,7 @@ class Dense(Solver):
 
     name = "dense"
     summary = "exact, by Cholesky factorisation of the covariance of all rows"
+    takes_operators = True
 
     def refusal(self, kernel: Kernel, X: Inputs, noise: Noise) -> None:
         return None

@@ -562,6 +562,12 @@ class Iterative(Solver):
             f"{self.n_probes} probes; numerics_ has both errors"
         )
 
+    def max_residual(self) -> float:
+        return self.tolerance
+
+    def estimates_left_out(self, n: int) -> bool:
+        return n > self.rank
+
     def within(self, kernel: Kernel, X: Inputs, budget: Budget) -> Self:
         """Learning from all rows, or from as many as time allows."""
         n, new = count_rows(X), self

@@ -59,6 +59,7 @@ class LowRank(Solver):
     parts = (LowRankPosterior,)
     exact = False
     growth = 1
+    streams_rows = True
 
     def __post_init__(self) -> None:
         for name in ("n_centers", "learning_rows"):

@@ -54,7 +54,7 @@ class Minibatch(Solver):
     exact = False
     bound = True
     growth = 1
-    own_inference = True
+    in_batches = True
     auto_loss = 0.2
 
     def __post_init__(self) -> None:

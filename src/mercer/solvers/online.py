@@ -52,6 +52,8 @@ class CenterPosterior(Posterior):
     their noise variances, and ``lost`` the nats lost by leaving out centres.
     """
 
+    keeps_rows = False
+
     functions: CenterFunctions
     budget: int | None
     count: int
