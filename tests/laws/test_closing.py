@@ -95,11 +95,38 @@ def test_it_is_the_posterior_at_the_learned_parameters(name, monkeypatch):
     np.testing.assert_allclose(model.theta_, without.theta_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("settings", [{}, {"calibrate": True}, {"noise": 0.01}], ids=str)
+def test_several_targets_take_no_further_pass(settings, monkeypatch):
+    targets = np.column_stack([y, np.cos(X[:, 0])])[: n // 2]
+    model = mc.MultiOutputGaussianProcessRegressor(k.RBF(1.0), progress=False, **settings)
+    passes, Z, predictions = Passes(monkeypatch), rng.uniform(-2, 2, size=(9, 2)), []
+    for memory in (machine.keepable(), 0):
+        monkeypatch.setattr(machine, "keepable", lambda share=0.0, memory=memory: memory)
+        predictions.append(model.fit(X[: n // 2], targets).predict(Z))
+        assert passes.at_last_evaluation >= model.n_evaluations_ > 0
+        assert passes.after_learning == (not memory)
+    np.testing.assert_allclose(*predictions, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("mean", [None, "linear"])
+def test_weights_take_one_pass_over_the_features(mean, monkeypatch):
+    fill, passes = gram.Features.fill, []
+    monkeypatch.setattr(gram.Features, "fill", lambda *args: passes.append(1) or fill(*args))
+    kernel = 1.0 * k.Linear() + 1.0 * k.Polynomial(2)
+    model = mc.GaussianProcessRegressor(kernel, solver="weights", noise=0.1, learning=None, mean=mean).fit(X, y)
+    assert len(passes) == 1
+    process = mc.GP(model.kernel_, model.posterior_.prior_mean).condition(*model.posterior_.data)
+    assert model.log_marginal_likelihood_ == pytest.approx(process.log_evidence(), rel=1e-9)
+    assert model.numerics_["residual"] < 1e-12
+
+
 codes = (y > np.median(y)).astype(int) + (y > np.quantile(y, 0.8))
 LATENT = {
     "two classes, ep": lambda: (mc.GaussianProcessClassifier(ARD, "ep", progress=False), codes > 0),
     "two classes, laplace": lambda: (mc.GaussianProcessClassifier(ARD, "laplace", progress=False), codes > 0),
     "two classes, default": lambda: (mc.GaussianProcessClassifier(progress=False), codes > 0),
+    "three classes, default": lambda: (mc.GaussianProcessClassifier(progress=False), codes),
+    "three classes, variational": lambda: (mc.GaussianProcessClassifier(ARD, "variational", progress=False), codes),
     "three classes, laplace": lambda: (mc.GaussianProcessClassifier(ARD, "laplace", progress=False), codes),
     "a kernel for each class": lambda: (
         mc.GaussianProcessClassifier([ARD, 1.0 * k.RBF(), ARD], "laplace", progress=False), codes

@@ -6,6 +6,7 @@ import pytest
 
 import mercer as mc
 from design import example
+from mercer import gram
 from mercer import kernels as k
 from mercer.core.coordinates import from_free, to_free
 from mercer.gp.mean import MeanFunction
@@ -98,6 +99,16 @@ def test_its_evidence_and_moments_are_those_of_the_dense_solver_or_bound_them(so
             assert one == pytest.approx(other, rel=1e-6, abs=1e-8)
     elif solver.bound:
         assert own.log_evidence() <= dense.log_evidence() + 1e-8 * abs(dense.log_evidence())
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("solver", ALL, ids=lambda solver: solver.name)
+def test_its_mean_takes_prepared_rows(solver, example):
+    if not takes(solver, example):
+        pytest.skip("the solver does not apply")
+    kernel, rows = EXAMPLES[example]
+    own = solver.posterior(kernel, rows, y, NOISE, made("constant"))
+    np.testing.assert_allclose(own.mean(gram.Gram(kernel, rows)), own.mean(rows), rtol=1e-12, atol=1e-12)
 
 
 @means

@@ -87,6 +87,31 @@ def test_conjugate_gradients_solve_and_tell_the_logarithm():
     assert cut.left == pytest.approx(B - C @ cut.X, abs=1e-9)
 
 
+def test_the_logarithm_is_that_of_the_steps_before_the_matrix_is_indefinite():
+    B = rng.normal(size=(60, 2))
+
+    def found(diagonal, precondition):
+        C = np.diag(diagonal)
+        return conjugate_gradients(lambda P: C @ P, B, precondition, np.full(2, 1e-12), 9, watched=2)
+
+    # The preconditioner is indefinite in a direction that the first residual hardly has: beta is negative.
+    B[-1] *= 1e-3
+    sign = np.append(np.ones(59), -1.0)[:, None]
+    solution = found(np.append(np.linspace(1, 1.001, 59), 1e6), lambda R: sign * R)
+    assert min(beta[0] for _, beta in solution.coefficients if np.isfinite(beta[0])) < 0
+    assert log_quadratic(solution, 0) == pytest.approx(np.log(1 / solution.coefficients[0][0][0]))
+    assert log_quadratic(found(-np.ones(60), lambda R: R.copy()), 0) is None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_covariance_that_is_singular_to_rounding_is_a_rejected_step():
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    model = mc.GaussianProcessRegressor(1.0 * k.RBF(), solver=Iterative(dense_rows=0), progress=False)
+    model.fit(rows, rows[:, 0])
+    assert np.isfinite(model.log_marginal_likelihood_)
+    assert model.predict(rows) == pytest.approx(rows[:, 0], abs=1e-3)
+
+
 @pytest.mark.parametrize("mean", [None, LINEAR], ids=["zero", "linear"])
 def test_the_evidence_is_near_the_exact_one_and_its_slope_is_unbiased(mean):
     theta = np.append(np.asarray(to_free(KERNEL)), np.log(0.05))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mercer import gram
 from mercer.basis import Basis as BasisFunctions
 from mercer.basis import Polynomial
 from mercer.core.coordinates import Layout
@@ -82,7 +83,7 @@ class MeanFunction(Parametrized):
         if self.function is None:
             return np.full(count_rows(X), self.constant)
         with concretely():
-            values = np.asarray(self.function(self.function.prepare(X)))
+            values = np.asarray(self.function(self.function.prepare(gram.raw(X))))
         if values.shape[1] != 1 or not np.isfinite(values).all():
             raise DataError(
                 f"the mean function {self.function!r} must return one finite number per input; it returned "
@@ -144,7 +145,7 @@ class MeanFunction(Parametrized):
 
     def columns(self, X: Inputs) -> np.ndarray:
         """Design matrix H (n, q) of the unknown coefficients."""
-        return np.ones((count_rows(X), 0)) if self.trend is None else self.trend.design(X)
+        return np.ones((count_rows(X), 0)) if self.trend is None else self.trend.design(gram.raw(X))
 
     def columns_slope(self, Z: np.ndarray, names: list[str] | None) -> np.ndarray:
         """Derivatives of `columns` with respect to the inputs: (s, q, d)."""

@@ -22,7 +22,7 @@ class FunctionPosterior(abc.ABC):
 
     @abc.abstractmethod
     def mean(self, Z: Inputs) -> np.ndarray:
-        """(s,) or (s, C)."""
+        """(s,) or (s, C). Rows may be prepared: a `gram.Gram`."""
 
     @abc.abstractmethod
     def moments(self, Z: Inputs) -> tuple[np.ndarray, np.ndarray]:

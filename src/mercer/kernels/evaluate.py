@@ -8,6 +8,7 @@ Inside the caller's own ``jit``, ``grad`` or ``vmap`` none of this applies: the 
 """
 
 import abc
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -116,11 +117,16 @@ def gram(
 def _other_rows(kernel: "Kernel", X: Inputs | Prepared, Z: Prepared) -> Rows:
     """Rows of X, which are observations other than those of Z even if they were prepared with them."""
     if isinstance(X, Prepared):
-        if all(getattr(node, "reads_values", True) for node in nodes_of(kernel)):  # no part tells rows by their index
+        if not any(_reads_index(node) for node in nodes_of(kernel)):
             return X.rows
         X = X.X
     n = count_rows(X)
     return kernel.prepare(align_columns(Z.X, X, kernel.needs_all_columns), np.arange(-n, 0))
+
+
+def _reads_index(node: Any) -> bool:
+    """Whether a part of a kernel tells rows by their index, as white noise does; a constant has no need to."""
+    return not getattr(node, "reads_values", True) and node.smoothness != math.inf
 
 
 def rowwise(kernel: "Kernel", method: str, X: Inputs | Prepared, compiled: bool = True) -> Any:

@@ -138,15 +138,20 @@ class LabelLearner:
 
     def _left_out_score(self, objective: LabelObjective, learned: Learned) -> float:
         """Mean of ln p(label | all other rows) at the optimum."""
-        kernels, last = list(objective.at(learned.theta).kernels), learned.outcome
-        Ks = last.covariances(learned.theta, learned.jitter) if isinstance(last, LastInference) else None
-        if Ks is None:
-            Ks = latent_covariances(objective.solver.latent, kernels, objective.X, learned.jitter)
+        kernels, Ks = list(objective.at(learned.theta).kernels), self._covariances(objective, learned)
         found = objective.infer(Ks, objective.codes, None, gradient=False)
         if found is None:
             return -np.inf
         posterior = objective.infer.posterior(found, kernels, gram.raw(objective.X), objective.codes, learned.jitter)
         return float(log_scores(posterior.leave_one_out(Ks), objective.codes).mean())
+
+    @staticmethod
+    def _covariances(objective: LabelObjective, learned: Learned) -> list[LatentCovariance]:
+        """Those at the optimum: what learning kept, or computed again."""
+        last = learned.outcome
+        kept = last.covariances(learned.theta, learned.jitter) if isinstance(last, LastInference) else None
+        kernels = list(objective.at(learned.theta).kernels)
+        return kept or latent_covariances(objective.solver.latent, kernels, objective.X, learned.jitter)
 
     def _one_or_each(
         self, one: LabelObjective, each: LabelObjective, learned: Learned, n: int
@@ -178,10 +183,7 @@ class LabelLearner:
         """
         theta, mask = learned.theta, objective.amplitude()
         prior = objective.prior() if self.use_priors else None
-        with objective.criterion() as evidence:
-            evidence.jitter = learned.jitter
-            Ks = evidence.covariances(theta, accurate=True)
-            folds = HeldOutFolds(Ks, objective.codes, self.inference.for_scores())
+        folds = HeldOutFolds(self._covariances(objective, learned), objective.codes, self.inference.for_scores())
 
         def moved(power: int) -> np.ndarray:
             return theta + power * np.log(VARIANCE_STEP) * mask if power else theta

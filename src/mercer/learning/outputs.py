@@ -200,7 +200,7 @@ class OutputsObjective(RegressionObjective):
         return new._like(self)
 
     def _like(self, other: "OutputsObjective") -> "OutputsObjective":
-        self.correlation, self.given = other.correlation, other.given
+        self.correlation, self.given, self.keeps = other.correlation, other.given, other.keeps
         return self
 
     def part(self, rows: np.ndarray) -> "OutputsObjective":

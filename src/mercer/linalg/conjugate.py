@@ -1,5 +1,6 @@
 """Preconditioned conjugate gradients for many right-hand sides at once, and the logarithm of the matrix."""
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -61,13 +62,18 @@ def conjugate_gradients(
     return Solution(X, R, found, iterations, kept if watched else [])
 
 
-def log_quadratic(solution: Solution, column: int) -> float:
+def log_quadratic(solution: Solution, column: int) -> float | None:
     """w^T ln(M) w / w^T w of the preconditioned matrix M and the whitened right-hand side w of a watched column, by
-    Gaussian quadrature: the iterations are those of Lanczos (Golub and Meurant)."""
+    Gaussian quadrature: the iterations are those of Lanczos (Golub and Meurant). None where rounding errors leave
+    no step of these."""
     steps = [(alpha[column], beta[column]) for alpha, beta in solution.coefficients]
-    steps = [(alpha, beta) for alpha, beta in steps if alpha > 0]  # until the column had converged
+    if not steps or np.isnan(steps[0][0]):
+        return 0.0  # the column was solved from the start
+    # Until the column had converged, or a negative beta led to a negative alpha: M is not positive definite to this
+    # precision.
+    steps = list(itertools.takewhile(lambda step: 0 < step[0] < np.inf, steps))
     if not steps:
-        return 0.0
+        return None
     alpha, beta = np.array(steps).T
     diagonal = 1 / alpha
     diagonal[1:] += beta[:-1] / alpha[:-1]

@@ -69,7 +69,7 @@ def correlations(
     P = len(names)
     s = count_rows(places)
     some = take_rows(places, np.unique(np.linspace(0, s - 1, min(s, MAX_PLACES)).round().astype(int)))
-    rows, count = all_targets(some, P), count_rows(some)
+    rows, count = gram.Gram(objective.kernel, all_targets(some, P)), count_rows(some)
 
     def at(theta: np.ndarray) -> np.ndarray:
         K = gram.within(objective.at(theta).kernel, rows).reshape(count, P, count, P)

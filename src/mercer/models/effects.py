@@ -70,12 +70,13 @@ class Effects:
 def effects(kernel: Kernel, posterior: Any, noise: float, scale: float) -> Effects:
     """Effects in units of y, of a ``posterior`` in units of ``scale``; ``noise`` is a variance, in units of y."""
     X = posterior.data[0]
+    rows = gram.kept(posterior, kernel, X)
     components: list[tuple[str, float, float]] = []  # label, standard deviation and variance
     groups: dict[str, GroupEffects] = {}
     for i, part in enumerate(terms_of(kernel)):
         found = _grouped(part, X)
         label = _unique(_label(part, found), [label for label, *_ in components])
-        variance = float(np.mean(gram.diagonal(part, X))) * scale**2
+        variance = float(np.mean(gram.diagonal(part, rows))) * scale**2
         deviation = np.sqrt(variance)
         if found is not None:
             names, which, inputs = found.representatives()

@@ -135,7 +135,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         learned, self.choice_ = None, None
         use_priors = self.learning == "map"
         objective = outputs.OutputsObjective(kernel, prepared, target, noise, self.solver_, mean, use_priors)
-        objective.given = self._is_whole()
+        objective.given, objective.keeps = self._is_whole(), True
         objective.correlation = self._targets(X, measured, target).correlations()
         if self.learning is not None and objective.size and target.any():
             objective, learned = self._learn(objective, X, measured)
@@ -176,7 +176,8 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
         kernel, noise = model.kernel, model.noise
         if learned is None and objective.noise.size:
             noise = evolve(objective.noise, noise=np.exp(theta[objective.layout.part("noise")]))
-        rows = gram.on(kernel, objective.rows)
+        rows, kept = gram.on(kernel, objective.rows), None if learned is None else learned.outcome
+        rows = rows if kept is None else rows.known(kept)
         variances = objective.variances(theta) + self._jitter
         posterior = self.solver_.posterior(
             kernel, rows, objective.target, variances, model.mean, bool(self.allow_invalid)

@@ -127,7 +127,7 @@ class OtherTargets(LearnedByEvidence):
         learns = self.learning is not None
         kernel = self._kernel_of_target(X, learns)
         constant = likelihood.constant_variance if self.normalize and not isinstance(likelihood, Ordinal) else 0.0
-        rows = gram.Gram(kernel, copy_rows(X))
+        rows = gram.Gram(with_constant(kernel, constant), copy_rows(X))
         self.solver_, plan = self._planned_target(kernel, rows, begun=True)
         self._announce(plan)
         warn_of_model(self, [kernel], X, bool(constant))
@@ -237,8 +237,10 @@ class OtherTargets(LearnedByEvidence):
         self.mean_ = self.center_ + self.scale_ * self._constant * float(found.a.sum())
 
     def _target_objective(self, rows: gram.Gram | None = None) -> LatentObjective:
+        if rows is None:
+            rows = gram.kept(self, with_constant(self.kernel_, self._constant), self.posterior_.data[0])
         return LatentObjective(
-            self.kernel_, gram.kept(self, self.kernel_, self.posterior_.data[0]) if rows is None else rows,
+            self.kernel_, rows,
             self.likelihood_.standardised(self.target_, self.center_, self.scale_),
             self.likelihood_.rescaled(1 / self.scale_), self.inference_, self._constant, solver=self._solver(),
         )  # fmt: skip
@@ -439,7 +441,8 @@ class OtherTargets(LearnedByEvidence):
 
     def _relevance_of_target(self) -> Relevance:
         X, target, noise = self.posterior_.data
-        smooth = self.posterior_.mean(X)  # of single rows the posterior says too little
+        # Of the posterior's mean, because single rows of y tell too little of the function.
+        smooth = self.posterior_.mean(gram.kept(self.posterior_, self.posterior_.kernel, X))
 
         def fitted_to(rows):
             mean = self._solver().posterior(

@@ -6,7 +6,7 @@ import numpy as np
 
 from mercer import gram
 from mercer.core.errors import DataError, MercerError
-from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric, take_rows
+from mercer.core.inputs import as_frame, as_matrix, as_vector, holds_numbers, is_numeric
 from mercer.core.machine import in_words
 from mercer.core.parameters import slots_of
 from mercer.core.text import table
@@ -153,7 +153,7 @@ def _independent(model) -> np.ndarray | None:
         return None
     order = np.random.default_rng(0).permutation(n)
     try:
-        L = gram.factored(model.kernel_, take_rows(X, order), noise[order])
+        L = gram.factored(model.kernel_, gram.kept(model.posterior_, model.kernel_, X)[order], noise[order])
     except MercerError:
         return None
     mean = model.posterior_.prior_mean

@@ -194,7 +194,7 @@ class OutputGridPosterior(Posterior):
         return self.deviations[output_numbers(self._aligned(Z), self._column)]
 
     def _aligned(self, Z: Inputs) -> Inputs:
-        return align_columns(self.X, Z, self.kernel.needs_all_columns or self.prior_mean.needs_all_columns)
+        return align_columns(self.X, gram.raw(Z), self.kernel.needs_all_columns or self.prior_mean.needs_all_columns)
 
     @functools.cached_property
     def _inner(self) -> Any:

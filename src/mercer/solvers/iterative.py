@@ -118,6 +118,8 @@ class IterativePosterior(Posterior):
         guess = None if start is None else np.column_stack([start, np.zeros((n, H.shape[1]))])
         with self._in_use() as (system, rows):
             found = solved(system, B, self._accuracy, guess)
+            if math.isnan(found.log_det):
+                raise self._indefinite()
             C_inv, left, residuals = self._refined(rows, system, B, found.C_inv, found.residuals)
             condition = system.near.condition()
             # The mean at the training rows is K C^-1 y, so that the residual r leaves an error K C^-1 r there.
@@ -181,10 +183,7 @@ class IterativePosterior(Posterior):
             pivots = self._accuracy.pivots(varying.at(own)) if self._pivots is None else self._pivots
             system = System.of(varying.at(own, len(self.y) > MAX_DOUBLE_ROWS), self.noise, pivots)
             if system is None:
-                raise NotPositiveDefiniteError(
-                    f"the covariance of these {len(self.y):,} rows is not positive definite to rounding. Give a larger "
-                    "noise, or look at the kernel with mercer.check_kernel(kernel, X)."
-                )
+                raise self._indefinite()
             self.__dict__["_pivots"] = pivots
             yield Given(system, rows)
 
@@ -412,6 +411,12 @@ class IterativePosterior(Posterior):
         Z = self._aligned(Z)
         (estimate, covariance), H = self.coefficients(), self.prior_mean.columns(Z)
         return self.prior_mean(Z) + H @ estimate, np.einsum("ij,jk,ik->i", H, covariance, H)
+
+    def _indefinite(self) -> NotPositiveDefiniteError:
+        return NotPositiveDefiniteError(
+            f"the covariance of these {len(self.y):,} rows is not positive definite to rounding. Give a larger "
+            "noise, or look at the kernel with mercer.check_kernel(kernel, X)."
+        )
 
     def log_evidence(self) -> float:
         """As `GP.log_evidence`, estimated (``numerics()["evidence_error"]``)."""

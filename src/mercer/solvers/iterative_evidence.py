@@ -90,7 +90,7 @@ def solved(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray 
     found = conjugate_gradients(
         system.times, np.column_stack([Z, B]), system.near.solve, goal, accuracy.max_iterations, s, guess
     )
-    logs = n * np.array([log_quadratic(found, i) for i in range(s)])
+    logs = n * np.array([log_quadratic(found, i) for i in range(s)], dtype=float)  # None is NaN
     error = float(logs.std(ddof=1) / math.sqrt(s)) if s > 1 else math.nan
     X = found.X[:, s:]
     return Solved(

@@ -440,7 +440,7 @@ class LowRankPosterior(Posterior):
         found, means, variances = self.solved, [], []
         noise = self.noise + self._white
         for part in gram.pieces(len(self.y), len(found.mean)):
-            some = take_rows(self.X, part)
+            some = self._rows[part]
             F = self._columns(some)
             left = gram.diagonal(self._centers.kernel, some) - self._white - np.einsum(
                 "ij,ij->i", F[:, : self._M], F[:, : self._M]

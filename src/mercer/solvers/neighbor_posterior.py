@@ -158,7 +158,7 @@ class NeighborPosterior(Posterior):
         return gram.kept(self, self.kernel, self.X)
 
     def _aligned(self, Z: Inputs) -> Inputs:
-        return align_columns(self.X, Z, self._needs_all_columns)
+        return align_columns(self.X, gram.raw(Z), self._needs_all_columns)
 
     @property
     def _needs_all_columns(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from mercer import gram
 from mercer.core.errors import NotPositiveDefiniteError, ParameterError
 from mercer.core.inputs import (
     Inputs,
@@ -157,7 +158,7 @@ class CenterPosterior(Posterior):
 
     def _aligned(self, Z: Inputs) -> Inputs:
         needs_all = self.kernel.needs_all_columns or self.prior_mean.needs_all_columns
-        return align_columns(self.functions.X, Z, needs_all)
+        return align_columns(self.functions.X, gram.raw(Z), needs_all)
 
     # -- moments -------------------------------------------------------------------------------------------------
 

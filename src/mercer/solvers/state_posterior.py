@@ -144,7 +144,7 @@ class StatePosterior(Posterior):
         return np.linalg.solve(self._root, columns.T) if columns.shape[1] else columns.T
 
     def _aligned(self, Z: Inputs) -> Inputs:
-        return align_columns(self.X, Z, self._needs_all_columns)
+        return align_columns(self.X, gram.raw(Z), self._needs_all_columns)
 
     @property
     def _needs_all_columns(self) -> bool:

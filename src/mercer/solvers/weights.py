@@ -64,8 +64,11 @@ class WeightPosterior(Posterior):
         n, rows = count_rows(X), X if isinstance(X, gram.Gram) else gram.Gram(kernel, copy_rows(X))
         y, noise = as_vector(y, n), np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
         mean = (MeanFunction() if mean is None else mean).fit(rows.X)
-        B, c = _statistics(_features(kernel, rows, mean), y - mean(rows.X), noise)
-        return cls._from(kernel, rows, y, noise, B + _prior(len(B), mean), c, mean)
+        Phi = _features(kernel, rows, mean)
+        B, c = _statistics(Phi, y - mean(rows.X), noise)
+        new = cls._from(kernel, rows, y, noise, B + _prior(len(B), mean), c, mean)
+        vars(new)["_evidence_and_residual"] = new._measured(Phi)  # while there are features
+        return new
 
     @classmethod
     def _from(
@@ -242,14 +245,24 @@ class WeightPosterior(Posterior):
 
     def log_evidence(self) -> float:
         """As `GP.log_evidence`."""
-        Phi, n = self._features(self.X), len(self.y)
+        return self._evidence_and_residual[0]
+
+    @functools.cached_property
+    def _evidence_and_residual(self) -> tuple[float, float]:
+        return self._measured(self._features(self.X))
+
+    def _measured(self, Phi: np.ndarray) -> tuple[float, float]:
+        """Log evidence, and relative residual |B w - c| / |c| of the normal equations, c = Phi^T (y - m) / noise."""
+        n, target = len(self.y), self.y - self.prior_mean(self.X)
+        c = Phi.T @ (target / self.noise)
+        away = float(np.linalg.norm(self.B @ self.weights - c) / (np.linalg.norm(c) or 1.0))
         H, precision = self.prior_mean.columns(self.X), self.prior_mean.precision
-        residual = self.y - self.prior_mean(self.X) - Phi @ self.weights
+        residual = target - Phi @ self.weights
         prior = _prior(len(self.weights), self.prior_mean)
         quadratic = float(residual @ (residual / self.noise) + self.weights @ (prior @ self.weights))
         log_det = self.factor.log_det() + float(np.log(self.noise).sum()) - log_unit(H, precision)
         contrasts = n - (H.shape[1] if precision is None else 0)
-        return -0.5 * (log_det + quadratic + contrasts * math.log(2 * math.pi))
+        return -0.5 * (log_det + quadratic + contrasts * math.log(2 * math.pi)), away
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
         half = self.factor.half_solve(self._features(self.X).T)
@@ -259,9 +272,8 @@ class WeightPosterior(Posterior):
         return self.y - self.a / diagonal, 1 / diagonal
 
     def residual(self) -> float:
-        """Relative residual |B w - c| / |c| of the normal equations, c = Phi^T (y - m) / noise."""
-        c = _statistics(self._features(self.X), self.y - self.prior_mean(self.X), self.noise)[1]
-        return float(np.linalg.norm(self.B @ self.weights - c) / (np.linalg.norm(c) or 1.0))
+        """Relative residual of the normal equations."""
+        return self._evidence_and_residual[1]
 
 
 @register
