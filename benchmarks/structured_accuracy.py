@@ -59,6 +59,11 @@ LOOKED_AT = [
     "Promoters, spectra: the evidence grows with the variance up to its limit, and the log loss of 4 letters does not "
     "fall below 0.224 at any variance; Platt scaling can be surer than the process is.",
     "",
+    "MUTAG, shortest paths, all ten test folds: the evidence is highest at variances from 36 to 360, where the process "
+    "has 80 to 82% right; at 100,000 it has 84%, the machine with C = 1000 87%. So a support vector machine gains from "
+    "C chosen by errors where the evidence chooses less, and variances are candidates of the choice by errors. That "
+    "choice helps where labels alone matter (MUTAG, promoters), and does not on ENZYMES, nor for log losses there.",
+    "",
     "The rule for variances of several classes was judged on four folds of ENZYMES (log loss 0.009 to 0.031 lower with "
     "Weisfeiler-Lehman kernels, the same with shortest paths) and 48 splits of nine sets of vectors: it chooses "
     "otherwise on four at most, where the mean log loss of a set rises by 0.002 at most.",
