@@ -13,6 +13,7 @@ from mercer.kernels import evaluate
 from mercer.kernels.standard import StandardTriangle
 from mercer.learning.label_evidence import LabelEvidence
 from mercer.learning.latent_regression import TargetEvidence
+from mercer.learning.varying_noise import VaryingNoiseEvidence
 from mercer.solvers.dense import FunctionSpace
 
 n = 60
@@ -38,7 +39,7 @@ class Passes:
         self.count = self.at_last_evaluation = 0
         for owner, name in ((gram.Triangle, "fill"), (StandardTriangle, "fill"), (evaluate, "fill")):
             monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
-        for owner in (FunctionSpace, LabelEvidence, TargetEvidence):
+        for owner in (FunctionSpace, LabelEvidence, TargetEvidence, VaryingNoiseEvidence):
             monkeypatch.setattr(owner, "__call__", self._noted(owner.__call__))
 
     def _noted(self, evaluated):
@@ -106,6 +107,23 @@ def test_several_targets_take_no_further_pass(settings, monkeypatch):
         assert passes.at_last_evaluation >= model.n_evaluations_ > 0
         assert passes.after_learning == (not memory)
     np.testing.assert_allclose(*predictions, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("settings", [{"calibrate": False}, {"calibrate": True}, {"learning": "map"}], ids=str)
+def test_varying_noise_takes_no_further_pass(settings, monkeypatch):
+    target = np.sin(2 * X[:, 0]) + np.exp(X[:, 0] - 1) * np.random.default_rng(2).normal(size=n)
+    model = mc.HeteroscedasticGaussianProcessRegressor(ARD, noise_kernel=1.0 * k.RBF(), progress=False, **settings)
+    passes, Z, predictions = Passes(monkeypatch), rng.uniform(-2, 2, size=(9, 2)), []
+    for memory in (machine.keepable(), 0):
+        monkeypatch.setattr(machine, "keepable", lambda share=0.0, memory=memory: memory)
+        model.fit(X, target)
+        predictions.append([*model.predict(Z, return_std=True), model.predict_noise(Z)])
+        assert model.noise_varies_
+        assert passes.at_last_evaluation >= model.n_evaluations_ > 0
+        assert passes.after_learning == (0 if memory else 2)  # of the function, and of the log noise
+        here = model.log_marginal_likelihood(model.theta_)
+        assert here == pytest.approx(model.log_marginal_likelihood_, rel=1e-5)
+    np.testing.assert_allclose(*predictions, rtol=1e-4)  # the search starts from the fit with constant noise
 
 
 @pytest.mark.parametrize("mean", [None, "linear"])

@@ -34,7 +34,7 @@ def power_chosen(monkeypatch, curve, noise):
     objective = LabelObjective([1.0 * k.RBF(1.0)], rows, np.arange(N) % 3, infer)
     learner = LabelLearner(infer, Settings(), 0, default_kernel=False, use_priors=False)
     theta = objective.start()
-    moved, scores = learner._rescaled(objective, types.SimpleNamespace(theta=theta, jitter=0.0))
+    moved, scores = learner._rescaled(objective, types.SimpleNamespace(theta=theta, jitter=0.0, outcome=None))
     change = (moved - theta) / np.log(classification.VARIANCE_STEP)
     assert change[1] == 0  # the lengthscale
     np.testing.assert_array_equal(scores, Folds().scores(classification.VARIANCE_STEP ** round(change[0])))

@@ -24,10 +24,9 @@ from mercer import gram
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import Inputs
 from mercer.gp.likelihood import Expected
-from mercer.inference.latent import LatentCovariance
 from mercer.inference.sampling.draws import Draws, Progress
 from mercer.inference.sampling.latents import factor_kernel, sample_latent
-from mercer.inference.sites import DenseSiteFactor, LatentPosterior, SiteApproximation
+from mercer.inference.sites import Covariance, DenseSiteFactor, LatentPosterior, SiteApproximation
 from mercer.inference.variational import gaussian
 from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import Cholesky, attempt
@@ -127,10 +126,11 @@ class NoisyTarget:
 
 @dataclasses.dataclass(eq=False)
 class NoiseApproximation:
-    """q(g) and the function given it, at one theta. ``log_evidence``: the bound."""
+    """q(g) and the function given it, at one theta. ``log_evidence``: the bound. ``G``: prior covariance of g."""
 
     target: NoisyTarget
     sites: SiteApproximation
+    G: Covariance
 
     @property
     def log_evidence(self) -> float:
@@ -161,13 +161,13 @@ class NoiseApproximation:
 
 
 def infer_noise(
-    G: LatentCovariance, target: NoisyTarget, start: SiteApproximation | None = None
+    G: Covariance, target: NoisyTarget, start: SiteApproximation | None = None
 ) -> NoiseApproximation | None:
     """The Gaussian q(g) closest to the posterior; None where a covariance is not positive definite. 2 n^3 flops a
     step, some ten steps, fewer from a neighbouring ``start``."""
     # It asks the likelihood for `expected` alone.
     found = gaussian(G, target.y, target, start, min_gain=MIN_GAIN)  # type: ignore[arg-type]
-    return None if found is None else NoiseApproximation(target, found)
+    return None if found is None else NoiseApproximation(target, found, G)
 
 
 def sample_log_noise(

@@ -38,7 +38,11 @@ class KeptCovariances(NamedTuple):
 
     theta: np.ndarray
     jitter: float
-    covariances: list[LatentCovariance]
+    covariances: list[Any]  # of `LatentCovariance`
+
+    def at(self, theta: np.ndarray, jitter: float) -> list[Any] | None:
+        """Those at theta, with this jitter; None if they were not kept there."""
+        return self.covariances if self.jitter == jitter and np.array_equal(self.theta, theta) else None
 
 
 class KeepsCovariances:
@@ -49,7 +53,7 @@ class KeepsCovariances:
     keeping = False
     kept: KeptCovariances | None = None
     may_keep = False  # whether there is memory for it
-    _last: list[LatentCovariance]
+    _last: Sequence[LatentCovariance]
 
     def allow(self) -> None:
         """Keep them if there is memory for as many once more."""
@@ -57,7 +61,7 @@ class KeepsCovariances:
 
     def keep(self, theta: np.ndarray) -> None:
         if self.may_keep and self.keeping and all(space.give_away() for space in self.spaces):
-            self.kept = KeptCovariances(theta.copy(), self.jitter, self._last)
+            self.kept = KeptCovariances(theta.copy(), self.jitter, list(self._last))
 
 
 class LabelEvidence(KeepsCovariances):
@@ -145,10 +149,8 @@ class LastInference(NamedTuple):
     kept: KeptCovariances | None = None
 
     def covariances(self, theta: np.ndarray, jitter: float) -> list[LatentCovariance] | None:
-        """Those at theta, with this jitter; None if they were not kept there."""
-        if self.kept is None or self.kept.jitter != jitter or not np.array_equal(self.kept.theta, theta):
-            return None
-        return self.kept.covariances
+        """As `KeptCovariances.at`; None if there are none."""
+        return None if self.kept is None else self.kept.at(theta, jitter)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

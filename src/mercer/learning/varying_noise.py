@@ -14,11 +14,12 @@ from mercer.core.inputs import take_rows
 from mercer.gp.mean import MeanFunction
 from mercer.gp.model import Model
 from mercer.gp.noise import VaryingNoise
-from mercer.inference.sites import LatentMatrix, SiteApproximation
+from mercer.inference.sites import Covariance, LatentMatrix, SiteApproximation
 from mercer.inference.varying_noise import NoiseApproximation, NoisyTarget, infer_noise
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
-from mercer.learning.objective import LogDensity, ModelObjective, Start
+from mercer.learning.label_evidence import KeepsCovariances, KeptCovariances
+from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.plan import search_stages
 from mercer.solvers.base import Evaluation, determined_columns
 
@@ -28,7 +29,7 @@ LOG_NOISE_JITTER = 1e-8  # relative to the variance of the log noise
 MAX_LOG_NOISE_VARIANCE = 25.0  # deviations of the noise would differ by a factor of e^2.5 or more
 
 
-class VaryingNoiseEvidence:
+class VaryingNoiseEvidence(KeepsCovariances):
     """The bound on fixed rows, as a function of theta. Inference starts from where it ended at the previous theta.
 
     Memory: five matrices. 2 n^3 flops for each step of inference, some six of them.
@@ -43,6 +44,7 @@ class VaryingNoiseEvidence:
         self.of_kernel, self.of_noise = self.layout.part("kernels"), self.layout.part("noise")
         self.function = LatentMatrix(model.kernel, rows)
         self.log_noise = LatentMatrix(model.noise.kernel, rows.of(model.noise.kernel))
+        self.spaces = [self.function, self.log_noise]
         self.jitter, self.diagonal = 0.0, 1.0
         self.sites: SiteApproximation | None = None  # the last ones
 
@@ -59,19 +61,23 @@ class VaryingNoiseEvidence:
         self.log_noise.__exit__(*error)
         self.function.__exit__(*error)
 
-    def approximation(self, theta: np.ndarray, accurate: bool = False) -> NoiseApproximation | None:
-        """q(g) at theta; None where there is none."""
+    def covariances(self, theta: np.ndarray, accurate: bool = False) -> list[Covariance]:
+        """Of the function and of the log noise."""
         theta = np.asarray(theta, dtype=float)
-        log_level, free = self._split(theta)
         K = self.function.at(theta[self.of_kernel], self.jitter, accurate)
-        G = self.log_noise.at(free, 0.0, accurate)
-        size = float(np.mean(G.diagonal))
-        G.K.ravel()[:: self.n + 1] += LOG_NOISE_JITTER * size
-        self.diagonal = float(np.mean(K.diagonal))
-        if not math.isfinite(size + self.diagonal):
+        G = self.log_noise.at(self._split(theta)[1], 0.0, accurate)
+        G.K.ravel()[:: self.n + 1] += LOG_NOISE_JITTER * float(np.mean(G.diagonal))
+        self.diagonal, self._last = float(np.mean(K.diagonal)), [K, G]
+        return [K, G]
+
+    def approximation(self, theta: np.ndarray, covariances: Sequence[Covariance]) -> NoiseApproximation | None:
+        """q(g) at theta, where these are the covariances; None where there is none."""
+        K, G = covariances
+        if not math.isfinite(float(np.mean(K.diagonal) + np.mean(G.diagonal))):
             return None
         noise = self.model.noise
         assert isinstance(noise, VaryingNoise)
+        log_level = self._split(np.asarray(theta, dtype=float))[0]
         target = NoisyTarget(K.K, self.y, self.H, log_level, noise.min_variance, self.precision)
         return infer_noise(G, target, self.sites)
 
@@ -88,7 +94,7 @@ class VaryingNoiseEvidence:
     def _evaluate(self, theta: np.ndarray, gradient: bool, accurate: bool) -> Evaluation | None:
         theta = np.asarray(theta, dtype=float)
         with np.errstate(all="ignore"):
-            found = self.approximation(theta, accurate)
+            found = self.approximation(theta, self.covariances(theta, accurate))
             if found is None or not math.isfinite(found.log_evidence):
                 return None
             self.sites = found.sites
@@ -130,7 +136,15 @@ class VaryingNoiseObjective(ModelObjective):
 
     def criterion(self, rows: np.ndarray | None = None) -> VaryingNoiseEvidence:
         X, y = (self.rows, self.target) if rows is None else (take_rows(self.rows, rows), self.target[rows])
-        return VaryingNoiseEvidence(self.model, X, y, self.mean)
+        evidence = VaryingNoiseEvidence(self.model, X, y, self.mean)
+        if rows is None:
+            evidence.allow()
+        return evidence
+
+    def outcome(self, criterion: Criterion) -> KeptCovariances | None:
+        """The covariances at the best theta, if they were kept."""
+        assert isinstance(criterion, VaryingNoiseEvidence)
+        return criterion.kept
 
     def stages(self) -> list[int]:
         """As of constant noise; of a few hundred rows half come first, since an evaluation takes ten times as long."""

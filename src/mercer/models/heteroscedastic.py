@@ -20,6 +20,7 @@ from mercer.kernels.convert import as_covariance
 from mercer.learning import heuristics
 from mercer.learning.doubt import most_points
 from mercer.learning.integrate import INTEGRATED
+from mercer.learning.label_evidence import KeptCovariances
 from mercer.learning.optimise import Learned, learn
 from mercer.learning.progress import Progress
 from mercer.learning.resolution import resolution
@@ -170,7 +171,9 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     def _set_varying(self, objective: VaryingNoiseObjective, theta: np.ndarray, learned: Learned | None):
         """Set all fitted attributes from the optimum."""
         self.calibration_, self._jitter = 1.0, 0.0 if learned is None else learned.jitter
-        found = self._approximation(objective, theta)
+        last = None if learned is None else learned.outcome
+        kept = last.at(theta, self._jitter) if isinstance(last, KeptCovariances) else None
+        found = self._approximation(objective, theta, kept)
         self._set_inferred(objective, theta, found)
         self.history_, self.optima_ = recorded(learned, lambda theta: objective.parameters(theta + self._units))
         self.n_evaluations_ = 0 if learned is None else learned.evaluations
@@ -180,10 +183,13 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         if self.noise_inference == "mcmc":
             self._sample_noise(objective, theta, found)
 
-    def _approximation(self, objective: VaryingNoiseObjective, theta: np.ndarray) -> NoiseApproximation:
+    def _approximation(
+        self, objective: VaryingNoiseObjective, theta: np.ndarray, kept: list[Covariance] | None = None
+    ) -> NoiseApproximation:
+        """At theta, from the covariances there, if they were ``kept``."""
         with objective.criterion() as criterion:
             criterion.jitter = self._jitter
-            found = criterion.approximation(theta) or criterion.approximation(theta, accurate=True)
+            found = criterion.approximation(theta, kept or criterion.covariances(theta, accurate=True))
         assert found is not None, "there was a value at these parameters"
         return found
 
@@ -197,7 +203,9 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         self.kernel_, self._units = model.kernel, objective.units(self.scale_)
         self.theta_, self.parameter_names_ = theta + self._units, objective.names()
         noise = factor * found.R + self._jitter
-        self._set_posterior(self._posterior(self.kernel_, objective.rows, objective.target, noise, objective.mean))
+        K = Covariance(factor * found.target.K)  # a copy, which becomes the factor of the posterior
+        rows = K.known_to(gram.on(self.kernel_, objective.rows), factor * self._jitter)
+        self._set_posterior(self._posterior(self.kernel_, rows, objective.target, noise, objective.mean))
         self.log_marginal_likelihood_ = found.log_evidence
         self.numerics_["converged"] = bool(found.sites.converged)
         own = model.noise.bounded_below(factor * model.noise.min_variance).scaled(self.scale_**2)
@@ -209,15 +217,19 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
     def _calibrate(self, objective: VaryingNoiseObjective, theta, mask, found: NoiseApproximation) -> np.ndarray:
         """Multiply the covariance, noise included, as `GaussianProcessRegressor` does. Returns the new theta."""
         chosen = self.kernel is None  # which counts as one parameter
+        G = Covariance(found.G.K)  # with workspace of its own: that of the approximation holds its factor
         factor = unbiased_factor(objective.n, objective.size + chosen)
         if objective.n >= MIN_CALIBRATION_ROWS:
-            factor *= widening(self._left_out().z(self._own_target()), CALIBRATED_LEVEL)
+            factor *= widening(self._left_out_given(G).z(self._own_target()), CALIBRATED_LEVEL)
         shift = objective.layout.joined(kernels=mask, noise=np.arange(objective.noise.size) == 0)
         theta = theta + math.log(factor) * shift
         self._set_inferred(objective, theta, found, factor)
         self._jitter *= factor
         # Inferred again at these parameters, the noise would be what the data say it is, without the factor.
-        self.calibration_, self.log_marginal_likelihood_ = factor, self._approximation(objective, theta).log_evidence
+        # A level that is given leaves the factor to the kernel of the log noise.
+        scaled = None if "level" in objective.noise.fixed else [Covariance(factor * found.target.K), G]
+        self.calibration_ = factor
+        self.log_marginal_likelihood_ = self._approximation(objective, theta, scaled).log_evidence
         return theta
 
     def _sample_noise(self, objective: VaryingNoiseObjective, theta: np.ndarray, found: NoiseApproximation):
@@ -293,11 +305,14 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         if len(self._components()) > 1:  # draws
             return super()._left_out()
         posterior = self._varying().posterior
+        return self._left_out_given(Covariance.of(posterior.kernel, posterior.rows()))
+
+    def _left_out_given(self, G: Covariance) -> Distribution:
+        """The same, where G is the prior covariance of the log noise."""
         mean, variance = self.posterior_.leave_one_out()
         variance = np.maximum(variance - self.posterior_.data[2], 0.0)
         function = Normal(mean, np.sqrt(variance)).scaled(self.scale_, self.center_)
-        cavity = posterior.cavity(Covariance.of(posterior.kernel, posterior.rows()))
-        weights, parts = with_noise(function, self._noise, *cavity)
+        weights, parts = with_noise(function, self._noise, *self._varying().posterior.cavity(G))
         return Mixture(parts, weights)
 
     def _own_target(self) -> np.ndarray:
