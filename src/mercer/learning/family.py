@@ -309,8 +309,8 @@ def learn_default(
     journal = journal or Journal()
     course = Course(until=settings.until)
     choice = choose_on_first_rows(objective, seed, Progress.of(settings.progress), journal, course)
-    if choice.tried and not choice.interrupted and holes().applies(objective):
-        choice = holes().choose_by_blocks(objective, choice, seed, Progress.of(settings.progress), journal)
+    if choice.tried and not choice.interrupted and block_validation().applies(objective):
+        choice = block_validation().choose_by_blocks(objective, choice, seed, Progress.of(settings.progress), journal)
     if not choice.tried:
         return LearnedDefault(objective, learn_regression(objective, settings, seed, journal), None)
     chosen = choice.tried[0]
@@ -329,8 +329,8 @@ def learn_default(
     return LearnedDefault(member.with_kernel(kernel), learned.mapped(lambda theta: theta[kept], value), choice)
 
 
-def holes() -> ModuleType:
-    from mercer.learning import holes as module  # imports this one
+def block_validation() -> ModuleType:
+    from mercer.learning import block_validation as module  # imports this one
 
     return module
 
