@@ -1,7 +1,7 @@
 """Doubt about theta: its posterior p(theta | y) as a weighted set of points, over which predictions are averaged.
 
-`LogPosterior` is ln p(y | theta) + ln p(theta), as a density of theta. `designs.laplace` integrates over it without
-sampling, `chains.nuts` samples it; both give a `ThetaPosterior`.
+`LogPosterior` is ln p(y | theta) + ln p(theta), as a density of theta. `laplace_design.laplace` integrates over it
+without sampling, `chains.nuts` samples it; both give a `ThetaPosterior`.
 """
 
 import dataclasses
