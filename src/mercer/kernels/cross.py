@@ -21,7 +21,7 @@ from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
 from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
-from mercer.kernels.held import held_leaves, hold
+from mercer.kernels.constant_parts import held_leaves, hold
 from mercer.kernels.standard import standard_form
 from mercer.kernels.standard_cross import StandardCross, StandardCrossAt
 

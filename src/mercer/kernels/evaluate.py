@@ -199,14 +199,14 @@ class Around(NamedTuple):
     @classmethod
     def of(cls, kernel: "Kernel", rows: Rows) -> "Around | None":
         """None if there is nothing to compile, or nothing on objects."""
-        from mercer.kernels import held
+        from mercer.kernels import constant_parts
 
         if not collected(rows):
             return None
-        expression, rest, parts = held.hold_objects(kernel, rows, np.zeros(_count(rows)))
-        if isinstance(expression, held.Held) or on_host(rest):
+        expression, rest, parts = constant_parts.hold_objects(kernel, rows, np.zeros(_count(rows)))
+        if isinstance(expression, constant_parts.Held) or on_host(rest):
             return None
-        return cls(expression, rest, parts, held.held_leaves(jax.tree.structure(bare(expression))))
+        return cls(expression, rest, parts, constant_parts.held_leaves(jax.tree.structure(bare(expression))))
 
 
 def _count(rows: Rows) -> int:
