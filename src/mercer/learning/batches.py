@@ -31,9 +31,9 @@ from mercer.learning.objective import LogDensity
 from mercer.learning.progress import Progress
 from mercer.learning.state import Journal
 from mercer.linalg.cholesky import Cholesky, attempt
+from mercer.linalg.jitter import FIXED
 from mercer.solvers.minibatch import Minibatch
 
-JITTER = 1e-8  # of the centres' covariance, relative: parameters must not change how many of them count
 NATURAL_RATE = 0.2  # of a batch; the first ones average
 ADAM_RATE, LAST_SHARE = 0.05, 0.05  # in logarithms of parameters, and what is left of it at the end
 BETAS, SMALL = (0.9, 0.99), 1e-8
@@ -178,7 +178,7 @@ def features(cross: Cross, theta: np.ndarray, H: np.ndarray) -> Features | None:
     at = cross.at(theta)
     with np.errstate(all="ignore"):
         K = at.core()
-        K[np.diag_indices_from(K)] += JITTER * np.mean(np.diag(K))
+        K[np.diag_indices_from(K)] += FIXED * np.mean(np.diag(K))  # parameters must not change how many centres count
         lower = attempt(np.asfortranarray(K), clean=True) if np.isfinite(K).all() else None
         if lower is None:
             return None

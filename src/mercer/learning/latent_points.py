@@ -14,6 +14,7 @@ from mercer import gram
 from mercer.core.coordinates import from_free, to_free
 from mercer.kernels.base import Kernel
 from mercer.learning.progress import Progress
+from mercer.linalg import backend
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.eigen import signs_to_fix
 
@@ -62,7 +63,7 @@ class LatentEvidence:
         for columns, rows in parts:
             values = Y[np.ix_(rows, columns)]
             if values.shape[1] > values.shape[0]:
-                U, s, _ = np.linalg.svd(values, full_matrices=False)
+                U, s, _ = backend.svd(values)
                 values = U * s
             self.parts.append((rows, values, len(columns)))
 
@@ -240,7 +241,7 @@ def completed(Y: np.ndarray, q: int, steps: int = 100) -> np.ndarray:
     filled = np.where(missing, np.nanmean(np.where(missing.all(axis=0), 0.0, Y), axis=0), Y)
     for _ in range(steps):
         mean = filled.mean(axis=0)
-        U, s, V = np.linalg.svd(filled - mean, full_matrices=False)
+        U, s, V = backend.svd(filled - mean)
         guess = mean + (U[:, :q] * s[:q]) @ V[:q]
         change = np.abs(guess - filled)[missing].max()
         filled = np.where(missing, guess, filled)
@@ -251,7 +252,7 @@ def completed(Y: np.ndarray, q: int, steps: int = 100) -> np.ndarray:
 
 def principal(Y: np.ndarray, q: int) -> np.ndarray:
     """Coordinates along the first q principal components, with unit variance; zero beyond those that there are."""
-    U, s, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+    U, s, _ = backend.svd(Y - Y.mean(axis=0))
     kept = min(q, int((s > 1e-10 * max(s[0], 1e-300)).sum()))
     X = np.zeros((len(Y), q))
     X[:, :kept] = math.sqrt(len(Y)) * U[:, :kept] * signs_to_fix(U[:, :kept])

@@ -15,6 +15,7 @@ from mercer import basis
 from mercer.core import machine
 from mercer.learning.latent_points import groups_of
 from mercer.learning.progress import Progress
+from mercer.linalg import backend
 
 MIN_NOISE = 1e-6  # variance, in units of that of the columns
 MIN_PRECISION, MAX_PRECISION = 1e-6, 1e6  # of the weights
@@ -84,7 +85,7 @@ def first_surface(Y: np.ndarray, grid: np.ndarray, centers: np.ndarray, width: f
     the variance along the next component, or half the distance between neighbours on the grid if that is larger."""
     n, q = len(Y), grid.shape[1]
     mean = Y.mean(axis=0)
-    _, s, V = np.linalg.svd(Y - mean, full_matrices=False)
+    _, s, V = backend.svd(Y - mean)
     deviation = np.zeros(max(q + 1, len(s)))
     deviation[: len(s)] = s / math.sqrt(n)
     directions = np.zeros((q, Y.shape[1]))

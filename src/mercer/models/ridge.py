@@ -311,7 +311,7 @@ class KernelRidge(Regressor):
         n = len(s)
         if self._primal_features() is not None:
             Phi, mean, target = self._reduced_features(s)
-            U, singular, _ = np.linalg.svd(Phi, full_matrices=False)
+            U, singular, _ = backend.svd(Phi)
             inside = singular > np.finfo(float).eps * max(Phi.shape) * singular.max(initial=0.0)
             return Spectrum("primal", singular[inside] ** 2, U[:, inside], target, s, mean, self.fit_intercept)
         _check_memory(n, copies=4)
