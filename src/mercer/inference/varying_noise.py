@@ -23,6 +23,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import Inputs
+from mercer.distributions import LOG_2PI
 from mercer.gp.likelihood import Expected
 from mercer.inference.latent import LatentCovariance
 from mercer.inference.sampling.draws import Draws, Progress
@@ -33,7 +34,6 @@ from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import Cholesky, attempt
 from mercer.linalg.trend import Trend
 
-LOG_2PI = math.log(2 * math.pi)
 MIN_GAIN = 1e-8  # of the bound, relative to it: a step of inference that gains less is the last
 
 

@@ -28,7 +28,7 @@ from mercer.kernels.base import Kernel
 from mercer.learning import family, heuristics
 from mercer.learning.choice import Choice
 from mercer.learning.label_evidence import KeepsCovariances, LastInference, recalled, remembered
-from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
+from mercer.learning.objective import MAX_RANKING_ROWS, Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.progress import Progress
 from mercer.learning.regression import RegressionObjective
@@ -37,7 +37,6 @@ from mercer.learning.weak_priors import with_weak_priors
 from mercer.solvers.base import Evaluation, Solver
 from mercer.solvers.dense import Dense
 
-MAX_RANKING_ROWS = 250  # on which starts are compared
 MAX_CHOICE_ROWS = 500  # on which a default kernel is learned before its member of the family is chosen
 MAX_STARTS = 2  # climbed from
 MAX_LOG_CHANGE = 10.0  # how far a logarithm may move from the starts

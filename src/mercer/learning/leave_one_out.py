@@ -17,8 +17,9 @@ import numpy as np
 from mercer import gram
 from mercer.core import machine
 from mercer.core.inputs import Inputs
+from mercer.distributions import LOG_2PI
 from mercer.kernels.base import Kernel
-from mercer.solvers.base import LOG_2PI, Evaluation
+from mercer.solvers.base import Evaluation
 
 MIN_TOTAL_WEIGHT = 1e-12  # of k(x, x), for all rows together: a row far from all others weighs them alike
 MIN_TOTAL_DENSITY = 1e-100  # the same where densities of isolated rows matter

@@ -11,6 +11,7 @@ from mercer.core.inputs import Inputs, count_rows, take_rows
 from mercer.core.text import table
 from mercer.learning.objective import ModelObjective
 from mercer.models.output_rows import all_targets
+from mercer.scores import half_width
 
 MAX_PLACES = 25  # over which covariances of kernels that are not stationary are averaged
 STEP = 1e-3  # of theta, for the curvature of the evidence
@@ -18,7 +19,6 @@ SLOPE_STEP = 1e-5  # of theta, for derivatives of correlations
 MIN_CURVATURE = 1e-3  # in nats: less is a direction that the data say nothing of
 MAX_HALVINGS, FALL = 8, 1.0  # of an axis, until the evidence falls by no more than twice what a Gaussian does there
 QUICK_FLOPS = 2e11  # of all evaluations: a few seconds
-HALF_WIDTH = 1.96  # of a 95% interval, in standard errors
 MAX_CORRELATION = 1 - 1e-9
 NEARLY_ONE = 0.9995  # correlation from which on no standard error is printed
 
@@ -92,7 +92,7 @@ def correlations(
         return Correlations(names, matrix)
     spread = np.sqrt(np.sum(np.tensordot(root.T, slopes, axes=1) ** 2, axis=0))
     np.fill_diagonal(spread, 0.0)
-    low, high = (np.tanh(z(matrix) + sign * HALF_WIDTH * spread) for sign in (-1, 1))
+    low, high = (np.tanh(z(matrix) + sign * half_width(0.95) * spread) for sign in (-1, 1))
     return Correlations(names, matrix, spread * (1 - matrix**2), low, high)
 
 

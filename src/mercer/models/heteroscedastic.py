@@ -26,8 +26,8 @@ from mercer.learning.resolution import resolution
 from mercer.learning.varying_noise import VaryingNoiseObjective
 from mercer.models.estimator import all_or_nothing
 from mercer.models.records import recorded, warn_of_interruption
-from mercer.models.regression import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, GaussianProcessRegressor
-from mercer.scores import unbiased_factor, widening
+from mercer.models.regression import GaussianProcessRegressor
+from mercer.scores import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, unbiased_factor, widening
 from mercer.solvers.mixture import MixturePosterior
 
 NOISE_INFERENCES = ("variational", "mcmc")

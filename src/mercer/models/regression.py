@@ -57,14 +57,12 @@ from mercer.models.records import (
 )
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
-from mercer.scores import LeaveOneOut, unbiased_factor, widening
+from mercer.scores import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
 from mercer.solvers.minibatch import Minibatch
 
 LEARNING = ("mle", *USE_PRIORS, None)
-MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
-CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
 class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStream, PredictiveRegressor):

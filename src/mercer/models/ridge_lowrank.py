@@ -19,6 +19,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.cross import cross
 from mercer.learning.plan import Plan, allowed_memory
 from mercer.linalg import backend
+from mercer.linalg.forward import MIN_FREEDOM
 from mercer.solvers.auto import COMPILE_SECONDS_TO_PREDICT, Budget, flops_per_second
 from mercer.solvers.centers import choose_centers
 from mercer.solvers.lowrank import LowRank
@@ -33,7 +34,6 @@ SUMMARIES = {  # of a plan
     "lowrank": "approximate, through the features of a few centres",
 }
 CENTER_NOISE = 1e-2  # of the variance of the target: what "forward" takes for the noise
-MIN_FREEDOM = 1e-10  # 1 - leverage of a row; below it, the row determines its own prediction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -18,14 +18,13 @@ from mercer.gp.noise import LearnedNoise, Noise, RowNoise
 from mercer.kernels.base import Kernel
 from mercer.learning.plan import plan_of
 from mercer.models.targets import log_target
-from mercer.scores import unbiased_factor, widening
+from mercer.scores import CALIBRATED_LEVEL, unbiased_factor, widening
 from mercer.solvers.auto import Budget, Candidate, Choice, fit_seconds
 from mercer.solvers.lowrank import LowRank
 from mercer.solvers.lowrank_posterior import LowRankPosterior
 
 LEARNING = ("mle", "map", None)
 LIKELIHOODS = ("gaussian", "lognormal")
-CALIBRATED_LEVEL = 0.95
 MAX_KEPT_ROWS = 20_000  # of those that parameters are learned from, for leave-one-out and reports
 
 

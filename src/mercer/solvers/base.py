@@ -16,7 +16,7 @@ from mercer.core.coordinates import Layout
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
 from mercer.core.registry import check_free
-from mercer.distributions import Normal
+from mercer.distributions import LOG_2PI, Normal
 from mercer.gp.mean import LearnedMean, MeanFunction
 from mercer.gp.model import Model
 from mercer.gp.noise import CommonNoise, Noise, as_noise
@@ -29,7 +29,6 @@ from mercer.linalg.trend import Trend, independent_columns
 from mercer.means import RANK_TOLERANCE
 from mercer.solvers.auto import Budget, Candidate, Choice, asked_for, choose, search_stages
 
-LOG_2PI = math.log(2 * math.pi)
 # What a solver may be asked to serve: Gaussian noise, labels of classes, or another likelihood of numbers.
 GAUSSIAN, LABELS, OTHER = "gaussian", "labels", "other"
 
