@@ -31,12 +31,13 @@ from mercer.learning.objective import LogDensity
 from mercer.learning.progress import Progress
 from mercer.learning.state import Journal
 from mercer.linalg.cholesky import Cholesky, attempt
-from mercer.linalg.jitter import FIXED
+from mercer.linalg.jitter import FIXED_JITTER
 from mercer.solvers.minibatch import Minibatch
 
 NATURAL_RATE = 0.2  # of a batch; the first ones average
 ADAM_RATE, LAST_SHARE = 0.05, 0.05  # in logarithms of parameters, and what is left of it at the end
-BETAS, SMALL = (0.9, 0.99), 1e-8
+BETAS, ADAM_EPSILON = (0.9, 0.99), 1e-8  # of Adam: decay of its averages, and the least root of the second
+MIN_START_PRECISION = 1e-8  # of a weight whose prior is flat, where learning starts
 PASSES, PASS_TOLERANCE = 30, 1e-5  # of all rows at the end; the gain, relative to the number of rows, that ends them
 MIN_RATE = 1e-3
 MAX_MOVE = 8.0  # how far a logarithm may move from where it started
@@ -137,7 +138,7 @@ class Variational:
 
     @classmethod
     def start(cls, C: int, prior: np.ndarray) -> "Variational":
-        return cls(np.stack([np.diag(np.maximum(prior, SMALL))] * C), np.zeros((C, len(prior))), prior)
+        return cls(np.stack([np.diag(np.maximum(prior, MIN_START_PRECISION))] * C), np.zeros((C, len(prior))), prior)
 
     def moments(self) -> tuple[np.ndarray, np.ndarray, list[Cholesky]]:
         """Means (C, p), roots of the covariances, transposed and inverted: factors G of the precisions G G^T."""
@@ -178,7 +179,8 @@ def features(cross: Cross, theta: np.ndarray, H: np.ndarray) -> Features | None:
     at = cross.at(theta)
     with np.errstate(all="ignore"):
         K = at.core()
-        K[np.diag_indices_from(K)] += FIXED * np.mean(np.diag(K))  # parameters must not change how many centres count
+        # A fixed amount, since parameters must not change how many centres count.
+        K[np.diag_indices_from(K)] += FIXED_JITTER * np.mean(np.diag(K))
         lower = attempt(np.asfortranarray(K), clean=True) if np.isfinite(K).all() else None
         if lower is None:
             return None
@@ -314,7 +316,7 @@ def train(
             if step > 0:  # q knew nothing before
                 first = BETAS[0] * first + (1 - BETAS[0]) * slope
                 second = BETAS[1] * second + (1 - BETAS[1]) * slope**2
-                move = (first / (1 - BETAS[0] ** step)) / (np.sqrt(second / (1 - BETAS[1] ** step)) + SMALL)
+                move = (first / (1 - BETAS[0] ** step)) / (np.sqrt(second / (1 - BETAS[1] ** step)) + ADAM_EPSILON)
                 pace = ADAM_RATE * (LAST_SHARE + (1 - LAST_SHARE) * 0.5 * (1 + math.cos(math.pi * step / steps)))
                 x = np.clip(x + pace * move, low, high)
             step += 1

@@ -36,7 +36,7 @@ from mercer.learning.regression import RegressionObjective
 from mercer.learning.seasons import candidates_of, more_periods, period_shown, periods_of, season
 
 SCREENING_ITERATIONS, POLISHING_ITERATIONS = 12, 80
-POLISHED = 3  # candidates of a round that are learned further
+POLISHED_CANDIDATES = 3  # of a round, that are learned further
 MIN_GAIN = 1.0  # nats of the penalised evidence that a round has to bring; of the score by leaving out, a thousandth
 MIN_GAIN_SHARE = 1e-3
 MAX_ROUNDS = 8
@@ -45,7 +45,7 @@ MAX_INTERACTIONS = 6  # columns up to which every pair is tried
 # Deviations of logarithms of lengthscales around a third of the range, and of the origin of a line, in ranges. Without
 # them parameters run away together to limits that are other kernels: a season with a huge lengthscale is a parabola.
 LENGTH_DEVIATION, ORIGIN_DEVIATION = 1.5, 1.0
-LAST_NOISE = 0.1  # variance, where nothing is known yet
+DEFAULT_NOISE_VARIANCE = 0.1  # share of the target's, where nothing is known yet
 FORMAT = "mercer-search-1"
 
 
@@ -215,7 +215,7 @@ class WarmObjective(RegressionObjective):
 
     screens_starts = False
     variants: Sequence[Kernel] = ()
-    noise_start: float = LAST_NOISE
+    noise_start: float = DEFAULT_NOISE_VARIANCE
 
     @classmethod
     def of(cls, objective: RegressionObjective, variants: Sequence[Kernel], noise: float) -> "WarmObjective":
@@ -328,7 +328,7 @@ class Search:
 
     def _round(self) -> bool:
         """Take the best step, if there is one."""
-        left = LAST_NOISE * 5 if self.best is None else max(self._noise(), 1e-3)
+        left = DEFAULT_NOISE_VARIANCE * 5 if self.best is None else max(self._noise(), 1e-3)
         steps = list(candidates(self.terms, self.labels, self.axes, left, as_matrix(self.problem.X).shape[1]))
         found: list[tuple[Tried, list[str]]] = []
         for number, (labels, step) in enumerate(steps):
@@ -340,7 +340,7 @@ class Search:
                 found.append((tried, labels))
         found.sort(key=lambda pair: -pair[0].score)
         polished = []
-        for tried, labels in found[:POLISHED]:
+        for tried, labels in found[:POLISHED_CANDIDATES]:
             assert tried.kernel is not None
             again = self._evaluate(Candidate(tried.candidate, [tried.kernel]), POLISHING_ITERATIONS, tried.noise)
             polished.append((again if again.failure is None and again.score >= tried.score else tried, labels))
@@ -416,7 +416,8 @@ class Search:
             raise _OutOfTime
         # What closes a search is no step of one that goes on.
         key, self.order = f"{'closing ' * self.closing}{self.order} {step.label}", self.order + 1
-        start = noise / self.problem.scale**2 if noise else LAST_NOISE if self.best is None else self._noise()
+        default = DEFAULT_NOISE_VARIANCE if self.best is None else self._noise()
+        start = noise / self.problem.scale**2 if noise else default
         began, rows = time.monotonic(), len(self.problem.rows)
         objective = WarmObjective.of(self.problem.objective(step.kernels[0]), step.kernels, start)
         if key in self.store.known:

@@ -20,7 +20,7 @@ from mercer.learning.latent_map import LatentMap
 from mercer.learning.latent_points import MAX_NOISE, MIN_NOISE, climb, groups_of
 from mercer.learning.progress import Progress
 from mercer.linalg import backend, traced
-from mercer.linalg.jitter import FIXED
+from mercer.linalg.jitter import FIXED_JITTER
 
 ROW_TILE = 32  # rows are padded to a multiple of it: another number of rows mostly needs no compilation
 START_VARIANCE = 0.1  # of q(X), of a prior variance of one
@@ -62,7 +62,7 @@ def _inducing_factor(at: Latents) -> jax.Array:
     """Cholesky factor of k(Z, Z)."""
     Z, scale = at.inducing / jnp.exp(at.log_lengthscale), jnp.exp(at.log_scale)
     K = scale * jnp.exp(-0.5 * jnp.maximum(((Z[:, None, :] - Z[None]) ** 2).sum(-1), 0.0))
-    return traced.factor(K + FIXED * scale * jnp.eye(len(Z)))
+    return traced.factor(K + FIXED_JITTER * scale * jnp.eye(len(Z)))
 
 
 def _halves(at: Latents, Y: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:

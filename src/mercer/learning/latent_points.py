@@ -20,7 +20,7 @@ from mercer.linalg.eigen import signs_to_fix
 
 MIN_NOISE, MAX_NOISE = 1e-6, 1e2  # variance, in units of that of the columns
 MAX_LOG_CHANGE = 12.0  # of the parameters of a kernel, from where they start
-REFUSED = 1e10  # nats below any value: where there is none
+FAILED_VALUE_NATS = 1e10  # below the best value so far, where there is none
 MIN_GAIN, GAIN_STEPS = 0.05, 25  # nats gained in so many iterations, below which the search has converged
 
 
@@ -141,7 +141,7 @@ def climb(
         with np.errstate(all="ignore"):
             found = function(z)
         if found is None or not np.isfinite(found[1]).all():
-            return abs(best if path else 0.0) + REFUSED, np.zeros(len(z))
+            return abs(best if path else 0.0) + FAILED_VALUE_NATS, np.zeros(len(z))
         if found[0] > best:
             best_z, best = z.copy(), float(found[0])
         return -found[0], -found[1]

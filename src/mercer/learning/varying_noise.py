@@ -20,7 +20,7 @@ from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.objective import LogDensity, ModelObjective, Start
 from mercer.learning.plan import search_stages
-from mercer.linalg.jitter import FIXED
+from mercer.linalg.jitter import FIXED_JITTER
 from mercer.solvers.base import Evaluation, determined_columns
 
 START_LOG_VARIANCES = (1.0, 0.1)  # of the log noise, where learning starts
@@ -66,7 +66,7 @@ class VaryingNoiseEvidence:
         K = self.function.at(theta[self.of_kernel], self.jitter, accurate)
         G = self.log_noise.at(free, 0.0, accurate)
         size = float(np.mean(G.diagonal))
-        G.K.ravel()[:: self.n + 1] += FIXED * size
+        G.K.ravel()[:: self.n + 1] += FIXED_JITTER * size
         self.diagonal = float(np.mean(K.diagonal))
         if not math.isfinite(size + self.diagonal):
             return None

@@ -43,6 +43,6 @@ REFINED = Ladder(roundings=0.01, step=10.0, last_roundings=100.0)  # small, sinc
 PIVOTS = Ladder(first=1e-11, last=1e-7)  # of the covariance of the pivots of a preconditioner
 
 # Fixed amounts, relative to a variance, for matrices that are semidefinite but for rounding.
-FIXED = 1e-8  # where a value must not jump as parameters change
-SMALL = 1e-10  # where no parameters are learned through the matrix
-WHITENED = 1e-12  # of values whose prior covariance is the identity
+FIXED_JITTER = 1e-8  # where a value must not jump as parameters change
+SMALL_JITTER = 1e-10  # where no parameters are learned through the matrix
+WHITENED_JITTER = 1e-12  # of values whose prior covariance is the identity

@@ -8,7 +8,7 @@ import numpy as np
 from mercer.linalg import backend
 from mercer.linalg.jitter import PIVOTS
 
-NEGLIGIBLE = 1e-13  # of the largest eigenvalue: directions that rounding made
+MIN_EIGENVALUE_RATIO = 1e-13  # to the largest: smaller ones are rounding
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class LowRankAndDiagonal:
             return None
         R = R / np.sqrt(D)[:, None]
         values, V = backend.eigenpairs(R.T @ R)
-        kept = values > NEGLIGIBLE * max(values.max(initial=0.0), np.finfo(float).tiny)
+        kept = values > MIN_EIGENVALUE_RATIO * max(values.max(initial=0.0), np.finfo(float).tiny)
         values, V = values[kept], V[:, kept]
         return cls(D, R @ (V / np.sqrt(values)), values)
 

@@ -6,7 +6,7 @@ Values are f = L v with L L^T = K, so that v ~ N(0, I) before any data, and N(m,
 import numpy as np
 
 from mercer.linalg import backend
-from mercer.linalg.jitter import WHITENED
+from mercer.linalg.jitter import WHITENED_JITTER
 
 
 def marginal(L: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +37,7 @@ def worth_keeping(L: np.ndarray, means: np.ndarray, covariances: np.ndarray, bud
     Q = W.T @ W
     a, P, E = means @ W, np.empty_like(covariances), np.empty_like(covariances)
     for c, S in enumerate(covariances):
-        half = np.linalg.solve(np.linalg.cholesky(S + WHITENED * np.eye(n)), W)
+        half = np.linalg.solve(np.linalg.cholesky(S + WHITENED_JITTER * np.eye(n)), W)
         P[c], E[c] = half.T @ half, W.T @ S @ W
     kept = np.ones(n, dtype=np.bool_)
     cost = leave_out(Q, P, E, a, kept, n - budget)

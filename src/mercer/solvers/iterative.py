@@ -40,7 +40,7 @@ from mercer.kernels.sets import on_sets
 from mercer.kernels.standard import standard_form
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import root
-from mercer.linalg.jitter import FIXED
+from mercer.linalg.jitter import FIXED_JITTER
 from mercer.linalg.trend import Trend
 from mercer.solvers.auto import Budget, fit_seconds, search_stages
 from mercer.solvers.base import DENSE_OVERHEAD, Cost, Evidence, GivenNoise, Solver, register
@@ -275,7 +275,7 @@ class IterativePosterior(Posterior):
         G, CG, A_inv = self._functionals
         scale = np.sqrt(rows.diagonal() + self.noise)
         at = on_sets(self.kernel, rows.X, rows.rows).at(np.asarray(to_free(self.kernel)))
-        jitter = FIXED * float(np.mean(scale) ** 2)
+        jitter = FIXED_JITTER * float(np.mean(scale) ** 2)
         height = machine.rows_within(machine.ARRAY_BYTES, m**2)
 
         def work(part: slice) -> np.ndarray:

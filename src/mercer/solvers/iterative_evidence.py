@@ -19,7 +19,7 @@ from mercer.linalg.trend import Trend
 from mercer.solvers.base import Evaluation, Evidence, GivenNoise, left_out
 
 MAX_DOUBLE_ROWS = 4000  # of more, the kernel is evaluated in single precision, from distances in double precision
-MIN_LEFT = 1e-12  # of the largest variance: pivots are drawn until no more is left of any
+MIN_PIVOT_SHARE = 1e-12  # of the largest variance: pivots are drawn until no more is left of any
 PROBE_TOLERANCE = 1e-2  # relative residual of probes, at most: its square enters the log determinant
 
 
@@ -41,7 +41,7 @@ class Accuracy:
         """Rows that the preconditioner is made of, drawn by randomly pivoted Cholesky (Chen et al. 2023)."""
         diagonal, rng = K.diagonal(), np.random.default_rng(self.seed + 1)
         n, rank = len(diagonal), min(self.rank, len(diagonal))
-        taken = random_pivots(K.rows, diagonal, rank, MIN_LEFT * diagonal.max(initial=0.0), rng)[0]
+        taken = random_pivots(K.rows, diagonal, rank, MIN_PIVOT_SHARE * diagonal.max(initial=0.0), rng)[0]
         rest = np.setdiff1d(np.arange(n), taken)  # of a kernel with few directions, as given: others may have more
         return np.concatenate([taken, rng.choice(rest, rank - len(taken), replace=False)])
 
