@@ -103,9 +103,9 @@ def _refuse_missing(missing: np.ndarray) -> None:
     if missing.any():
         labels = "1 missing label" if missing.sum() == 1 else f"{missing.sum()} missing labels"
         raise DataError(
-            f"y has {labels}, the first in row {np.argmax(missing)}. A row without a label says nothing of the "
-            "classes: fit the others, model.fit(X[known], y[known]), and model.predict_proba(X) has the probabilities "
-            "of all."
+            f"y has {labels}, the first in row {np.argmax(missing)}. A row without a label has no information on "
+            "the classes: fit the others, model.fit(X[known], y[known]), and model.predict_proba(X) has the "
+            "probabilities of all."
         )
 
 

@@ -13,7 +13,7 @@ from mercer.inference.variational import gaussian, scale_mixture
 
 METHODS = ("laplace", "ep", "variational")
 MAX_EP_ROWS = 1000  # up to which "auto" takes expectation propagation
-MAX_NOISE_RATIO = 1e6  # of a site's variance to that of the prior, above which the row says nothing
+MAX_NOISE_RATIO = 1e6  # of a site's variance to that of the prior, above which the row is uninformative
 
 Infer = Callable[..., SiteApproximation | None]  # (K, target, likelihood, start, gradient)
 

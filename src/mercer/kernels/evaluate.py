@@ -96,7 +96,7 @@ def gram(
     same = same or Z is None
     n, m = count_rows(X), count_rows(X if Z is None else Z)
     kernel = kernel if isinstance(X, Prepared) or isinstance(Z, Prepared) else kernel.fitted(X)
-    # An index tells rows apart: a row shares white noise with itself, but not with another row of equal value.
+    # An index identifies rows: a row shares white noise with itself, but not with another row of equal value.
     if isinstance(Z, Prepared):
         rows, columns = _other_rows(kernel, X, Z), Z.rows
     else:
@@ -116,7 +116,7 @@ def gram(
 def _other_rows(kernel: "Kernel", X: Inputs | Prepared, Z: Prepared) -> Rows:
     """Rows of X, which are observations other than those of Z even if they were prepared with them."""
     if isinstance(X, Prepared):
-        if all(getattr(node, "reads_values", True) for node in nodes_of(kernel)):  # no part tells rows by their index
+        if all(getattr(node, "reads_values", True) for node in nodes_of(kernel)):  # no part reads the index of rows
             return X.rows
         X = X.X
     n = count_rows(X)
@@ -232,7 +232,7 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
 
     def tile_at(i: int, last_i: int, j: int, last_j: int) -> np.ndarray:
         if host:
-            strip = take(rows, i, last_i)  # the same object twice tells that a tile is symmetric
+            strip = take(rows, i, last_i)  # the same object twice marks a symmetric tile
             other = strip if mirrored and i == j else take(columns, j, last_j)
             tile = np.asarray(kernel.block(strip, other))
             if other is strip:  # products of sparse matrices may differ in the last digit

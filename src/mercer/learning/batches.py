@@ -229,8 +229,8 @@ class BatchBound:
     def __call__(
         self, which: np.ndarray, x: np.ndarray, u: np.ndarray, factors: Sequence[Cholesky], gradient: bool = True
     ) -> "tuple[Told, np.ndarray, np.ndarray, np.ndarray | None, float] | None":
-        """What the rows tell, the sums of their natural gradient (C, p, p) and (C, p), the gradient in x, and the share
-        of their prior variance that the centres leave. None where parameters have no value."""
+        """Statistics of the rows, the sums of their natural gradient (C, p, p) and (C, p), the gradient in x, and the
+        share of their prior variance that the centres leave. None where parameters have no value."""
         found = features(self.cross(which), x[: self.size], self.H[which])
         if found is None:
             return None
@@ -332,8 +332,8 @@ def train(
 
 
 class Settled(NamedTuple):
-    """q at fixed parameters, from passes over all rows: its bound; means and factors; what every row tells of its
-    function: mean, g and s (C, n); the share of prior variance that the centres leave; passes; and whether they
+    """q at fixed parameters, from passes over all rows: its bound; means and factors; mean, g and s of every
+    row's function (C, n); the share of prior variance that the centres leave; passes; and whether they
     converged."""
 
     value: float

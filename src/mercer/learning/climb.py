@@ -1,6 +1,6 @@
 """One climb: local maximisation from a given theta by SciPy's L-BFGS or conjugate gradients.
 
-The curvature along the way predicts how much is left to gain, and so tells when to stop.
+The curvature along the way predicts how much is left to gain, and so decides when to stop.
 """
 
 import dataclasses

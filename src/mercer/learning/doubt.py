@@ -147,7 +147,7 @@ def peak_at(posterior: LogPosterior, theta: np.ndarray) -> Peak | None:
 
 
 def _root(posterior: LogPosterior, theta: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Principal axes of the covariance that the curvature tells, from differences of gradients."""
+    """Principal axes of the covariance estimated from the curvature, by differences of gradients."""
     H = np.zeros((len(theta), len(theta)))
     for i, step in enumerate(CURVATURE_STEP * np.eye(len(theta))):
         up, down = posterior(theta + step), posterior(theta - step)

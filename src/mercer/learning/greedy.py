@@ -357,7 +357,7 @@ class Search:
         return True
 
     def _look_for_periods(self) -> None:
-        """Periods that are seen only in what the terms leave, in the one column of a series of numbers."""
+        """Periods that are seen only in the residuals of the terms, in the one column of a series of numbers."""
         if len(self.axes) > 1 or self.axes[0].dated or self.axes[0].column is not None:
             return
         (axis,) = self.axes

@@ -20,7 +20,7 @@ NOISE_SHARES = (0.1, 0.003)  # of the variance of y, where the noise starts
 CANCELLATION_FACTORS = (1e4, 1e8, 1e12)  # on the variance of terms that cancel each other
 LENGTH_FACTORS = (1.0, 1 / 3, 3.0, 0.1)  # on the lengthscales
 MAX_SPREADS_FROM_ZERO = 5.0  # of an input: beyond it a line through zero is hardly a line
-MAX_VARIATION_ROWS = 200  # enough to tell how much a function varies
+MAX_VARIATION_ROWS = 200  # enough to estimate how much a function varies
 
 Place = tuple[tuple[Any, ...], str]  # of a parameter in a kernel: path and field
 
@@ -47,7 +47,7 @@ def radial_kernel(X: Inputs, factor: float = 1.0, weights: np.ndarray | None = N
 
 def middle_spread(X: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few outliers
-    do not tell the scale of the others."""
+    do not set the scale of the others."""
     quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
     middle = (three_quarters - quarter) / 1.349  # the standard deviation of a Gaussian
     return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)

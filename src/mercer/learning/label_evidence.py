@@ -203,7 +203,7 @@ class LabelObjective(ModelObjective):
 
     def starts(self) -> Sequence[Start]:
         """As given, or the kernels as they are and scaled to the data, all in the same way. Of these Laplace's method
-        tells the best in a fraction of the time that others take."""
+        finds the best in a fraction of the time that others take."""
         if self.given:
             return self.given
         found = [Start("as given", self.start())]

@@ -25,7 +25,7 @@ MIN_TOTAL_WEIGHT = 1e-12  # of k(x, x), for all rows together: a row far from al
 MIN_TOTAL_DENSITY = 1e-100  # the same where densities of isolated rows matter
 MIN_BLOCK_ROWS = 8  # worked on at a time
 MIN_LOG_RATIO = -600.0  # of densities, which is clipped to this ratio
-MIN_LIKELIHOOD = 1e-250  # of a target beyond `MIN_LOG_RATIO` of all others, which tells nothing about its width
+MIN_LIKELIHOOD = 1e-250  # of a target beyond `MIN_LOG_RATIO` of all others, which carries no information on its width
 
 R = TypeVar("R")
 Sums = tuple[np.ndarray, np.ndarray]  # of a block: over its columns, and over its rows

@@ -3,7 +3,7 @@
 Three things save evaluations on all n rows. A common amplitude is not searched for: it has a closed form (profiled
 evidence). Most of the search is on a random subset of the rows, where an evaluation costs little: there starts are
 screened by a few iterations each, and the best are continued. And the curvature on the subset, times the ratio of rows,
-tells the next stage how to step.
+scales the first steps of the next stage.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ COARSE_GAIN = 0.05  # nats that the climbs behind the best one may leave
 CLOSE_NATS = 0.2  # a coarse climb that ended this close to the best may lead above it
 MAX_LAG_NATS = 4.0  # optima of a subset further behind the best are dropped
 LAG_GAIN_RATIO = 10.0  # times the gain of its last two steps: a climb further behind the best is given up
-TIE_NATS = 0.5  # values this close do not tell two optima apart
+TIE_NATS = 0.5  # values this close do not rank two optima
 TIE_SCORE_MARGIN = 0.01  # share of a tie score: a smaller difference does not either
 SAME_VALUE_NATS = 0.02  # optima this close in value are counted as one
 MAX_SAME_OPTIMUM_DISTANCE = 0.02  # parameters this close are one place
@@ -342,7 +342,7 @@ class _Search:
         """A coarse climb continued to its end; parameters that run off released; none below its floor."""
         min_gain = self._min_gain(len(self.stages) - 1)
         if optimum.coarse:
-            min_points = self.directions.shape[1] + 2  # steps that tell the curvature in every direction
+            min_points = self.directions.shape[1] + 2  # steps that measure the curvature in every direction
             candidate = _candidate(optimum)._replace(metric=None)
             optimum = self._climb(surface, candidate, min_gain, min_points=min_points)
         optimum = release(surface, optimum, self.directions)
@@ -375,7 +375,7 @@ def _too_far_behind(here: Optimum, found: list[Optimum]) -> bool:
 
 
 def _ties_ordered(found: list[Optimum], score: Callable[[np.ndarray], float | None]) -> list[Optimum]:
-    """Best first; those within `TIE_NATS` of the best by ``score``, if it tells another from the best."""
+    """Best first; those within `TIE_NATS` of the best by ``score``, if it prefers another."""
     tied = [optimum for optimum in found if optimum.value > found[0].value - TIE_NATS]
     if len(tied) < 2:
         return found

@@ -53,7 +53,7 @@ def periods_in(t: np.ndarray, y: np.ndarray, step: float) -> tuple[list[Peak], l
 
 
 def are_distinct(one: float, other: float, span: float) -> bool:
-    """Whether data of this range can tell two periods apart."""
+    """Whether data of this range distinguish two periods."""
     return abs(1 / one - 1 / other) * span > 1
 
 

@@ -71,7 +71,7 @@ class Plan:
             raise NotEnoughMemoryError(
                 f"{how} of {self.rows:,} rows needs {in_words(self.memory)}; {in_words(self.available)} are "
                 f"available. Use {other}fewer rows (a random subset of them, say), a kernel with a finite number of "
-                "features (Linear, Polynomial, FeatureMap), or a larger machine or max_memory. plan(X) tells what any "
+                "features (Linear, Polynomial, FeatureMap), or a larger machine or max_memory. plan(X) shows what any "
                 "number of rows takes."
             )
 

@@ -44,7 +44,7 @@ class Selection(Choice):
     ``kernel`` is the best candidate with the parameters learned, ``noise`` the variance learned with it (None for
     classes). ``history`` lists what was tried, in order, failures included; ``tried`` those that could be evaluated,
     best first; ``skipped`` the candidates not begun, after ``max_seconds`` or an interruption. ``total``: rows of X, of
-    which ``rows`` decided. ``columns`` tells how the default kernel read the columns of a frame, of which some may need
+    which ``rows`` decided. ``columns`` lists how the default kernel read the columns of a frame, of which some may need
     ``columns.encode(X)`` before ``kernel`` reads them: dates become decimal years. It is None for given candidates.
 
     Of a search, ``components`` are the terms of the kernel in plain language, each with its share of the variance and
@@ -152,7 +152,7 @@ def select_kernel(
         mean CRPS, times 1 + k / n, labels by the mean of -ln p, plus k / n. "errors" counts the labels left out that
         are predicted wrongly; of equal numbers the log loss decides. Take it where the label alone matters: the kernel
         with the best probabilities need not have the fewest errors. None takes the evidence, which
-        tells kernels apart with fewer rows ("loo" is the better judge of many rows whose noise is not Gaussian); but
+        distinguishes kernels with fewer rows ("loo" is the better judge of many rows whose noise is not Gaussian); but
         "loo" for more than two classes, where the evidence is a biased approximation, and for the family of the default
         kernel, as `GaussianProcessRegressor` does.
     inference : of labels: "auto", "laplace", "ep" (two classes) or "variational", as for `GaussianProcessClassifier`.

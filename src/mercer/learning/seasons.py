@@ -52,12 +52,12 @@ def candidates_of(t: np.ndarray, y: np.ndarray, step: float) -> list[Any]:
 
 
 def more_periods(t: np.ndarray, left: np.ndarray, step: float, known: Sequence[Any]) -> list[Any]:
-    """Another period that is seen in what other terms leave of the values."""
+    """Another period that is seen in the residuals of other terms."""
     return distinct(periods_in(t, left, step)[0], known, t[-1] - t[0] + step)[:1]
 
 
 def distinct(peaks: Iterable[Peak], others: Iterable[Any], span: float) -> list[Any]:
-    """Periods of peaks that data of this range can tell from each other and from other periods."""
+    """Periods of peaks that data of this range distinguish from each other and from other periods."""
     kept: list[Any] = []
     for peak in peaks:
         if all(are_distinct(peak.period, length_of(other), span) for other in (*others, *kept)):

@@ -18,7 +18,7 @@ def marginal(L: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def worth_keeping(L: np.ndarray, means: np.ndarray, covariances: np.ndarray, budget: int) -> tuple[np.ndarray, float]:
-    """Indices of the ``budget`` points whose values tell the most, in order, and the sum of what the others cost.
+    """Indices of the ``budget`` most informative points, in order, and the total loss of the rest.
 
     Points are left out one after the other, each time the one whose value costs least (Csato and Opper 2002, with the
     variance in addition to the mean): where the distribution of f_i given the other values is replaced by that before

@@ -165,7 +165,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
             return evolve(standard, theta3=np.float64(0.0), nu=np.float64(NOISE_SMOOTHNESS))
         kernel = split_white(self.kernel_)[0]
         if kernel is None:
-            raise ParameterError("a kernel of white noise alone does not tell how the noise varies; give noise_kernel.")
+            raise ParameterError("a kernel of white noise alone does not model varying noise; give noise_kernel.")
         return heuristics.scaled_to_variance(heuristics.with_amplitudes(kernel), rows.of(kernel), 1.0)
 
     def _set_varying(self, objective: VaryingNoiseObjective, theta: np.ndarray, learned: Learned | None):

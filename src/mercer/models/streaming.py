@@ -33,9 +33,9 @@ def fit_in_chunks(model: Any, chunks: Chunks) -> Any:
 
     A first pass takes at most `LowRank.learning_rows` rows at random. If these are all there are, they are fitted as
     rows in memory. Otherwise parameters are learned from them by the low-rank solver, for "auto" with as many centres
-    as memory and time allow, and another pass adds up what all rows say of the weights of the centres. Noise and
-    amplitude are then those that maximise the evidence of all rows, which takes no pass, and intervals are widened as
-    for rows in memory.
+    as memory and time allow, and another pass adds up the information of all rows on the weights of the centres. Noise
+    and amplitude are then those that maximise the evidence of all rows, which takes no pass, and intervals are widened
+    as for rows in memory.
     """
     fitted, X, y = sampled(model, chunks)
     fitted.fit(X, y)

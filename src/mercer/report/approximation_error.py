@@ -1,4 +1,4 @@
-"""How far predictions by an approximation are from exact ones, where no bound tells: compared near a few places."""
+"""How far predictions by an approximation are from exact ones, where there is no bound: compared near a few places."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """What ``solver="auto"`` takes: exact while it fits memory and time, then the best approximation that fits.
 
-The rule knows solvers by what they say of themselves only: whether they are exact for a kernel, what they cost, how
+The rule knows solvers by their own estimates only: whether they are exact for a kernel, what they cost, how
 good an approximation they are (`Solver.loss`), and which likelihoods they serve (`Solver.serves`).
 """
 
@@ -28,7 +28,7 @@ DEFAULT_SECONDS = 600.0
 EVALUATIONS, FIRST_EVALUATIONS = 25, 250  # of the evidence, in later stages and in the first, measured on benchmarks
 EVALUATION_OVERHEAD_SECONDS = 1e-3
 COMPILE_SECONDS, COMPILE_SECONDS_TO_PREDICT = 1.0, 0.3  # of the kernel, with its gradient and without
-MAX_ROWS_AT_ONCE, FIRST_ROWS = 500, 300  # rows up to which all are learned from at once, and of the first stage else
+MAX_ROWS_AT_ONCE, FIRST_ROWS = 500, 300  # largest data learned in one stage; rows of the first stage otherwise
 MAX_DENSE_PART = 1200  # rows of a part that lacks the structure of all rows
 SPEED_ROWS, SPEED_REPEATS = 600, 3  # of the matrix that measures the speed of this machine
 MAX_SPEED_REPEATS, MAX_SPEED_SECONDS = 12, 0.2  # the best of several, since other programs may slow some down
@@ -191,8 +191,8 @@ def fit_seconds(solver: "Solver", cost: "Cost", n: int, budget: Budget) -> float
 
 def search_stages(n: int, of_parts: bool = True) -> list[int]:
     """Numbers of rows that a regression is learned from, one after the other, each about twice the one before. The
-    first tells the kernel and the best starts. Where parts of the rows lack the structure that makes all of them fast,
-    few rows are followed by all.
+    first determines the kernel and the best starts. Where parts of the rows lack the structure that makes all of them
+    fast, few rows are followed by all.
 
     >>> search_stages(500), search_stages(600), search_stages(2000)
     ([500], [300, 600], [300, 600, 1200, 2000])

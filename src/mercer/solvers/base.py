@@ -38,7 +38,7 @@ GivenNoise = Noise | np.ndarray | None  # what `as_noise` takes inside the packa
 
 
 def determined_columns(mean: MeanFunction, X: Inputs) -> np.ndarray:
-    """Columns of the unknown coefficients (n, q): of a flat prior, only those that these rows tell apart."""
+    """Columns of the unknown coefficients (n, q): of a flat prior, only those that these rows determine."""
     H = mean.columns(X)
     if H.shape[1] > 1 and mean.precision is None:  # on a part of the rows, fewer may be independent
         kept, T = independent_columns(H, RANK_TOLERANCE)
@@ -233,7 +233,7 @@ class Solver(abc.ABC):
     bound: ClassVar[bool] = False  # whether its evidence is a lower bound, if it is not exact
     several_latents: ClassVar[bool] = True  # whether `latent` serves the functions of more than two classes
     of_parts: ClassVar[bool] = True  # whether it solves random parts of the rows as it does all; else they are dense
-    own_inference: ClassVar[bool] = False  # whether labels and other likelihoods take it no more than `cost` says
+    own_inference: ClassVar[bool] = False  # whether labels and other likelihoods cost no more than `cost` estimates
     auto_loss: ClassVar[float] = 1.0  # of an approximation, what `loss` returns
 
     @abc.abstractmethod

@@ -267,7 +267,7 @@ class GridPosterior(Posterior):
             return self
         return GridPosterior(latent, self.X, self.y, self.noise + white, self.prior_mean)
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     def numerics(self) -> dict[str, float]:
         """As `GP.numerics`; the condition number is that of all cells."""

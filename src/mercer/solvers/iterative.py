@@ -58,8 +58,8 @@ from mercer.solvers.iterative_evidence import (
 )
 
 MAX_REFINEMENTS = 4  # of solutions in single precision, from their residuals in double precision
-LEFT_OUT_PROBES = 32  # which tell the diagonal of C^-1
-MAX_LEFT_OUT_ERROR = 0.05  # standard error of an entry, relative: of others, nearest rows tell more
+LEFT_OUT_PROBES = 32  # that estimate the diagonal of C^-1
+MAX_LEFT_OUT_ERROR = 0.05  # standard error of an entry, relative: otherwise the nearest rows are used
 MAX_JOINT_ROWS = 256  # of a sample from its covariance matrix; of more, by Matheron's rule
 N_FUNCTIONALS = 64  # linear combinations of all rows that a variance is given, beside the nearest rows
 # Time of an evaluation, in the flops that a dense solver makes in it, measured: for a pair of rows and an iteration
@@ -367,7 +367,7 @@ class IterativePosterior(Posterior):
         none = np.zeros_like(self.prior_mean.columns(Z))  # the trend belongs to no term
         return [(part, *self._moments(part, Z, none)) for part in terms_of(self.kernel)]
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:

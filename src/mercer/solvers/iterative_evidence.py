@@ -25,7 +25,7 @@ PROBE_TOLERANCE = 1e-2  # relative residual of probes, at most: its square enter
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """Settings of the solver that tell how accurate it is."""
+    """Settings of the solver that determine its accuracy."""
 
     rank: int
     n_probes: int
@@ -64,7 +64,7 @@ class System(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """C^-1 of the given columns, of those of the mean and of probes, and what these tell."""
+    """C^-1 of the given columns, of those of the mean and of probes, and the estimates from the probes."""
 
     C_inv: np.ndarray  # (n, m)
     correction: np.ndarray  # x^T (b - C x) of each of these columns, which b^T x lacks of b^T C^-1 b: (m,)
@@ -113,7 +113,7 @@ def inverse_diagonal(near: LowRankAndDiagonal, U: np.ndarray, V: np.ndarray) -> 
 
 
 def inverse_diagonal_error(U: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Standard error of `inverse_diagonal`, relative to it: (n,); infinite where probes do not tell it."""
+    """Standard error of `inverse_diagonal`, relative to it: (n,); infinite where the probes give no estimate."""
     s, squares = U.shape[1], np.einsum("ns,ns->n", V, V)
     products = np.einsum("ns,ns->n", U, V)
     told = (s > 1) & (products > MIN_RATIO * squares) & (MIN_RATIO * products < squares)
@@ -122,7 +122,7 @@ def inverse_diagonal_error(U: np.ndarray, V: np.ndarray) -> np.ndarray:
     return np.where(told, np.sqrt(away * s / max(s - 1, 1)) / np.where(told, products, 1.0), np.inf)
 
 
-MIN_RATIO = 0.05  # of the diagonal of C^-1 to that of M^-1, where the probes happen to tell less
+MIN_RATIO = 0.05  # of the diagonal of C^-1 to that of M^-1, below which the probes give no estimate
 
 
 class IterativeEvidence(Evidence):

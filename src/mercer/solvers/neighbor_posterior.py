@@ -38,7 +38,7 @@ from mercer.linalg.trend import Trend
 from mercer.linalg.vecchia import SetFactors, SparseFactor, solved_sets
 from mercer.solvers.neighbor_evidence import scaled_inputs
 
-CHECKED_ROWS, CHECKED_SHARE = 100, 8  # rows that tell the distance from the exact evidence, and neighbours they get
+CHECKED_ROWS, CHECKED_SHARE = 100, 8  # rows that estimate the gap to the exact evidence, and neighbours they get
 
 
 class Solved(NamedTuple):
@@ -346,7 +346,7 @@ class NeighborPosterior(Posterior):
             K += S.T @ S
         return K
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -397,8 +397,8 @@ class NeighborPosterior(Posterior):
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of each measurement given all the others in the approximate joint distribution: by the
-        diagonal of its sparse precision (RW06 5.12). A row is told by those it is conditioned on and by those
-        conditioned on it."""
+        diagonal of its sparse precision (RW06 5.12). A row depends on those it is conditioned on and on
+        those conditioned on it."""
         diagonal = self._unordered(self.factor.diagonal())
         if self.trend_ is not None:
             left = diagonal - np.einsum("ij,ij->i", self.trend_.half, self.trend_.half)

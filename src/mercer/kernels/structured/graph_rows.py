@@ -1,7 +1,7 @@
 """Graphs as arrays, and the numbering of what is counted in them.
 
 All graphs of a data set are one list of nodes and one list of edges, an undirected edge being two directed ones.
-Labels, and refined labels, are numbered per data set; a `Vocabulary` per kind tells which of another data set's numbers
+Labels, and refined labels, are numbered per data set; a `Vocabulary` per kind finds which of another data set's numbers
 mean the same.
 """
 
