@@ -43,7 +43,7 @@ MIN_RATE = 1e-3
 MAX_MOVE = 8.0  # how far a logarithm may move from where it started
 
 
-class Told(NamedTuple):
+class ExpectedLikelihood(NamedTuple):
     """Of some rows: the sum of E ln p(y | f), its derivatives g in the means (C, b), -2 those in the variances s
     (C, b), and its derivatives in the parameters of the likelihood (k,), and in white noise that counts as noise."""
 
@@ -62,7 +62,7 @@ class Sites(abc.ABC):
     @abc.abstractmethod
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
+    ) -> ExpectedLikelihood:
         """Of ``rows`` whose functions have these moments (C, b), without the kernel's ``white`` noise."""
 
 
@@ -73,9 +73,9 @@ class LabelsOfTwo(Sites):
 
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
+    ) -> ExpectedLikelihood:
         found = self.likelihood.expected(mean[0], variance[0] + white, 2.0 * self.codes[rows] - 1)
-        return Told(float(found.value.sum()), found.in_mean[None], -2 * found.in_variance[None], free)
+        return ExpectedLikelihood(float(found.value.sum()), found.in_mean[None], -2 * found.in_variance[None], free)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,8 +85,8 @@ class LabelsOfMore(Sites):
 
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
-        return Told(*independent_sites(mean, variance + white, self.codes[rows]), free)
+    ) -> ExpectedLikelihood:
+        return ExpectedLikelihood(*independent_sites(mean, variance + white, self.codes[rows]), free)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,12 +98,12 @@ class Numbers(Sites):
 
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
+    ) -> ExpectedLikelihood:
         likelihood, t, v = self.at(free), self.target.take(rows), variance[0] + white
         with np.errstate(over="ignore"):
             found = likelihood.expected(mean[0], v, t)
             slope = likelihood.expected_slopes(mean[0], v, t).sum(axis=-1) if likelihood.size else free
-        return Told(float(found.value.sum()), found.in_mean[None], -2 * found.in_variance[None], slope)
+        return ExpectedLikelihood(float(found.value.sum()), found.in_mean[None], -2 * found.in_variance[None], slope)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -116,13 +116,15 @@ class Measurements(Sites):
 
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
+    ) -> ExpectedLikelihood:
         noise, X = self.noise.take(rows), take_rows(self.X, rows)
         s, r = noise.variances(free, X) + white, self.y[rows] - mean[0]
         squares = r**2 + variance[0]
         value = -0.5 * float(np.sum(np.log(2 * math.pi * s) + squares / s))
         of_noise = 0.5 * (squares / s - 1) / s
-        return Told(value, (r / s)[None], (1 / s)[None], noise.slope(free, X, of_noise), float(of_noise.sum()))
+        return ExpectedLikelihood(
+            value, (r / s)[None], (1 / s)[None], noise.slope(free, X, of_noise), float(of_noise.sum())
+        )
 
 
 # -- the variational distribution ------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ class Variational:
         return total
 
 
-class Features(NamedTuple):
+class CenterFeatures(NamedTuple):
     """Of a batch at one theta: the factor of the centres, (w, h) of each row (p, b), and k_ii without white noise."""
 
     at: CrossAt
@@ -174,7 +176,7 @@ class Features(NamedTuple):
     white: float
 
 
-def features(cross: Cross, theta: np.ndarray, H: np.ndarray) -> Features | None:
+def features(cross: Cross, theta: np.ndarray, H: np.ndarray) -> CenterFeatures | None:
     """None where the covariance of the centres has no factor, or is not finite."""
     at = cross.at(theta)
     with np.errstate(all="ignore"):
@@ -190,10 +192,10 @@ def features(cross: Cross, theta: np.ndarray, H: np.ndarray) -> Features | None:
                 return None
         diagonal = np.concatenate([at.diagonal(tile) for tile in range(len(cross.tiles))]) - white
     W = lower.half_solve_in_place(across.T)
-    return Features(at, lower, np.concatenate([W, H.T]), diagonal, white)
+    return CenterFeatures(at, lower, np.concatenate([W, H.T]), diagonal, white)
 
 
-def pulled(found: Features, G: np.ndarray, of_diagonal: np.ndarray) -> np.ndarray:
+def pulled(found: CenterFeatures, G: np.ndarray, of_diagonal: np.ndarray) -> np.ndarray:
     """Gradient in theta from the derivatives in w (M, b) and in the diagonal (b,).
 
     dL/dK(Z, X) = L^-T G, and dL/dK(Z, Z) = -L^-T sym(Phi(G W^T)) L^-1, where Phi halves the diagonal of the lower
@@ -228,7 +230,7 @@ class BatchBound:
 
     def __call__(
         self, which: np.ndarray, x: np.ndarray, u: np.ndarray, factors: Sequence[Cholesky], gradient: bool = True
-    ) -> "tuple[Told, np.ndarray, np.ndarray, np.ndarray | None, float] | None":
+    ) -> "tuple[ExpectedLikelihood, np.ndarray, np.ndarray, np.ndarray | None, float] | None":
         """Statistics of the rows, the sums of their natural gradient (C, p, p) and (C, p), the gradient in x, and the
         share of their prior variance that the centres leave. None where parameters have no value."""
         found = features(self.cross(which), x[: self.size], self.H[which])
@@ -353,7 +355,7 @@ def settle(bound: BatchBound, solver: Minibatch, x: np.ndarray, q: Variational, 
     size = max(min(solver.batch, n), 1)
     parts = [np.arange(i, min(i + size, n)) for i in range(0, n, size)]
     crosses = [bound.cross(part) for part in parts]
-    kept: list[Features] | None = None
+    kept: list[CenterFeatures] | None = None
     if 8 * n * q.shift.shape[1] <= machine.keepable():
         kept = [found for each, part in zip(crosses, parts, strict=True)
                 if (found := features(each, x[: bound.size], bound.H[part])) is not None]  # fmt: skip

@@ -27,7 +27,7 @@ from mercer.kernels.algebra import Product
 from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
 from mercer.learning.choice import Choice, Tried, best_first
-from mercer.learning.climb import ClimbStart, Optimum, Surface, climb
+from mercer.learning.climb import ClimbStart, ObjectiveSurface, Optimum, climb
 from mercer.learning.objective import (
     MAX_LOG_CHANGE,
     LogDensity,
@@ -409,7 +409,7 @@ class Comparison:
         self.thetas = np.stack([theta for _, theta in starts(objective, self.coordinates, steep=False)])
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
         self._journal = journal or Journal()
-        self._surfaces: dict[float, tuple[Evidence, Surface]] = {}
+        self._surfaces: dict[float, tuple[Evidence, ObjectiveSurface]] = {}
         room = np.where(self.coordinates.logarithmic, MAX_LOG_CHANGE, np.inf)
         self._box = self.thetas.min(axis=0) - room, self.thetas.max(axis=0) + room
         if self.coordinates.linear is not None:
@@ -431,15 +431,15 @@ class Comparison:
     def evaluations(self) -> int:
         return sum(surface.evaluations for _, surface in self._surfaces.values())
 
-    def surface(self, nu: float) -> Surface:
+    def surface(self, nu: float) -> ObjectiveSurface:
         return self._evidence_and_surface(nu)[1]
 
-    def _evidence_and_surface(self, nu: float) -> tuple[Evidence, Surface]:
+    def _evidence_and_surface(self, nu: float) -> tuple[Evidence, ObjectiveSurface]:
         if nu not in self._surfaces:
             objective = self.objective.with_kernel(with_standard(self.objective.kernel, nu=np.float64(nu)))
             evidence = self._stack.enter_context(objective.criterion(self.rows))
             log = self._journal.log(f"nu {nu}, {rows_name(self.m, self.rows)}")
-            surface = Surface(evidence, self._box, self._profiled, self.prior, self._watch, log)
+            surface = ObjectiveSurface(evidence, self._box, self._profiled, self.prior, self._watch, log)
             self._surfaces[nu] = evidence, surface
         return self._surfaces[nu]
 
@@ -448,7 +448,7 @@ class Comparison:
         kernel, objective = with_standard(self.objective.kernel, nu=np.float64(nu)), self.objective
         return nu not in self._surfaces and objective.solver.refusal(kernel, objective.X, objective.noise) is not None
 
-    def _watch(self, surface: Surface) -> None:
+    def _watch(self, surface: ObjectiveSurface) -> None:
         self._progress(
             lambda: f"choosing the kernel on {self.m:,} of {self.objective.n:,} rows, {len(self.tried)} done"
         )

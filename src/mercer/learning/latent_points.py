@@ -166,7 +166,7 @@ def climb(
     return Climbed(best_z, best, path, converged, interrupted)
 
 
-class Learned(NamedTuple):
+class LearnedPoints(NamedTuple):
     """Latent points (n, q), kernel, noise, the log evidence and the log density of points and columns together; the
     weights of the back-constraint if there is one; values along the way, and how the search ended."""
 
@@ -190,7 +190,7 @@ def learn_points(
     line: Progress,
     root: np.ndarray | None = None,
     learns_noise: bool = True,
-) -> Learned:
+) -> LearnedPoints:
     """Maximise ln p(Y | X) + ln N(X | 0, I) in the latent points, the kernel's free parameters and the noise.
 
     With a ``root`` (n, m), points are ``root @ weights``, a smooth function of the rows (Lawrence and
@@ -219,7 +219,7 @@ def learn_points(
     z = np.concatenate([first.ravel(), theta, [math.log(noise)]])
     found = climb(function, z, lowest, highest, max_iterations, line, "log density")
     X, theta, log_noise = parts(found.z)
-    return Learned(
+    return LearnedPoints(
         X, from_free(kernel, theta), math.exp(log_noise), found.value - log_prior(X), found.value,
         None if root is None else found.z[:size].reshape(shape), found.path, found.converged, found.interrupted,
     )  # fmt: skip

@@ -62,7 +62,7 @@ class Surface:
         return R, density - 0.5 * seen.sum(1) * math.log(2 * math.pi * self.noise)
 
 
-class Learned(NamedTuple):
+class LearnedSurface(NamedTuple):
     """The surface, the precision of its weights, the log likelihood (without the penalty), the penalised one along the
     way, and how the iterations ended."""
 
@@ -161,7 +161,7 @@ def learn_surface(
     max_iterations: int,
     tolerance: float,
     line: Progress,
-) -> Learned:
+) -> LearnedSurface:
     """Expectation maximisation until the log likelihood gains less than ``tolerance`` nats per row in an iteration.
 
     ``precision`` of the weights: None learns it too, as gamma / |W|^2 (MacKay, 1992; PRML 3.92); a number is kept, and
@@ -191,4 +191,4 @@ def learn_surface(
             raise
         interrupted = True
     total = expectation(best, Y, groups).log_likelihood
-    return Learned(best, alpha, total, path, converged, interrupted)
+    return LearnedSurface(best, alpha, total, path, converged, interrupted)

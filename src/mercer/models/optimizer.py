@@ -282,7 +282,7 @@ class Optimizer:
         value = log_expected_improvement(*posterior.moments(points), best)
         starts = points[np.argsort(-value)[:STARTS]]
 
-        surface = Surface(posterior)
+        surface = PosteriorSurface(posterior)
 
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
             # All starts at once: their terms have no variable in common.
@@ -309,7 +309,7 @@ class Optimizer:
         return points[int(np.argmax(posterior.moments(points)[1]))]
 
 
-class Surface:
+class PosteriorSurface:
     """Mean and variance of a posterior of few rows with an unknown constant, and their gradients, by one compiled
     program: a climb asks for them dozens of times at a few points."""
 

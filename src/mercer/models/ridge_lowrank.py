@@ -37,7 +37,7 @@ CENTER_NOISE = 1e-2  # of the variance of the target: what "forward" takes for t
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Features:
+class LowRankFeatures:
     """Features of rows with weights w, and T (n, q): centred, sum_i w_i phi_i phi_i^T = V diag(values) V^T."""
 
     rows: Rows
@@ -54,7 +54,7 @@ class Features:
     @classmethod
     def of(
         cls, kernel: Kernel, X: gram.Gram, T: np.ndarray, w: np.ndarray, solver: LowRank, centred: bool
-    ) -> "Features":
+    ) -> "LowRankFeatures":
         """In two passes over the rows: their means, and the squares around these."""
         y = T[:, 0] - T[:, 0].mean()
         noise = np.full(X.n, CENTER_NOISE * (float(np.mean(y**2)) or 1.0))

@@ -75,7 +75,7 @@ def _seconds(given: Any) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
+class SolverCandidate:
     """A solver that can be used for the data, and what a fit by it is expected to take."""
 
     solver: "Solver"
@@ -84,7 +84,7 @@ class Candidate:
     loss: float  # `Solver.loss`; zero if it is exact for the kernel
 
     @classmethod
-    def of(cls, solver: "Solver", kernel: "Kernel", X: Inputs, budget: Budget) -> "Candidate":
+    def of(cls, solver: "Solver", kernel: "Kernel", X: Inputs, budget: Budget) -> "SolverCandidate":
         cost = solver.cost(kernel, X)
         if not solver.own_inference:
             cost = cost._replace(memory=cost.memory * budget.copies, flops=cost.flops * budget.work)
@@ -97,17 +97,17 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class SolverChoice:
     """The solver that was chosen, why, and all that could have been."""
 
-    chosen: Candidate
+    chosen: SolverCandidate
     why: str
-    others: tuple[Candidate, ...] = ()
+    others: tuple[SolverCandidate, ...] = ()
 
 
 def choose(
     there: Iterable["Solver"], kernel: "Kernel", X: Inputs, noise: "Noise", budget: Budget, task: str = "gaussian"
-) -> Choice:
+) -> SolverChoice:
     """The rule of "auto".
 
     1. Of the solvers that apply (`Solver.refusal`, `suits`, `serves`) and are exact for the kernel, those that fit the
@@ -126,17 +126,18 @@ def choose(
         and each.refusal(kernel, X, noise) is None
         and each.suits(kernel, X)
     ]
-    exact = [Candidate.of(each, kernel, X, budget) for each in usable if each.approximation(kernel) is None]
+    exact = [SolverCandidate.of(each, kernel, X, budget) for each in usable if each.approximation(kernel) is None]
     exact.sort(key=lambda each: (math.prod(each.cost.matrix), each.cost.flops))
     fitting = [each for each in exact if each.fits(budget)]
     near = [] if fitting else [each for each in usable if each.approximation(kernel) is not None]
     others = sorted(
-        (Candidate.of(each.within(kernel, X, budget), kernel, X, budget) for each in near), key=lambda each: each.loss
+        (SolverCandidate.of(each.within(kernel, X, budget), kernel, X, budget) for each in near),
+        key=lambda each: each.loss,
     )
     everything = (*exact, *others)
 
-    def chosen(best: Candidate, why: str | None = None) -> Choice:
-        return Choice(
+    def chosen(best: SolverCandidate, why: str | None = None) -> SolverChoice:
+        return SolverChoice(
             best, best.cost.why if why is None else why, tuple(each for each in everything if each is not best)
         )
 
@@ -160,7 +161,7 @@ def choose(
     )
 
 
-def asked_for(found: Candidate, budget: Budget) -> str:
+def asked_for(found: SolverCandidate, budget: Budget) -> str:
     """Reason for a solver that was asked for; where it takes more than it may, it says so."""
     if found.cost.memory > budget.memory:
         return f"it was asked for, although it takes more than the {in_words(budget.memory)} that 'auto' would allow"
@@ -171,7 +172,7 @@ def asked_for(found: Candidate, budget: Budget) -> str:
     return "it was asked for"
 
 
-def _lacking(exact: Sequence[Candidate], budget: Budget) -> str:
+def _lacking(exact: Sequence[SolverCandidate], budget: Budget) -> str:
     return "memory" if all(each.cost.memory > budget.memory for each in exact) else "time"
 
 

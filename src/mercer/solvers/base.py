@@ -27,7 +27,7 @@ from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import mirror_upper
 from mercer.linalg.trend import Trend, independent_columns
 from mercer.means import RANK_TOLERANCE
-from mercer.solvers.auto import Budget, Candidate, Choice, asked_for, choose, search_stages
+from mercer.solvers.auto import Budget, SolverCandidate, SolverChoice, asked_for, choose, search_stages
 
 # What a solver may be asked to serve: Gaussian noise, labels of classes, or another likelihood of numbers.
 GAUSSIAN, LABELS, OTHER = "gaussian", "labels", "other"
@@ -310,7 +310,7 @@ def register(cls: type[Solver]) -> type[Solver]:
 def choice(
     solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget | None = None, task: str = GAUSSIAN,
     usable: Callable[[Solver], bool] = lambda solver: True,
-) -> Choice:  # fmt: skip
+) -> SolverChoice:  # fmt: skip
     """The solver asked for, by name or as an object, or for "auto" that of the rule (`auto.choose`) among those that
     are ``usable``, with what a fit is expected to take. Raises `ParameterError` if the one asked for is not applicable.
     ``task``: as `Solver.serves`."""
@@ -322,8 +322,8 @@ def choice(
     refusal = found.refusal(kernel, X, noise)
     if refusal is not None:
         raise ParameterError(f"solver={solver!r} {refusal}. Use solver='auto'.")
-    candidate = Candidate.of(found, kernel, X, budget)
-    return Choice(candidate, asked_for(candidate, budget))
+    candidate = SolverCandidate.of(found, kernel, X, budget)
+    return SolverChoice(candidate, asked_for(candidate, budget))
 
 
 def resolve(
@@ -343,7 +343,7 @@ def resolve_latent(
 def latent_choice(
     solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, classes: int, budget: Budget | None = None,
     own_inference: bool = True,
-) -> Choice:  # fmt: skip
+) -> SolverChoice:  # fmt: skip
     """The solver for the latent functions behind ``classes`` classes, with one kernel or one each: the one asked for;
     for "auto" that of `choice` among those that serve all of them, if the same one is best for every kernel.
     ``own_inference``: whether solvers that have one of their own serve the settings; they take one kernel.

@@ -63,7 +63,7 @@ class System(NamedTuple):
         return self.K.times(A) + self.noise[:, None] * A
 
 
-class Solved(NamedTuple):
+class SolvedColumns(NamedTuple):
     """C^-1 of the given columns, of those of the mean and of probes, and the estimates from the probes."""
 
     C_inv: np.ndarray  # (n, m)
@@ -76,7 +76,7 @@ class Solved(NamedTuple):
     iterations: int
 
 
-def solved(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray | None = None) -> Solved:
+def solved(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray | None = None) -> SolvedColumns:
     """All at once. The probes z = M^1/2 w have the covariance of the preconditioner M, so that
     ln|C| = ln|M| + E w^T ln(M^-1/2 C M^-1/2) w, and C^-1 = E (C^-1 z) (M^-1 z)^T (Gardner et al. 2018)."""
     n, m = B.shape
@@ -93,7 +93,7 @@ def solved(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray 
     logs = n * np.array([log_quadratic(found, i) for i in range(s)])
     error = float(logs.std(ddof=1) / math.sqrt(s)) if s > 1 else math.nan
     X = found.X[:, s:]
-    return Solved(
+    return SolvedColumns(
         X, np.einsum("nm,nm->m", X, found.left[:, s:]), found.X[:, :s], system.near.solve(Z),
         system.near.log_det() + float(logs.mean()), error, found.residuals[s:], found.iterations,
     )  # fmt: skip
@@ -196,7 +196,7 @@ class IterativeEvidence(Evidence):
         return left_out(a, without_trend(diagonal, trend))
 
 
-def precision(found: Solved, trend: Trend | None) -> gram.Products:
+def precision(found: SolvedColumns, trend: Trend | None) -> gram.Products:
     """Estimate of P, as `Varying.contract` reads it."""
     U, V = -found.U / found.U.shape[1], found.V
     if trend is not None:

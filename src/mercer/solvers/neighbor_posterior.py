@@ -41,7 +41,7 @@ from mercer.solvers.neighbor_evidence import scaled_inputs
 CHECKED_ROWS, CHECKED_SHARE = 100, 8  # rows that estimate the gap to the exact evidence, and neighbours they get
 
 
-class Solved(NamedTuple):
+class SolvedNeighbors(NamedTuple):
     """New rows of a piece, the training rows that each is predicted from (s, m), solutions of C of these for several
     right hand sides (s, m, c), and the covariances of each new row with them (s, m) and its variance (s,)."""
 
@@ -172,7 +172,7 @@ class NeighborPosterior(Posterior):
 
     def _each_piece(
         self, Z: Inputs, right: Callable[[np.ndarray, np.ndarray], np.ndarray], term: Kernel | None = None
-    ) -> list[Solved]:
+    ) -> list[SolvedNeighbors]:
         """New rows in pieces, each with the equations of its neighbours solved: for ``right`` (near rows (s, m), their
         covariances with the new row (s, m)): (s, m, c). Covariances with the new row are those of one ``term`` of the
         kernel, or of all."""
@@ -191,12 +191,12 @@ class NeighborPosterior(Posterior):
         height = machine.rows_within(machine.SETS_BYTES, (m + 1) ** 2)
         parts = [slice(i, min(i + height, s)) for i in range(0, s, height)]
 
-        def work(part: slice) -> Solved:
+        def work(part: slice) -> SolvedNeighbors:
             C = _filled(at, members[part])
             last = C if of_term is None else _filled(of_term, members[part])
             across, variance = last[:, m, :m].copy(), last[:, m, m].copy()
             b = np.ascontiguousarray(right(near[part], across))
-            return Solved(part, near[part], solved_sets(C[:, :m, :m], noise[near[part]], b), across, variance)
+            return SolvedNeighbors(part, near[part], solved_sets(C[:, :m, :m], noise[near[part]], b), across, variance)
 
         with ThreadPoolExecutor(machine.cores()) as pool:
             return list(pool.map(work, parts))
