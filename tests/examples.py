@@ -14,7 +14,7 @@ import mercer.kernels
 from mercer import basis
 from mercer import kernels as k
 from mercer.core.parameters import nodes_of
-from mercer.kernels import algebra, composite, held, space, stationary, substitution
+from mercer.kernels import algebra, composite, constant_parts, space, stationary, substitution
 from mercer.kernels.base import Kernel
 from mercer.kernels.observed import Observed
 
@@ -37,9 +37,8 @@ def every_class() -> list[type]:
     found = [cls for cls in below(Kernel) if cls.__module__.startswith("mercer.kernels.")]
     elsewhere = ("mercer.kernels.structured.", "mercer.kernels.generative.")
     others = {cls for cls in found if cls.__module__.startswith(elsewhere)}
-    return sorted(
-        set(found) - FAMILIES - others - {held.Held, held.HeldFeatures, Observed}, key=lambda cls: cls.__name__
-    )
+    internal = {constant_parts.Held, constant_parts.HeldFeatures, Observed}
+    return sorted(set(found) - FAMILIES - others - internal, key=lambda cls: cls.__name__)
 
 
 # Users' functions for JAX, each with the same function in extended precision beside it for the reference.

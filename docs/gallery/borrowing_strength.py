@@ -2,9 +2,9 @@
 
 A field is walked along a line. A probe reads the moisture of the soil every two metres, except in the middle, where it
 failed (top left); samples of clay go to a laboratory, and there are seven of them. By themselves, the laboratory's
-values say little between each other (bottom left). Together, both are one process of two targets, whose scales, means
-and correlation are learned: what the probe saw becomes knowledge of the clay (bottom right). The diamonds are three
-places where only the probe was read again, later: given to ``predict`` as what is known there, they tell the clay in
+values determine little between each other (bottom left). Together, both are one process of two targets, whose scales,
+means and correlation are learned: what the probe saw is used for the clay (bottom right). The diamonds are three
+places where only the probe was read again, later: given to ``predict`` as what is known there, they predict the clay in
 the middle, too (top right).
 """
 

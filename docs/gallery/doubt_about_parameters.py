@@ -1,4 +1,4 @@
-"""Ten rows, and parameters that ten rows can hardly tell: at the mode, and averaged over their posterior.
+"""Ten rows, and parameters that ten rows hardly determine: at the mode, and averaged over their posterior.
 
 The best parameters explain the data as a smooth wave with little noise. A longer lengthscale with more noise explains
 them nearly as well, and an average over all such parameters, weighted by how well they do, is less sure of itself, most

@@ -4,7 +4,7 @@ The molecules are random, and drawn without hydrogens: chains of carbon with bra
 few rings. Their boiling points are made up: every atom raises them, an OH or NH2 group more than others, a branch
 lowers them, and the measurements have a noise of 6 K. `WeisfeilerLehman` counts atoms, then atoms together with their
 neighbours (one iteration), then also the neighbours of these (two), and so on. `mc.select_kernel` chooses how many
-iterations are best. One is enough to tell groups and branches; more of them split the atoms into ever rarer kinds. The
+iterations are best. One is enough to distinguish groups and branches; more split the atoms into ever rarer kinds. The
 kernel is used without `normalize`, because the property adds up over the parts of a molecule.
 """
 

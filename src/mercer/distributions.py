@@ -12,6 +12,7 @@ from scipy.special import logsumexp, ndtr, ndtri
 
 from mercer.core.errors import ParameterError
 
+LOG_2PI = math.log(2 * math.pi)
 MAX_QUANTILE_STEPS = 200  # bisections
 QUANTILE_TOLERANCE = 1e-10  # of the width of the interval that holds a quantile
 MAX_Z = 37.0  # standard deviations: beyond it the probability of a tail underflows
@@ -93,7 +94,7 @@ class Normal(Distribution):
     def log_density(self, y: ArrayLike) -> np.ndarray:
         """ln N(y | mean, deviation^2); infinite, not NaN, where the deviation is zero."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            density = -0.5 * self.z(y) ** 2 - np.log(self.deviation) - 0.5 * math.log(2 * math.pi)
+            density = -0.5 * self.z(y) ** 2 - np.log(self.deviation) - 0.5 * LOG_2PI
         return np.where(self.deviation > 0, density, np.where(y == self.mean, np.inf, -np.inf))
 
     def crps(self, y: ArrayLike) -> np.ndarray:

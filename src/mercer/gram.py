@@ -22,8 +22,8 @@ from mercer.kernels import evaluate
 from mercer.kernels.algebra import Nary, Sum, split_white
 from mercer.kernels.base import Kernel
 from mercer.kernels.composite import Unary, preparation
+from mercer.kernels.constant_parts import held_leaves, hold, hold_features
 from mercer.kernels.distance import fast_distances
-from mercer.kernels.held import held_leaves, hold, hold_features
 from mercer.kernels.standard import StandardTriangle, mirror, standard_form
 from mercer.kernels.structured.rows import Counts, numbered_like
 from mercer.linalg.cholesky import Cholesky, factor

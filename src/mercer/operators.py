@@ -1,4 +1,4 @@
-"""Linear operators: what an observation tells of a function, if not its value (Graepel 2003).
+"""Linear operators: what is observed of a function, if not its value (Graepel 2003).
 
 For ``operator=`` of `mercer.GP.condition` and of `GaussianProcessRegressor`. They add up and are multiplied by numbers
 and by functions of the input; ``L @ M`` applies first M, then L.

@@ -15,6 +15,8 @@ from mercer.core.text import table
 from mercer.distributions import Distribution
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of central intervals
+CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
+MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals do not determine how wide intervals must be
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

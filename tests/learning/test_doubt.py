@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 import mercer as mc
 from mercer import kernels as k
 from mercer import priors
-from mercer.learning import designs, doubt
+from mercer.learning import doubt, laplace_design
 from mercer.learning.climb import Optimum
 from mercer.learning.integrate import integrated
 from mercer.learning.optimise import Settings
@@ -100,7 +100,7 @@ class Gaussian(doubt.LogPosterior):
 def test_designs_have_the_moments_of_a_gaussian(p):
     target = Gaussian(p)
     start = Optimum(0.0, target.mode + 1e-3, "", converged=True)
-    found = designs.laplace(target, [start], n=10, most=10**6)
+    found = laplace_design.laplace(target, [start], n=10, most=10**6)
     C = target.root @ target.root.T
     np.testing.assert_allclose(found.weights @ found.theta, target.mode, atol=0.02 * np.sqrt(np.diag(C).max()))
     away = found.theta - target.mode
@@ -113,11 +113,11 @@ def test_designs_have_the_moments_of_a_gaussian(p):
 def test_fractions_have_resolution_five():
     """Main effects and interactions of two factors are orthogonal to each other."""
     for p in (5, 8, 11):
-        corners = np.sign(designs.directions(p)[2 * p :])
+        corners = np.sign(laplace_design.directions(p)[2 * p :])
         pairs = [corners[:, i] * corners[:, j] for i, j in itertools.combinations(range(p), 2)]
         A = np.column_stack([np.ones(len(corners)), corners, *pairs])
         np.testing.assert_allclose(A.T @ A, len(A) * np.eye(A.shape[1]), atol=1e-9)
-    assert [len(designs.directions(p)) - 2 * p for p in (4, 5, 8, 11, 20)] == [16, 16, 64, 128, 512]
+    assert [len(laplace_design.directions(p)) - 2 * p for p in (4, 5, 8, 11, 20)] == [16, 16, 64, 128, 512]
 
 
 def test_thinned_points_keep_moments():

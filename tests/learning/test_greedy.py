@@ -107,7 +107,7 @@ def test_an_interruption_keeps_the_best(found, monkeypatch):
     part = json.loads(path.read_text())
     part["evaluated"] = dict(list(part["evaluated"].items())[:3])
     path.with_name("stopped").write_text(json.dumps(part))
-    monkeypatch.setattr("mercer.learning.candidates.Quantities.learned", stop)
+    monkeypatch.setattr("mercer.learning.candidates.QuantityProblem.learned", stop)
     with pytest.warns(mc.InterruptedFitWarning):
         kept = search(T[:, None], Y, checkpoint=path.with_name("stopped"))
     assert kept.interrupted

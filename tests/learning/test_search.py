@@ -229,7 +229,7 @@ def test_the_family_is_the_choice_of_the_default_kernel():
 
 
 def test_members_of_the_family_as_candidates():
-    problem = candidates.Labels(
+    problem = candidates.LabelProblem(
         np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2, candidates.Terms("loo", 0, None, None), "ep"
     )
     members = problem.family()
@@ -357,7 +357,7 @@ def test_many_rows_are_compared_on_some_of_them_drawn_by_the_seed():
 
 def test_every_class_is_among_the_rows():
     labels = np.array(["rare"] * 3 + ["common"] * 97)
-    problem = candidates.Labels(np.arange(100.0), labels, candidates.Terms("loo", 0, 10, None), "auto")
+    problem = candidates.LabelProblem(np.arange(100.0), labels, candidates.Terms("loo", 0, 10, None), "auto")
     assert np.bincount(problem.codes).tolist() == [8, 2]
 
 
@@ -439,7 +439,7 @@ def test_long_candidates_are_cut_in_tables():
 
 def test_the_objective_of_the_search_is_that_of_the_estimator():
     y = np.random.default_rng(4).normal(size=12).round(1)
-    problem = candidates.Quantities(np.arange(12.0), y, candidates.Terms("loo", 0, None, None))
+    problem = candidates.QuantityProblem(np.arange(12.0), y, candidates.Terms("loo", 0, None, None))
     objective = problem.objective(1.0 * k.RBF())
     assert isinstance(objective, RegressionObjective)
     assert np.mean(objective.target) == pytest.approx(0.0)

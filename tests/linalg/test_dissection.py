@@ -23,7 +23,7 @@ def dense(members, vectors, variance, S):
 @pytest.mark.parametrize("leaf", [8, 40, N])
 @pytest.mark.parametrize("places", ["plane", "line", "one place"])
 def test_factor_solution_and_inverse_are_those_of_the_matrix(leaf, places, monkeypatch):
-    monkeypatch.setattr(dissection, "LEAF", leaf)
+    monkeypatch.setattr(dissection, "LEAF_POINTS", leaf)
     points = rng.uniform(size=(N, 2)) * {"plane": [1, 1], "line": [1, 0], "one place": [0, 0]}[places]
     points = points[maximin_order(points)]
     members = np.column_stack([nearest_before(points, M), np.arange(N)])

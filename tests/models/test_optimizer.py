@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 import mercer as mc
 from mercer import kernels as k
-from mercer.models.optimizer import Surface, improvement_with_slopes
+from mercer.models.optimizer import PosteriorSurface, improvement_with_slopes
 
 
 def bowl(x):
@@ -40,7 +40,9 @@ def test_the_surface_is_the_posterior():
     X, U = rng.uniform(size=(20, 2)), rng.uniform(size=(8, 2))
     optimizer.tell(X, np.sin(5 * X[:, 0]) + X[:, 1] ** 2)
     posterior = optimizer._posterior()
-    for mine, theirs in zip(Surface(posterior)(U), [*posterior.moments(U), *posterior.gradients(U)], strict=True):
+    for mine, theirs in zip(
+        PosteriorSurface(posterior)(U), [*posterior.moments(U), *posterior.gradients(U)], strict=True
+    ):
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
 
 

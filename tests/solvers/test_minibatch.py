@@ -15,6 +15,7 @@ from mercer.gp.noise import CommonNoise, LearnedNoise
 from mercer.learning import batches
 from mercer.learning.progress import Progress
 from mercer.learning.state import Journal
+from mercer.linalg.jitter import FIXED_JITTER
 from mercer.solvers import Dense, LowRank, Minibatch
 
 rng = np.random.default_rng(0)
@@ -40,7 +41,7 @@ def distribution(C, p=M):
 
 def naive(kernel, q, told):
     """The bound from whole matrices: told(mean, variance) is the sum of E ln p."""
-    Kz = kernel(CENTRES) + batches.JITTER * np.mean(np.diag(kernel(CENTRES))) * np.eye(M)
+    Kz = kernel(CENTRES) + FIXED_JITTER * np.mean(np.diag(kernel(CENTRES))) * np.eye(M)
     L, value, means, variances = np.linalg.cholesky(Kz), 0.0, [], []
     W = np.linalg.solve(L, kernel(CENTRES, X))
     for P, b in zip(q.precision, q.shift, strict=True):

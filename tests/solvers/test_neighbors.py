@@ -8,7 +8,8 @@ import pytest
 import mercer as mc
 from mercer import kernels as k
 from mercer.gp.mean import MeanFunction
-from mercer.learning import holes
+from mercer.learning import block_validation
+from mercer.learning.block_validation import HOLES
 from mercer.learning.choice import Choice, Tried
 from mercer.linalg.ordering import Sets, maximin_order, near_and_far, nearest_before
 from mercer.solvers import Dense, Neighbors
@@ -209,14 +210,14 @@ def test_a_model_says_how_far_it_is_from_the_exact_one():
 
 def test_holes_and_windows_are_whole_regions():
     places = np.random.default_rng(0).uniform(size=(2000, 2))
-    out, some = holes.holes(places, 0)
-    assert out.sum() == pytest.approx(holes.LEFT_OUT_SHARE * 2000, abs=sum(holes.HOLES))
+    out, some = block_validation.holes(places, 0)
+    assert out.sum() == pytest.approx(block_validation.LEFT_OUT_SHARE * 2000, abs=sum(HOLES))
     assert out[np.concatenate(some)].all()
     assert len(np.unique(np.concatenate(some))) == out.sum()  # few enough that all are predicted
-    assert [len(hole) for hole in some] == [h for i, n in enumerate(holes.HOLES) for h in [len(some[0]) // 4**i] * n]
-    again = holes.holes(places, 0)[1]
+    assert [len(hole) for hole in some] == [h for i, n in enumerate(HOLES) for h in [len(some[0]) // 4**i] * n]
+    again = block_validation.holes(places, 0)[1]
     assert all(np.array_equal(*pair) for pair in zip(some, again, strict=True))
-    inside = holes.windows(places, 500, 0)
+    inside = block_validation.windows(places, 500, 0)
     assert len(np.unique(inside)) == 500
     # Rows of a region are mostly surrounded by rows of it.
     D = np.linalg.norm(places[inside][:, None] - places, axis=2)
@@ -235,18 +236,18 @@ def test_the_report_says_that_blocks_decided():
 
 def test_of_smoothnesses_that_holes_cannot_tell_apart_the_roughest_is_taken():
     rng = np.random.default_rng(0)
-    smooth = -rng.uniform(1.0, 2.0, sum(holes.HOLES))  # holes differ far more than predictions of the same hole
+    smooth = -rng.uniform(1.0, 2.0, sum(HOLES))  # holes differ far more than predictions of the same hole
     alike, worse = smooth + 0.3 * rng.normal(size=len(smooth)), smooth - 0.1 * rng.uniform(0.5, 1.5, len(smooth))
     alike -= np.mean(alike - smooth) + 0.01
-    assert holes.roughest_of_the_best({2.5: smooth, 0.5: alike}) == 0.5
-    assert holes.roughest_of_the_best({2.5: smooth, 0.5: worse, 1.5: smooth - 0.01}) == 2.5
-    assert holes.roughest_of_the_best({0.5: smooth, 2.5: worse}) == 0.5
+    assert block_validation.roughest_of_the_best({2.5: smooth, 0.5: alike}) == 0.5
+    assert block_validation.roughest_of_the_best({2.5: smooth, 0.5: worse, 1.5: smooth - 0.01}) == 2.5
+    assert block_validation.roughest_of_the_best({0.5: smooth, 2.5: worse}) == 0.5
 
 
 def test_each_size_of_hole_counts_alike():
-    of_holes = np.repeat([3.0, 2.0, 1.0], holes.HOLES)
-    assert holes.mean_and_error(of_holes) == (2.0, 0.0)
+    of_holes = np.repeat([3.0, 2.0, 1.0], HOLES)
+    assert block_validation.mean_and_error(of_holes) == (2.0, 0.0)
     of_holes[0] += 6.0  # one of the largest
-    mean, error = holes.mean_and_error(of_holes)
-    assert mean == pytest.approx(2.0 + 6.0 / holes.HOLES[0] / 3)
-    assert error == pytest.approx(6.0 / holes.HOLES[0] / 3)  # the standard error of one number that differs
+    mean, error = block_validation.mean_and_error(of_holes)
+    assert mean == pytest.approx(2.0 + 6.0 / HOLES[0] / 3)
+    assert error == pytest.approx(6.0 / HOLES[0] / 3)  # the standard error of one number that differs

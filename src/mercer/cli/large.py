@@ -10,11 +10,11 @@ import polars as pl
 from mercer.cli import columns, tables
 from mercer.core.errors import DataError
 from mercer.datasets import Chunks
+from mercer.datasets.chunks import CHUNK_ROWS, MISSING_VALUES
 from mercer.learning.columns import STRUCTURED
 
 LARGE_ROWS = 200_000  # of a table, from which rows pass in chunks
 SAMPLE_ROWS = 60_000  # to learn from, and to hold out
-CHUNK_ROWS = 50_000
 
 
 def scanned(path: Path) -> pl.LazyFrame | None:
@@ -25,7 +25,7 @@ def scanned(path: Path) -> pl.LazyFrame | None:
             frame = pl.scan_parquet(path)
         elif extension in tables.SEPARATED and path.stat().st_size > LARGE_ROWS:  # a row has more than one character
             frame = pl.scan_csv(
-                path, separator=tables.separator_of(path), null_values=tables.MISSING, infer_schema_length=None
+                path, separator=tables.separator_of(path), null_values=MISSING_VALUES, infer_schema_length=None
             )  # fmt: skip
         else:
             return None

@@ -21,12 +21,12 @@ import polars as pl
 from mercer.cli import columns
 from mercer.core.errors import DataError
 from mercer.core.text import listed
+from mercer.datasets.chunks import MISSING_VALUES
 from mercer.learning.columns import MICROSECONDS_PER_YEAR, NUMERIC, STRUCTURED, Column, Columns, Refusal, decide
 from mercer.learning.columns import MISSING as MISSING_CATEGORY
 
 MAX_CLASSES = 50
 MAX_LIKELY_CLASSES = 10  # distinct integers of a target that may be meant as classes
-MISSING = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # in addition to an empty field
 SEPARATED = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
 RANGE_MARGIN = 0.1  # of an input's range: rows further out are outside it
@@ -98,7 +98,7 @@ def _read_separated(path, texts):
 
     def parse(as_text):
         return pl.read_csv(
-            path, separator=separator, infer_schema_length=None, null_values=MISSING,
+            path, separator=separator, infer_schema_length=None, null_values=MISSING_VALUES,
             schema_overrides=dict.fromkeys(as_text, pl.String),
         )  # fmt: skip
 

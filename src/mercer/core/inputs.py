@@ -103,9 +103,9 @@ def _refuse_missing(missing: np.ndarray) -> None:
     if missing.any():
         labels = "1 missing label" if missing.sum() == 1 else f"{missing.sum()} missing labels"
         raise DataError(
-            f"y has {labels}, the first in row {np.argmax(missing)}. A row without a label says nothing of the "
-            "classes: fit the others, model.fit(X[known], y[known]), and model.predict_proba(X) has the probabilities "
-            "of all."
+            f"y has {labels}, the first in row {np.argmax(missing)}. A row without a label has no information on "
+            "the classes: fit the others, model.fit(X[known], y[known]), and model.predict_proba(X) has the "
+            "probabilities of all."
         )
 
 
@@ -400,7 +400,7 @@ def centre_and_spread(X: np.ndarray, weights: np.ndarray | None = None) -> tuple
 
 def middle_spread(X: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few outliers
-    do not tell the scale of the others."""
+    do not set the scale of the others."""
     quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
     middle = (three_quarters - quarter) / 1.349  # the standard deviation of a Gaussian
     return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)

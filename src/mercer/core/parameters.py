@@ -83,7 +83,7 @@ class Polynomial(Constraint):
         return xp.stack(partial[::-1])
 
     def has_roots_outside(self, value: Array) -> bool:
-        """Whether no root is in the unit disc, or as near to it as a coordinate cannot tell."""
+        """Whether no root is in the unit disc, or within coordinate resolution of it."""
         with np.errstate(all="ignore"):
             return bool(np.all(np.abs(self._partial(np.ravel(value), np)) < MAX_PARTIAL))
 

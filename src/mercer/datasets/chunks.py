@@ -13,7 +13,7 @@ from mercer.core.inputs import Inputs, as_vector, count_rows, stack_rows, take_r
 
 CHUNK_ROWS = 50_000
 SEPARATED, PARQUET = (".csv", ".tsv"), (".parquet", ".pq")
-MISSING = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # in addition to an empty field
+MISSING_VALUES = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # in addition to an empty field
 
 
 class Part(NamedTuple):
@@ -141,7 +141,7 @@ class Chunks:
             if extension in PARQUET:
                 frame = pl.scan_parquet(path)
             else:  # types are those of all rows: numbers without a fraction may be followed by others
-                frame = pl.scan_csv(path, separator=separator, null_values=MISSING, infer_schema_length=None)
+                frame = pl.scan_csv(path, separator=separator, null_values=MISSING_VALUES, infer_schema_length=None)
             schema = frame.collect_schema()
         names = schema.names()
         inputs = [name for name in names if name != self.target] if self.columns is None else self.columns

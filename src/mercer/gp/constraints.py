@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 SOFTNESS = 1e-3  # nu, relative to the prior deviation of the functional
 MAX_SWEEPS, TOLERANCE = 200, 1e-6  # of expectation propagation; change of means in deviations
 DAMPING = 0.8
-MIN_SITE = 1e-8  # precision of a site relative to the prior's, below which it says nothing
+MIN_SITE = 1e-8  # precision of a site relative to the prior's, below which it has no effect
 
 
 def log_mass(low: float, high: float) -> float:

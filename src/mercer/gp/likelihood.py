@@ -15,13 +15,13 @@ import numpy as np
 from scipy.special import expit, log_expit, log_ndtr, ndtr
 
 from mercer.core.parameters import Parametrized
+from mercer.distributions import LOG_2PI
 
 # Values of f at which the range of integration is cut, and the number of nodes of each panel. A logistic sigmoid bends
 # between the inner edges; beyond the outer ones it is 0 or 1 to rounding, and its logarithm is linear.
 PANEL_EDGES, PANEL_NODES = (-36.0, -6.0, 6.0, 36.0), (48, 44, 48, 44, 48)
 HALF_WIDTH = 9.0  # of the range of integration, in standard deviations
 BATCH_ROWS = 10_000  # integrated at a time
-LOG_2PI = math.log(2 * math.pi)
 
 
 class Derivatives(NamedTuple):

@@ -49,7 +49,7 @@ class Model(Assembly):
 
     def table_rows(self, classes: Sequence[object] = ()) -> list[list[str]]:
         """Name and value of every parameter, to be printed: of variances of the rows, the mean; without a mean that is
-        always zero. Kernels of several ``classes`` are told apart by these."""
+        always zero. Kernels of several ``classes`` are distinguished by these."""
         rows = []
         for slot in self.table_slots():
             (field, place), *_ = slot.path

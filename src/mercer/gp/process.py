@@ -43,6 +43,7 @@ from mercer.kernels.observed import Observed as ObservedKernel
 from mercer.kernels.operators import Value, as_operators
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import Cholesky, clear_upper, factor, random_root, root
+from mercer.linalg.jitter import SMALL_JITTER
 from mercer.linalg.trend import Trend, log_unit
 
 MAX_DENSE_SAMPLES = 4000  # inputs up to which samples come from one dense covariance matrix
@@ -414,7 +415,7 @@ class GP(Posterior):
         process, rows = self.observing(X, Value() if operator is None else operator)
         mean, K = process.mean(rows), process.covariance(rows)
         deviation = np.sqrt(np.maximum(gram.diagonal(process.kernel, process._aligned(rows)), np.finfo(float).tiny))
-        K[np.diag_indices_from(K)] += 1e-10 * deviation**2  # rounding, relative to the prior variance
+        K[np.diag_indices_from(K)] += SMALL_JITTER * deviation**2
         S, nu, converged = interval_sites(mean, K, low, high, SOFTNESS * deviation)
         if not converged:
             warnings.warn(

@@ -266,8 +266,8 @@ class Inference(abc.ABC):
         self, found: Any, kernels: list[Kernel], X: Inputs, codes: np.ndarray, jitter: float = 0.0,
         draws: "Draws | None" = None,
     ) -> LabelPosterior:  # fmt: skip
-        """The posterior that predicts, from the result ``found`` of `__call__`, or from draws. Its numerics tell
-        whether it "converged"."""
+        """The posterior that predicts, from the result ``found`` of `__call__`, or from draws. Its numerics
+        include "converged"."""
 
 
 INFERENCES: dict[str, type[Inference]] = {}

@@ -15,9 +15,8 @@ from scipy.special import ndtr, ndtri
 
 from mercer.core import machine
 from mercer.core.errors import ParameterError
-from mercer.distributions import Distribution
+from mercer.distributions import LOG_2PI, Distribution
 
-LOG_2PI = math.log(2 * math.pi)
 MAX_QUANTILE_STEPS = 200
 QUANTILE_TOLERANCE = 1e-12  # in standard deviations of the narrowest component
 

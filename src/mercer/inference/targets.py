@@ -7,7 +7,7 @@ from mercer.inference.base import INFERENCES, Inference, InferTarget, named
 from mercer.inference.sites import SiteApproximation
 
 MAX_EP_ROWS = 1000  # up to which "auto" takes expectation propagation
-MAX_NOISE_RATIO = 1e6  # of a site's variance to that of the prior, above which the row says nothing
+MAX_NOISE_RATIO = 1e6  # of a site's variance to that of the prior, above which the row is uninformative
 
 
 def names() -> tuple[str, ...]:

@@ -23,6 +23,7 @@ import numpy as np
 from mercer import gram
 from mercer.core.errors import NotPositiveDefiniteError
 from mercer.core.inputs import Inputs
+from mercer.distributions import LOG_2PI
 from mercer.gp.likelihood import Expected
 from mercer.inference.sampling.draws import Draws, Progress
 from mercer.inference.sampling.latents import factor_kernel, sample_latent
@@ -32,11 +33,10 @@ from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import Cholesky, attempt
 from mercer.linalg.trend import Trend
 
-LOG_2PI = math.log(2 * math.pi)
 MIN_GAIN = 1e-8  # of the bound, relative to it: a step of inference that gains less is the last
 
 
-class Solved(NamedTuple):
+class SolvedTarget(NamedTuple):
     """C = K + diag(R), factorised: the (restricted) log evidence, a = P y, and what P is made of."""
 
     log_evidence: float
@@ -80,7 +80,7 @@ class NoisyTarget:
     def _both(self) -> np.ndarray:
         return np.asfortranarray(np.column_stack([self.y, self.H]))
 
-    def solved(self, R: np.ndarray) -> Solved | None:
+    def solved(self, R: np.ndarray) -> SolvedTarget | None:
         """At noise variances R (n,); None where C is not positive definite. n^3/3 flops; overwrites the previous."""
         M = self._work
         np.copyto(M, self.K)
@@ -98,7 +98,7 @@ class NoisyTarget:
             a, log_det = trend.contrasted(a, self.y), log_det + trend.log_det()
         contrasts = len(self.y) - (0 if trend is None else trend.flat)
         value = -0.5 * (log_det + float(self.y @ a) + contrasts * LOG_2PI)
-        return Solved(value, a, factor, trend) if math.isfinite(value) else None
+        return SolvedTarget(value, a, factor, trend) if math.isfinite(value) else None
 
     def rates(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """r = R - floor, 1 / E exp(-g) under N(ln level + mean, variance): (n,)."""

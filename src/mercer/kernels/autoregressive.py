@@ -20,9 +20,9 @@ from mercer.kernels.validity import Validity, proved
 
 STEP_TOLERANCE = 0.01  # of a step, within which a time is that of a whole number of steps
 CALENDAR_TOLERANCE = 0.1  # of a calendar step: the 28th is at 0.87 of a month, or at 0.96
-ROOT = 64
-TABLE = ROOT**2  # size of both tables of lags: up to 2^24 steps
-DECAYED = 1e-17  # correlation at the longest tabulated lag below which longer ones are zero
+BLOCK_LAGS = 64  # a table of powers is the product of two blocks
+TABLE_LAGS = BLOCK_LAGS**2  # of either table: up to 2^24 steps
+MIN_CORRELATION = 1e-17  # correlation at the longest tabulated lag below which longer ones are zero
 NEAR_DOUBLE_ROOT = 1e-3  # of theta^2, below which sines are taken by their series
 
 
@@ -175,10 +175,10 @@ class AR(Stationary):
         def transition(dt: Array) -> tuple[jax.Array]:
             apart = dt / self._length  # by the calendar, steps differ by days, which rounding removes
             whole = jnp.round(apart)
-            steps = jnp.clip(whole, 0, TABLE * TABLE - 1).astype(int)
+            steps = jnp.clip(whole, 0, TABLE_LAGS * TABLE_LAGS - 1).astype(int)
             near, C = _powers(A)
             far, _ = _powers(C)
-            powers = (far[steps // TABLE] @ near[steps % TABLE])[:, None]
+            powers = (far[steps // TABLE_LAGS] @ near[steps % TABLE_LAGS])[:, None]
             if not self._may_be_continuous:
                 return (powers,)
             on = jnp.abs(apart - whole) <= 2 * STEP_TOLERANCE
@@ -266,7 +266,7 @@ def at_steps(phi: jax.Array, theta: Array | None, lag: jax.Array) -> jax.Array:
     (g_h, ..., g_(h-p+1)) = C^(h-q) (g_q, ..., g_|q-p+1|) for h >= q, with C the companion matrix of phi. With
     h - q = 2^12 a + b it is a scalar product of two tabulated vectors, row 1 of C^(4096 a) and C^b (g_q, ...).
     """
-    p, q, size = len(phi), 0 if theta is None else len(theta), TABLE
+    p, q, size = len(phi), 0 if theta is None else len(theta), TABLE_LAGS
     g = autocovariances(phi, theta)
     g = g / g[0]
     C = jnp.zeros((p, p)).at[0].set(phi) + jnp.eye(p, k=-1)
@@ -279,7 +279,7 @@ def at_steps(phi: jax.Array, theta: Array | None, lag: jax.Array) -> jax.Array:
     value = sum((U[a, i] * V[i, b] for i in range(p)), start=jnp.zeros_like(lag))
     if q:
         value = jnp.where(lag < q, g[jnp.clip(lag, 0, q).astype(int)], value)
-    return jnp.where((lag < size * size + q) | (jnp.abs(value) < DECAYED), value, jnp.nan)
+    return jnp.where((lag < size * size + q) | (jnp.abs(value) < MIN_CORRELATION), value, jnp.nan)
 
 
 def _powers(A: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -287,12 +287,12 @@ def _powers(A: jax.Array) -> tuple[jax.Array, jax.Array]:
     P <- (P, P A^k), is unrolled, and fused into a program that takes minutes to compile where A is a scalar."""
 
     def run(A: jax.Array) -> tuple[jax.Array, jax.Array]:
-        last, powers = jax.lax.scan(lambda P, _: (P @ A, P), jnp.eye(len(A), dtype=A.dtype), None, length=ROOT)
+        last, powers = jax.lax.scan(lambda P, _: (P @ A, P), jnp.eye(len(A), dtype=A.dtype), None, length=BLOCK_LAGS)
         return powers, last
 
     small, A = run(A)
     large, A = run(A)
-    return jnp.einsum("aij,bjk->abik", large, small).reshape(TABLE, len(A), len(A)), A
+    return jnp.einsum("aij,bjk->abik", large, small).reshape(TABLE_LAGS, len(A), len(A)), A
 
 
 # -- the autocovariance at all lags -----------------------------------------------------------------------------------

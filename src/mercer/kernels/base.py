@@ -103,7 +103,7 @@ class Kernel(Parametrized):
 
     def explain(self, rows: Rows) -> None:
         """Raise an error that says why values are not finite for these rows, prepared for the whole expression, if a
-        part of it can tell. Not called in learning, which rejects the step."""
+        part of it can find out. Not called in learning, which rejects the step."""
         for child in self._kernels():
             child.explain(rows)
 

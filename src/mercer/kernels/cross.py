@@ -21,7 +21,7 @@ from mercer.core.precision import Array, concretely, double
 from mercer.kernels import evaluate
 from mercer.kernels.algebra import split_white
 from mercer.kernels.base import Kernel
-from mercer.kernels.held import held_leaves, hold
+from mercer.kernels.constant_parts import held_leaves, hold
 from mercer.kernels.standard import standard_form
 from mercer.kernels.standard_cross import StandardCross, StandardCrossAt
 
@@ -41,7 +41,7 @@ class Cross:
         # Indices of their own, so that no row is taken for a centre, and no centre for itself.
         columns, others = (kernel.prepare(centers, np.arange(-k * m, -(k - 1) * m)) for k in (1, 2))
         self._vectors = centers if isinstance(centers, np.ndarray) and centers.dtype.kind == "f" else None
-        # Of white noise, one centre tells all: paired with itself, and with an equal one.
+        # Of white noise, one centre is enough: paired with itself, and with an equal one.
         self._white: tuple[Layout, list[Any], bool, list[Rows]] | None = None
         if split_white(kernel)[1] > 0:
             pair = [kernel.prepare(take_rows(centers, slice(0, 1)), np.array([-3 * m - i])) for i in (1, 2)]

@@ -97,7 +97,7 @@ def gram(
     same = same or Z is None
     n, m = count_rows(X), count_rows(X if Z is None else Z)
     kernel = kernel if isinstance(X, Prepared) or isinstance(Z, Prepared) else kernel.fitted(X)
-    # An index tells rows apart: a row shares white noise with itself, but not with another row of equal value.
+    # An index identifies rows: a row shares white noise with itself, but not with another row of equal value.
     if isinstance(Z, Prepared):
         rows, columns = _other_rows(kernel, X, Z), Z.rows
     else:
@@ -205,14 +205,14 @@ class Around(NamedTuple):
     @classmethod
     def of(cls, kernel: "Kernel", rows: Rows) -> "Around | None":
         """None if there is nothing to compile, or nothing on objects."""
-        from mercer.kernels import held
+        from mercer.kernels import constant_parts
 
         if not collected(rows):
             return None
-        expression, rest, parts = held.hold_objects(kernel, rows, np.zeros(_count(rows)))
-        if isinstance(expression, held.Held) or on_host(rest):
+        expression, rest, parts = constant_parts.hold_objects(kernel, rows, np.zeros(_count(rows)))
+        if isinstance(expression, constant_parts.Held) or on_host(rest):
             return None
-        return cls(expression, rest, parts, held.held_leaves(jax.tree.structure(bare(expression))))
+        return cls(expression, rest, parts, constant_parts.held_leaves(jax.tree.structure(bare(expression))))
 
 
 def _count(rows: Rows) -> int:
@@ -238,7 +238,7 @@ def fill(out: np.ndarray, kernel: "Kernel", rows: Rows, columns: Rows, mirrored:
 
     def tile_at(i: int, last_i: int, j: int, last_j: int) -> np.ndarray:
         if host:
-            strip = take(rows, i, last_i)  # the same object twice tells that a tile is symmetric
+            strip = take(rows, i, last_i)  # the same object twice marks a symmetric tile
             other = strip if mirrored and i == j else take(columns, j, last_j)
             tile = np.asarray(kernel.block(strip, other))
             if other is strip:  # products of sparse matrices may differ in the last digit

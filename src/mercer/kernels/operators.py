@@ -29,7 +29,7 @@ Scalar = Callable[[jax.Array], jax.Array]  # a function of one input (d,), which
 Orders = tuple[int, ...]  # of derivatives, one for each input
 
 TOLERANCE = 1e-8  # of values of an operator that should be linear, relative to the largest
-SCALES = (2.0**14, 2.0**16)  # of the waves that tell how many derivatives a function of functions takes
+SCALES = (2.0**14, 2.0**16)  # of the waves that measure how many derivatives a function of functions takes
 
 
 class Rule(NamedTuple):
@@ -280,7 +280,7 @@ class Linear(Operator):
 
     It is written in JAX: ``Linear(lambda f: lambda x: jax.grad(f)(x)[0] - x[0] * f(x))``. With one column, x may
     also be used as a number. It is tried on a few functions, and refused if it is not linear. ``order`` is the highest
-    derivative that it takes, by which it is told which kernels are smooth enough; None finds it out.
+    derivative that it takes, which decides whether a kernel is smooth enough; None measures it.
     """
 
     transform: Any = eqx.field(static=True, converter=hashable)

@@ -16,7 +16,7 @@ Groups = list[frozenset[int]]
 
 def column_groups(kernel: Kernel, columns: Sequence[int]) -> Groups:
     """Groups of these columns over which a kernel is a product, k(x, x') = prod_g k_g(x_g, x_g'), as fine as its form
-    tells. Columns that it does not read are in none.
+    shows. Columns that it does not read are in none.
 
     >>> from mercer.kernels import RBF, Matern
     >>> [sorted(group) for group in column_groups(2.0 * Matern().on([0, 1]) * RBF().on(2), range(3))]
@@ -54,7 +54,7 @@ def coupling_term(kernel: Kernel) -> Kernel:
 
 
 def reads_index(kernel: Kernel) -> Kernel | None:
-    """A part, such as white noise in a product, that tells rows by their index; None if there is none."""
+    """A part, such as white noise in a product, that reads the index of rows; None if there is none."""
     for node in nodes_of(kernel):
         if not isinstance(node, Kernel) or isinstance(node, Constant) or list(node._kernels()):
             continue

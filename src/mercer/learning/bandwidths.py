@@ -81,7 +81,7 @@ class RegressionWidths(WidthObjective):
         return RegressionWidths(self.kernels, self.X, self.t, self.c, self.width, "least_squares")
 
     def part(self, rows: np.ndarray) -> "RegressionWidths":
-        """The same on some rows; what rounding hides is that of all rows."""
+        """The same on some rows, with the rounding error of all."""
         part = copy.copy(self)
         part.X, part.t, part.c = take_rows(self.X, rows), self.t[rows], self.c[rows]
         return part
@@ -214,7 +214,7 @@ def learn_density_widths(
 
 
 def rounding_deviation(t: np.ndarray) -> np.ndarray:
-    """Standard deviation of what rounding hides in each column of unit spread: r / sqrt(12) for steps of r."""
+    """Standard deviation of the rounding error in each column of unit spread: r / sqrt(12) for steps of r."""
 
     def step(column: np.ndarray) -> float:
         steps = np.diff(np.unique(column))

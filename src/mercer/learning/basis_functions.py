@@ -106,7 +106,7 @@ class BasisObjective(Objective):
 
 
 def learn_basis(objective: BasisObjective, max_iterations: int = 60) -> Kernel:
-    """The kernel with its free parameters where the evidence is largest; the penalty is learned along and left behind.
+    """The kernel with its free parameters where the evidence is largest; the penalty is learned too, but not returned.
 
     Evaluations cost little here and maxima are broad, so SciPy's bounded L-BFGS is enough, started from each kernel
     with its best penalty.

@@ -31,18 +31,19 @@ from mercer.learning.objective import LogDensity
 from mercer.learning.progress import Progress
 from mercer.learning.state import Journal
 from mercer.linalg.cholesky import Cholesky, attempt
+from mercer.linalg.jitter import FIXED_JITTER
 from mercer.solvers.minibatch import Minibatch
 
-JITTER = 1e-8  # of the centres' covariance, relative: parameters must not change how many of them count
 NATURAL_RATE = 0.2  # of a batch; the first ones average
 ADAM_RATE, LAST_SHARE = 0.05, 0.05  # in logarithms of parameters, and what is left of it at the end
-BETAS, SMALL = (0.9, 0.99), 1e-8
+BETAS, ADAM_EPSILON = (0.9, 0.99), 1e-8  # of Adam: decay of its averages, and the least root of the second
+MIN_START_PRECISION = 1e-8  # of a weight whose prior is flat, where learning starts
 PASSES, PASS_TOLERANCE = 30, 1e-5  # of all rows at the end; the gain, relative to the number of rows, that ends them
 MIN_RATE = 1e-3
 MAX_MOVE = 8.0  # how far a logarithm may move from where it started
 
 
-class Told(NamedTuple):
+class ExpectedLikelihood(NamedTuple):
     """Of some rows: the sum of E ln p(y | f), its derivatives g in the means (C, b), -2 those in the variances s
     (C, b), and its derivatives in the parameters of the likelihood (k,), and in white noise that counts as noise."""
 
@@ -61,7 +62,7 @@ class Sites(abc.ABC):
     @abc.abstractmethod
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
+    ) -> ExpectedLikelihood:
         """Of ``rows`` whose functions have these moments (C, b), without the kernel's ``white`` noise."""
 
 
@@ -72,9 +73,9 @@ class LabelsOfTwo(Sites):
 
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
+    ) -> ExpectedLikelihood:
         found = self.likelihood.expected(mean[0], variance[0] + white, 2.0 * self.codes[rows] - 1)
-        return Told(float(found.value.sum()), found.in_mean[None], -2 * found.in_variance[None], free)
+        return ExpectedLikelihood(float(found.value.sum()), found.in_mean[None], -2 * found.in_variance[None], free)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,8 +85,8 @@ class LabelsOfMore(Sites):
 
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
-        return Told(*independent_sites(mean, variance + white, self.codes[rows]), free)
+    ) -> ExpectedLikelihood:
+        return ExpectedLikelihood(*independent_sites(mean, variance + white, self.codes[rows]), free)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,12 +98,12 @@ class Numbers(Sites):
 
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
+    ) -> ExpectedLikelihood:
         likelihood, t, v = self.at(free), self.target.take(rows), variance[0] + white
         with np.errstate(over="ignore"):
             found = likelihood.expected(mean[0], v, t)
             slope = likelihood.expected_slopes(mean[0], v, t).sum(axis=-1) if likelihood.size else free
-        return Told(float(found.value.sum()), found.in_mean[None], -2 * found.in_variance[None], slope)
+        return ExpectedLikelihood(float(found.value.sum()), found.in_mean[None], -2 * found.in_variance[None], slope)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,13 +116,15 @@ class Measurements(Sites):
 
     def __call__(
         self, rows: np.ndarray, mean: np.ndarray, variance: np.ndarray, white: float, free: np.ndarray
-    ) -> Told:
+    ) -> ExpectedLikelihood:
         noise, X = self.noise.take(rows), take_rows(self.X, rows)
         s, r = noise.variances(free, X) + white, self.y[rows] - mean[0]
         squares = r**2 + variance[0]
         value = -0.5 * float(np.sum(np.log(2 * math.pi * s) + squares / s))
         of_noise = 0.5 * (squares / s - 1) / s
-        return Told(value, (r / s)[None], (1 / s)[None], noise.slope(free, X, of_noise), float(of_noise.sum()))
+        return ExpectedLikelihood(
+            value, (r / s)[None], (1 / s)[None], noise.slope(free, X, of_noise), float(of_noise.sum())
+        )
 
 
 # -- the variational distribution ------------------------------------------------------------------------------------
@@ -137,7 +140,7 @@ class Variational:
 
     @classmethod
     def start(cls, C: int, prior: np.ndarray) -> "Variational":
-        return cls(np.stack([np.diag(np.maximum(prior, SMALL))] * C), np.zeros((C, len(prior))), prior)
+        return cls(np.stack([np.diag(np.maximum(prior, MIN_START_PRECISION))] * C), np.zeros((C, len(prior))), prior)
 
     def moments(self) -> tuple[np.ndarray, np.ndarray, list[Cholesky]]:
         """Means (C, p), roots of the covariances, transposed and inverted: factors G of the precisions G G^T."""
@@ -163,7 +166,7 @@ class Variational:
         return total
 
 
-class Features(NamedTuple):
+class CenterFeatures(NamedTuple):
     """Of a batch at one theta: the factor of the centres, (w, h) of each row (p, b), and k_ii without white noise."""
 
     at: CrossAt
@@ -173,12 +176,13 @@ class Features(NamedTuple):
     white: float
 
 
-def features(cross: Cross, theta: np.ndarray, H: np.ndarray) -> Features | None:
+def features(cross: Cross, theta: np.ndarray, H: np.ndarray) -> CenterFeatures | None:
     """None where the covariance of the centres has no factor, or is not finite."""
     at = cross.at(theta)
     with np.errstate(all="ignore"):
         K = at.core()
-        K[np.diag_indices_from(K)] += JITTER * np.mean(np.diag(K))
+        # A fixed amount, since parameters must not change how many centres count.
+        K[np.diag_indices_from(K)] += FIXED_JITTER * np.mean(np.diag(K))
         lower = attempt(np.asfortranarray(K), clean=True) if np.isfinite(K).all() else None
         if lower is None:
             return None
@@ -188,10 +192,10 @@ def features(cross: Cross, theta: np.ndarray, H: np.ndarray) -> Features | None:
                 return None
         diagonal = np.concatenate([at.diagonal(tile) for tile in range(len(cross.tiles))]) - white
     W = lower.half_solve_in_place(across.T)
-    return Features(at, lower, np.concatenate([W, H.T]), diagonal, white)
+    return CenterFeatures(at, lower, np.concatenate([W, H.T]), diagonal, white)
 
 
-def pulled(found: Features, G: np.ndarray, of_diagonal: np.ndarray) -> np.ndarray:
+def pulled(found: CenterFeatures, G: np.ndarray, of_diagonal: np.ndarray) -> np.ndarray:
     """Gradient in theta from the derivatives in w (M, b) and in the diagonal (b,).
 
     dL/dK(Z, X) = L^-T G, and dL/dK(Z, Z) = -L^-T sym(Phi(G W^T)) L^-1, where Phi halves the diagonal of the lower
@@ -226,9 +230,9 @@ class BatchBound:
 
     def __call__(
         self, which: np.ndarray, x: np.ndarray, u: np.ndarray, factors: Sequence[Cholesky], gradient: bool = True
-    ) -> "tuple[Told, np.ndarray, np.ndarray, np.ndarray | None, float] | None":
-        """What the rows tell, the sums of their natural gradient (C, p, p) and (C, p), the gradient in x, and the share
-        of their prior variance that the centres leave. None where parameters have no value."""
+    ) -> "tuple[ExpectedLikelihood, np.ndarray, np.ndarray, np.ndarray | None, float] | None":
+        """Statistics of the rows, the sums of their natural gradient (C, p, p) and (C, p), the gradient in x, and the
+        share of their prior variance that the centres leave. None where parameters have no value."""
         found = features(self.cross(which), x[: self.size], self.H[which])
         if found is None:
             return None
@@ -314,7 +318,7 @@ def train(
             if step > 0:  # q knew nothing before
                 first = BETAS[0] * first + (1 - BETAS[0]) * slope
                 second = BETAS[1] * second + (1 - BETAS[1]) * slope**2
-                move = (first / (1 - BETAS[0] ** step)) / (np.sqrt(second / (1 - BETAS[1] ** step)) + SMALL)
+                move = (first / (1 - BETAS[0] ** step)) / (np.sqrt(second / (1 - BETAS[1] ** step)) + ADAM_EPSILON)
                 pace = ADAM_RATE * (LAST_SHARE + (1 - LAST_SHARE) * 0.5 * (1 + math.cos(math.pi * step / steps)))
                 x = np.clip(x + pace * move, low, high)
             step += 1
@@ -330,8 +334,8 @@ def train(
 
 
 class Settled(NamedTuple):
-    """q at fixed parameters, from passes over all rows: its bound; means and factors; what every row tells of its
-    function: mean, g and s (C, n); the share of prior variance that the centres leave; passes; and whether they
+    """q at fixed parameters, from passes over all rows: its bound; means and factors; mean, g and s of every
+    row's function (C, n); the share of prior variance that the centres leave; passes; and whether they
     converged."""
 
     value: float
@@ -351,7 +355,7 @@ def settle(bound: BatchBound, solver: Minibatch, x: np.ndarray, q: Variational, 
     size = max(min(solver.batch, n), 1)
     parts = [np.arange(i, min(i + size, n)) for i in range(0, n, size)]
     crosses = [bound.cross(part) for part in parts]
-    kept: list[Features] | None = None
+    kept: list[CenterFeatures] | None = None
     if 8 * n * q.shift.shape[1] <= machine.keepable():
         kept = [found for each, part in zip(crosses, parts, strict=True)
                 if (found := features(each, x[: bound.size], bound.H[part])) is not None]  # fmt: skip

@@ -143,7 +143,7 @@ class Problem(abc.ABC):
         return found
 
 
-class Quantities(Problem):
+class QuantityProblem(Problem):
     """Regression as `GaussianProcessRegressor` does it: noise learned, the unknown mean integrated out, copies once."""
 
     task, loo_measure = "regression", "crps"
@@ -211,7 +211,7 @@ class Quantities(Problem):
         return self._members([True, False])
 
 
-class Labels(Problem):
+class LabelProblem(Problem):
     """Classification as `GaussianProcessClassifier` does it."""
 
     task, loo_measure = "classification", "log loss"

@@ -78,8 +78,8 @@ def warn_of_chains(found: ThetaPosterior, stacklevel: int) -> None:
     said = problems(found)
     if said:
         warnings.warn(
-            f"sampling of the parameters may not have converged: {'; '.join(said)}. Try a larger n_samples, priors "
-            "that say more, or learning='laplace'.",
+            f"sampling of the parameters may not have converged: {'; '.join(said)}. Try a larger n_samples, narrower "
+            "priors, or learning='laplace'.",
             NumericalWarning,
             stacklevel=stacklevel,
         )

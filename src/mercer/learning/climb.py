@@ -1,6 +1,6 @@
 """One climb: local maximisation from a given theta by SciPy's L-BFGS or conjugate gradients.
 
-The curvature along the way predicts how much is left to gain, and so tells when to stop.
+The curvature along the way predicts how much is left to gain, and so decides when to stop.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ class Point(NamedTuple):
     theta: np.ndarray
 
 
-class Surface:
+class ObjectiveSurface:
     """Criterion plus log prior inside a box, constant along each coordinate beyond it.
 
     A call gives the negative, as SciPy's minimisers want it, in coordinates u with theta = origin + axes u, of which
@@ -88,7 +88,7 @@ class Surface:
         box: tuple[np.ndarray, np.ndarray],
         profiled: np.ndarray | None = None,
         prior: LogDensity | None = None,
-        watch: Callable[["Surface"], None] = lambda _: None,
+        watch: Callable[["ObjectiveSurface"], None] = lambda _: None,
         log: Log | None = None,
     ) -> None:
         self.criterion, self.box, self.profiled, self.prior, self.watch = criterion, box, profiled, prior, watch
@@ -222,7 +222,7 @@ class InverseHessian:
 
 
 def climb(
-    surface: Surface,
+    surface: ObjectiveSurface,
     candidate: ClimbStart,
     directions: np.ndarray,
     max_iterations: int,
@@ -289,7 +289,7 @@ def climb(
     return Optimum(value, reached, start, bool(left < CONVERGED_GAIN), times_found, [*path, *steps], metric)
 
 
-def release(surface: Surface, optimum: Optimum, directions: np.ndarray) -> Optimum:
+def release(surface: ObjectiveSurface, optimum: Optimum, directions: np.ndarray) -> Optimum:
     """Move parameters that were still diverging when the climb ended, as the lengthscale of an irrelevant input does,
     a long way further, if that raises the value."""
     surface.near_the_end(True)
@@ -308,7 +308,9 @@ def release(surface: Surface, optimum: Optimum, directions: np.ndarray) -> Optim
     return dataclasses.replace(optimum, value=further.value, theta=further.theta)
 
 
-def newton_metric(surface: Surface, theta: np.ndarray, directions: np.ndarray, rows_ratio: float) -> np.ndarray | None:
+def newton_metric(
+    surface: ObjectiveSurface, theta: np.ndarray, directions: np.ndarray, rows_ratio: float
+) -> np.ndarray | None:
     """Square root of the inverse curvature at ``theta`` for ``rows_ratio`` times as many rows, from differences of
     gradients. In its coordinates a step of length one is Newton's."""
     k, centre = directions.shape[1], surface.slope(theta)

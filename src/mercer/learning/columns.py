@@ -315,7 +315,7 @@ def _decimal_years(column: nw.Series) -> nw.Series:
 
 
 def _objects_as_numbers(column: nw.Series) -> nw.Series:
-    """Python numbers or booleans as floats; what they are not stays as it is."""
+    """Python numbers or booleans as floats; other values are unchanged."""
     values = [None if absent else value for value, absent in zip(column.to_list(), column.is_null(), strict=True)]
     if not {_kind_of(value) for value in values if value is not None} <= {"number", "boolean"}:
         return column

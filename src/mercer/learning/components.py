@@ -98,7 +98,7 @@ def components(
 
 
 def residual(kernel: Kernel, X: Inputs, target: np.ndarray, noise: float) -> np.ndarray:
-    """What the posterior mean of the sum of all terms and an unknown constant leaves of the target."""
+    """Residual of the target around the posterior mean of the sum of all terms and an unknown constant."""
     factor, ones = gram.factored(kernel, X, noise), np.ones(len(target))
     one, a = factor.solve(ones), factor.solve(target)
     return np.asarray(noise * (a - one * (one @ target) / one.sum()))

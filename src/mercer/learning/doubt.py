@@ -1,7 +1,7 @@
 """Doubt about theta: its posterior p(theta | y) as a weighted set of points, over which predictions are averaged.
 
-`LogPosterior` is ln p(y | theta) + ln p(theta), as a density of theta. `designs.laplace` integrates over it without
-sampling, `chains.nuts` samples it; both give a `ThetaPosterior`.
+`LogPosterior` is ln p(y | theta) + ln p(theta), as a density of theta. `laplace_design.laplace` integrates over it
+without sampling, `chains.nuts` samples it; both give a `ThetaPosterior`.
 """
 
 import dataclasses
@@ -147,7 +147,7 @@ def peak_at(posterior: LogPosterior, theta: np.ndarray) -> Peak | None:
 
 
 def _root(posterior: LogPosterior, theta: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Principal axes of the covariance that the curvature tells, from differences of gradients."""
+    """Principal axes of the covariance estimated from the curvature, by differences of gradients."""
     H = np.zeros((len(theta), len(theta)))
     for i, step in enumerate(CURVATURE_STEP * np.eye(len(theta))):
         up, down = posterior(theta + step), posterior(theta - step)

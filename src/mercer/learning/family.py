@@ -30,7 +30,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.stationary import SMOOTHNESSES, Standard
 from mercer.learning import heuristics
 from mercer.learning.choice import Choice, Tried, best_first
-from mercer.learning.climb import ClimbStart, Optimum, Surface, climb
+from mercer.learning.climb import ClimbStart, ObjectiveSurface, Optimum, climb
 from mercer.learning.objective import (
     MAX_LOG_CHANGE,
     LogDensity,
@@ -328,8 +328,8 @@ def learn_default(
     journal = journal or Journal()
     course = Course(until=settings.until)
     choice = choose_on_first_rows(objective, seed, Progress.of(settings.progress), journal, course)
-    if choice.tried and not choice.interrupted and holes().applies(objective):
-        choice = holes().choose_by_blocks(objective, choice, seed, Progress.of(settings.progress), journal)
+    if choice.tried and not choice.interrupted and block_validation().applies(objective):
+        choice = block_validation().choose_by_blocks(objective, choice, seed, Progress.of(settings.progress), journal)
     if not choice.tried:
         return LearnedDefault(objective, learn_regression(objective, settings, seed, journal), None)
     chosen = choice.tried[0]
@@ -348,8 +348,8 @@ def learn_default(
     return LearnedDefault(member.with_kernel(kernel), learned.mapped(lambda theta: theta[kept], value), choice)
 
 
-def holes() -> ModuleType:
-    from mercer.learning import holes as module  # imports this one
+def block_validation() -> ModuleType:
+    from mercer.learning import block_validation as module  # imports this one
 
     return module
 
@@ -429,7 +429,7 @@ class Comparison:
         self.marginal = [theta for _, theta in marginal_starts(objective, self.coordinates)]
         self._progress, self._stack = progress or Progress(shown=False), contextlib.ExitStack()
         self._journal = journal or Journal()
-        self._surfaces: dict[float, tuple[Evidence, Surface]] = {}
+        self._surfaces: dict[float, tuple[Evidence, ObjectiveSurface]] = {}
         room = np.where(self.coordinates.logarithmic, MAX_LOG_CHANGE, np.inf)
         self._box = self.thetas.min(axis=0) - room, self.thetas.max(axis=0) + room
         if self.coordinates.linear is not None:
@@ -451,15 +451,15 @@ class Comparison:
     def evaluations(self) -> int:
         return sum(surface.evaluations for _, surface in self._surfaces.values())
 
-    def surface(self, nu: float) -> Surface:
+    def surface(self, nu: float) -> ObjectiveSurface:
         return self._evidence_and_surface(nu)[1]
 
-    def _evidence_and_surface(self, nu: float) -> tuple[Evidence, Surface]:
+    def _evidence_and_surface(self, nu: float) -> tuple[Evidence, ObjectiveSurface]:
         if nu not in self._surfaces:
             objective = self.objective.with_kernel(with_standard(self.objective.kernel, nu=np.float64(nu)))
             evidence = self._stack.enter_context(objective.criterion(self.rows))
             log = self._journal.log(f"nu {nu}, {rows_name(self.m, self.rows)}")
-            surface = Surface(evidence, self._box, self._profiled, self.prior, self._watch, log)
+            surface = ObjectiveSurface(evidence, self._box, self._profiled, self.prior, self._watch, log)
             self._surfaces[nu] = evidence, surface
         return self._surfaces[nu]
 
@@ -468,7 +468,7 @@ class Comparison:
         kernel, objective = with_standard(self.objective.kernel, nu=np.float64(nu)), self.objective
         return nu not in self._surfaces and objective.solver.refusal(kernel, objective.X, objective.noise) is not None
 
-    def _watch(self, surface: Surface) -> None:
+    def _watch(self, surface: ObjectiveSurface) -> None:
         self._progress(
             lambda: f"choosing the kernel on {self.m:,} of {self.objective.n:,} rows, {len(self.tried)} done"
         )

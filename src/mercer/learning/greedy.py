@@ -25,7 +25,7 @@ from mercer.core.inputs import Inputs, as_frame, as_matrix
 from mercer.kernels import RBF, Exponential, Line, Matern, Periodic, Seasonal, Step
 from mercer.kernels.algebra import Scale, Sum, terms_of
 from mercer.kernels.base import Kernel
-from mercer.learning.candidates import Evaluated, Quantities
+from mercer.learning.candidates import Evaluated, QuantityProblem
 from mercer.learning.checkpoint import digest
 from mercer.learning.choice import History, Tried
 from mercer.learning.columns import Columns
@@ -36,7 +36,7 @@ from mercer.learning.regression import RegressionObjective
 from mercer.learning.seasons import candidates_of, more_periods, period_shown, periods_of, season
 
 SCREENING_ITERATIONS, POLISHING_ITERATIONS = 12, 80
-POLISHED = 3  # candidates of a round that are learned further
+POLISHED_CANDIDATES = 3  # of a round, that are learned further
 MIN_GAIN = 1.0  # nats of the penalised evidence that a round has to bring; of the score by leaving out, a thousandth
 MIN_GAIN_SHARE = 1e-3
 MAX_ROUNDS = 8
@@ -45,11 +45,11 @@ MAX_INTERACTIONS = 6  # columns up to which every pair is tried
 # Deviations of logarithms of lengthscales around a third of the range, and of the origin of a line, in ranges. Without
 # them parameters run away together to limits that are other kernels: a season with a huge lengthscale is a parabola.
 LENGTH_DEVIATION, ORIGIN_DEVIATION = 1.5, 1.0
-LAST_NOISE = 0.1  # variance, where nothing is known yet
+DEFAULT_NOISE_VARIANCE = 0.1  # share of the target's, where nothing is known yet
 FORMAT = "mercer-search-1"
 
 
-class Found(NamedTuple):
+class SearchOutcome(NamedTuple):
     """What a search found: all that was tried, the best of it, whether time was up or it was interrupted, and the
     number of evaluations."""
 
@@ -106,7 +106,7 @@ def _with_length(kernel: Any, axis: Axis) -> Any:
 # -- moves ---------------------------------------------------------------------------------------------------------
 
 
-class Candidate(NamedTuple):
+class SumCandidate(NamedTuple):
     """Kernels of one structure, to start from."""
 
     label: str
@@ -158,7 +158,7 @@ def factors(term: Kernel, axes: Sequence[Axis]) -> Iterator[tuple[str, list[tupl
 
 def candidates(
     terms: list[Kernel], labels: list[str], axes: list[Axis], left: float, whole: int
-) -> Iterator[tuple[list[str], Candidate]]:
+) -> Iterator[tuple[list[str], SumCandidate]]:
     """All sums one step away, with the labels of their terms. ``left``: variance that the terms leave; ``whole``:
     number of columns, which without terms are also tried together."""
     if not terms and len(axes) > 1:
@@ -167,16 +167,16 @@ def candidates(
             position = axis.column if isinstance(axis.column, int) else [a.column for a in axes].index(axis.column)
             scales[position] = axis.span / 4 * math.sqrt(len(axes))
         for name, make in (("smooth(all)", RBF), ("rough(all)", lambda size: Matern(size, nu=1.5))):
-            yield [name], Candidate(name, [0.9 * make(share * scales) for share in (0.5, 1.5)])
+            yield [name], SumCandidate(name, [0.9 * make(share * scales) for share in (0.5, 1.5)])
         if len(axes) <= MAX_ADDITIVE:  # of which those without use are dropped in the end
             names = [f"smooth({axis.name})" for axis in axes]
             sums = [_sum([0.9 / len(axes) * _smooth(axis, s) for axis in axes]) for s in (0.15, 0.4)]
-            yield names, Candidate(" + ".join(names), sums)
+            yield names, SumCandidate(" + ".join(names), sums)
     for axis in axes:
         for label, new in single_terms(axis, left):
             if label in labels and label.startswith(("line", "season")):
                 continue
-            yield [*labels, label], Candidate(" + ".join([*labels, label]), [_sum([*terms, term]) for term in new])
+            yield [*labels, label], SumCandidate(" + ".join([*labels, label]), [_sum([*terms, term]) for term in new])
     # A rough term alone also does the work of a smooth one, and does not leave it to one that is added: start anew.
     for axis in axes:
         for i, label in enumerate(labels):
@@ -188,7 +188,7 @@ def candidates(
                     for share in (0.3, 1.0)
                     for size in (max(2 * axis.step, axis.span / 100), axis.span / 20)
                 ]
-                yield own, Candidate(" + ".join(own), [_sum([*others, *pair]) for pair in pairs])
+                yield own, SumCandidate(" + ".join(own), [_sum([*others, *pair]) for pair in pairs])
     for i, term in enumerate(terms):
         variance, inner = (float(term.variance), term.inner) if isinstance(term, Scale) else (1.0, term)
         for label, scaled in factors(term, axes):
@@ -196,7 +196,7 @@ def candidates(
             kernels = [
                 _sum([*terms[:i], (variance / size) * (inner * factor), *terms[i + 1 :]]) for size, factor in scaled
             ]
-            yield own, Candidate(" + ".join(own), kernels)
+            yield own, SumCandidate(" + ".join(own), kernels)
 
 
 def _sum(terms: Sequence[Kernel]) -> Kernel:
@@ -215,7 +215,7 @@ class WarmObjective(RegressionObjective):
 
     screens_starts = False
     variants: Sequence[Kernel] = ()
-    noise_start: float = LAST_NOISE
+    noise_start: float = DEFAULT_NOISE_VARIANCE
 
     @classmethod
     def of(cls, objective: RegressionObjective, variants: Sequence[Kernel], noise: float) -> "WarmObjective":
@@ -290,7 +290,7 @@ class _OutOfTime(Exception):
 class Search:
     """One greedy search."""
 
-    def __init__(self, problem: Quantities, axes: list[Axis], until: float, store: Store) -> None:
+    def __init__(self, problem: QuantityProblem, axes: list[Axis], until: float, store: Store) -> None:
         self.problem, self.axes, self.until, self.store = problem, axes, until, store
         self.history, self.evaluations, self.order = History(), 0, 0
         self.terms: list[Kernel] = []
@@ -299,7 +299,7 @@ class Search:
         self.first_error: Exception | None = None
         self.closing = False  # whether time is up, and only what is of no use is looked for
 
-    def run(self) -> Found:
+    def run(self) -> SearchOutcome:
         out_of_time = interrupted = False
         try:
             for _ in range(MAX_ROUNDS):
@@ -322,13 +322,13 @@ class Search:
             ) from self.first_error
         self.history[:] = [each._replace(kernel=_without_priors(each.kernel)) for each in self.history]
         able = [each for each in self.history if each.failure is None]
-        return Found(
+        return SearchOutcome(
             self.history, max(able, key=lambda each: each.score), out_of_time, interrupted, self.evaluations
         )  # fmt: skip
 
     def _round(self) -> bool:
         """Take the best step, if there is one."""
-        left = LAST_NOISE * 5 if self.best is None else max(self._noise(), 1e-3)
+        left = DEFAULT_NOISE_VARIANCE * 5 if self.best is None else max(self._noise(), 1e-3)
         steps = list(candidates(self.terms, self.labels, self.axes, left, as_matrix(self.problem.X).shape[1]))
         found: list[tuple[Tried, list[str]]] = []
         for number, (labels, step) in enumerate(steps):
@@ -340,9 +340,9 @@ class Search:
                 found.append((tried, labels))
         found.sort(key=lambda pair: -pair[0].score)
         polished = []
-        for tried, labels in found[:POLISHED]:
+        for tried, labels in found[:POLISHED_CANDIDATES]:
             assert tried.kernel is not None
-            again = self._evaluate(Candidate(tried.candidate, [tried.kernel]), POLISHING_ITERATIONS, tried.noise)
+            again = self._evaluate(SumCandidate(tried.candidate, [tried.kernel]), POLISHING_ITERATIONS, tried.noise)
             polished.append((again if again.failure is None and again.score >= tried.score else tried, labels))
         return bool(polished) and self._accept(*max(polished, key=lambda pair: pair[0].score))
 
@@ -357,7 +357,7 @@ class Search:
         return True
 
     def _look_for_periods(self) -> None:
-        """Periods that are seen only in what the terms leave, in the one column of a series of numbers."""
+        """Periods that are seen only in the residuals of the terms, in the one column of a series of numbers."""
         if len(self.axes) > 1 or self.axes[0].dated or self.axes[0].column is not None:
             return
         (axis,) = self.axes
@@ -393,30 +393,31 @@ class Search:
                     simpler = True
                     break
 
-    def _simpler(self) -> Iterator[tuple[list[str], Candidate]]:
+    def _simpler(self) -> Iterator[tuple[list[str], SumCandidate]]:
         lines = {f"smooth({axis.name})": axis for axis in self.axes}
         for i, label in enumerate(self.labels):
             before, after = self.terms[:i], self.terms[i + 1 :]
             if len(self.terms) > 1:
                 labels = self.labels[:i] + self.labels[i + 1 :]
-                yield labels, Candidate(" + ".join(labels), [_sum([*before, *after])])
+                yield labels, SumCandidate(" + ".join(labels), [_sum([*before, *after])])
             if label in lines and not self.closing and (name := f"line({lines[label].name})") not in self.labels:
                 labels = [*self.labels[:i], name, *self.labels[i + 1 :]]
                 straight = dict(single_terms(lines[label], 0.5))[name]
-                yield labels, Candidate(" + ".join(labels), [_sum([*before, one, *after]) for one in straight])
+                yield labels, SumCandidate(" + ".join(labels), [_sum([*before, one, *after]) for one in straight])
 
     def _noise(self) -> float:
         assert self.best is not None
         assert self.best.noise is not None
         return self.best.noise / self.problem.scale**2
 
-    def _evaluate(self, step: Candidate, iterations: int, noise: float | None = None) -> Tried:
+    def _evaluate(self, step: SumCandidate, iterations: int, noise: float | None = None) -> Tried:
         """A candidate after so many iterations; from the store if it is there."""
         if time.monotonic() >= self.until and self.history and not self.closing:
             raise _OutOfTime
         # What closes a search is no step of one that goes on.
         key, self.order = f"{'closing ' * self.closing}{self.order} {step.label}", self.order + 1
-        start = noise / self.problem.scale**2 if noise else LAST_NOISE if self.best is None else self._noise()
+        default = DEFAULT_NOISE_VARIANCE if self.best is None else self._noise()
+        start = noise / self.problem.scale**2 if noise else default
         began, rows = time.monotonic(), len(self.problem.rows)
         objective = WarmObjective.of(self.problem.objective(step.kernels[0]), step.kernels, start)
         if key in self.store.known:

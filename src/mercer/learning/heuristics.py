@@ -30,7 +30,7 @@ CANCELLATION_FACTORS = (1e4, 1e8, 1e12)  # on the variance of terms that cancel 
 LENGTH_FACTORS = (1.0, 1 / 3, 3.0, 0.1)  # on the lengthscales
 MAX_SPREADS_FROM_ZERO = 5.0  # of an input: beyond it a line through zero is hardly a line
 MIN_MARGINAL_ROWS, MIN_MARGINAL_SHARE = 30, 3.0  # the share, times sqrt(n): what no input explains by chance
-MAX_VARIATION_ROWS = 200  # enough to tell how much a function varies
+MAX_VARIATION_ROWS = 200  # enough to estimate how much a function varies
 
 Place = tuple[tuple[Any, ...], str]  # of a parameter in a kernel: path and field
 

@@ -1,8 +1,8 @@
 """From an optimum to the posterior around it: ``learning="laplace"`` and ``"nuts"``."""
 
 from mercer.learning.chains import CHAINS, WARMUP, nuts
-from mercer.learning.designs import GRID_EVALUATIONS, MAX_GRID_PARAMETERS, directions, laplace
 from mercer.learning.doubt import LogPosterior, ThetaPosterior
+from mercer.learning.laplace_design import GRID_EVALUATIONS, MAX_GRID_PARAMETERS, directions, laplace
 from mercer.learning.objective import Objective
 from mercer.learning.optimise import Learned
 from mercer.learning.progress import Progress

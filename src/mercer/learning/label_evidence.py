@@ -20,7 +20,7 @@ from mercer.inference.latent import LatentCovariance, LatentSpace
 from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.family import Coordinates, WeakPrior
-from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
+from mercer.learning.objective import MAX_RANKING_ROWS, Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.weak_priors import with_weak_priors
 from mercer.solvers.base import Evaluation, Solver
 from mercer.solvers.dense import Dense
@@ -28,7 +28,6 @@ from mercer.solvers.dense import Dense
 START_VARIANCES = (1.0, 10.0)  # of a latent function: classes hardly told apart, or nearly certain
 PRIOR_VARIANCE = 30.0  # of a latent function, at the centre of the weak prior of the default kernel
 MAX_LOG_CHANGE = 8.0  # where classes are well apart, a variance would grow without end
-MAX_RANKING_ROWS = 250  # on which starts are compared
 MULTICLASS_TOLERANCE = 50.0  # more than two classes are learned to a tenth of a nat where rows are many
 ROUNDING_NATS = 1e-6  # by which an evidence may seem to exceed that of a certain prediction
 
@@ -206,7 +205,7 @@ class LabelObjective(ModelObjective):
 
     def starts(self) -> Sequence[Start]:
         """As given, or the kernels as they are and scaled to the data, all in the same way. Of these Laplace's method
-        tells the best in a fraction of the time that others take."""
+        finds the best in a fraction of the time that others take."""
         if self.given:
             return self.given
         found = [Start("as given", self.start())]

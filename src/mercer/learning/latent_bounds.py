@@ -19,9 +19,10 @@ from mercer.kernels.base import Kernel
 from mercer.learning.latent_map import LatentMap
 from mercer.learning.latent_points import MAX_NOISE, MIN_NOISE, climb, groups_of
 from mercer.learning.progress import Progress
+from mercer.linalg import backend, traced
+from mercer.linalg.jitter import FIXED_JITTER
 
 ROW_TILE = 32  # rows are padded to a multiple of it: another number of rows mostly needs no compilation
-INDUCING_JITTER = 1e-8  # of the kernel's variance
 START_VARIANCE = 0.1  # of q(X), of a prior variance of one
 MAX_LOG_SCALE = 6.0  # of a lengthscale, either way from one
 FIXED_NOISE_SHARE = 0.2  # of the iterations with the noise as it starts, or else it may explain all there is
@@ -61,7 +62,7 @@ def _inducing_factor(at: Latents) -> jax.Array:
     """Cholesky factor of k(Z, Z)."""
     Z, scale = at.inducing / jnp.exp(at.log_lengthscale), jnp.exp(at.log_scale)
     K = scale * jnp.exp(-0.5 * jnp.maximum(((Z[:, None, :] - Z[None]) ** 2).sum(-1), 0.0))
-    return jnp.linalg.cholesky(K + INDUCING_JITTER * scale * jnp.eye(len(Z)))
+    return traced.factor(K + FIXED_JITTER * scale * jnp.eye(len(Z)))
 
 
 def _halves(at: Latents, Y: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -69,12 +70,11 @@ def _halves(at: Latents, Y: jax.Array, seen: jax.Array) -> tuple[jax.Array, jax.
     L^-1 psi1^T Y: (m, m), (G, m, m), (G, m, m), (m, D)."""
     psi1, psi2 = psi_statistics(at)
     L = _inducing_factor(at)
-    solve = functools.partial(jax.scipy.linalg.solve_triangular, lower=True)
     whole = jnp.einsum("gn,nij->gij", seen, psi2)
-    inner = jax.vmap(lambda P: solve(L, solve(L, P).T))(whole)
+    inner = jax.vmap(lambda P: traced.half_solve(L, traced.half_solve(L, P).T))(whole)
     noise = jnp.exp(at.log_noise)
     B = jnp.eye(len(L)) + 0.5 * (inner + jnp.swapaxes(inner, 1, 2)) / noise
-    return L, jnp.linalg.cholesky(B), inner, solve(L, psi1.T @ Y)
+    return L, traced.factor(B), inner, traced.half_solve(L, psi1.T @ Y)
 
 
 def bound(at: Latents, Y: jax.Array, seen: jax.Array, owner: jax.Array, real: jax.Array) -> jax.Array:
@@ -85,8 +85,7 @@ def bound(at: Latents, Y: jax.Array, seen: jax.Array, owner: jax.Array, real: ja
     """
     noise, scale = jnp.exp(at.log_noise), jnp.exp(at.log_scale)
     _, LB, inner, half = _halves(at, Y, seen)
-    solve = functools.partial(jax.scipy.linalg.solve_triangular, lower=True)
-    c = jax.vmap(lambda column, g: solve(LB[g], column), (1, 0))(half, owner)
+    c = jax.vmap(lambda column, g: traced.half_solve(LB[g], column), (1, 0))(half, owner)
     count = seen.sum(1)
     log_det = 2 * jnp.log(jax.vmap(jnp.diag)(LB)).sum(1)
     trace = jax.vmap(jnp.trace)(inner)
@@ -146,7 +145,7 @@ def learn_bounded(
         seen[g, rows], owner[columns] = 1.0, g
     if len(groups) == 1 and Y.shape[1] > n:  # the bound depends on Y Y^T alone; each column counts, though
         values = np.zeros((padded, Y.shape[1]))
-        U, s, _ = np.linalg.svd(Y, full_matrices=False)
+        U, s, _ = backend.svd(Y)
         values[:n, : len(s)] = U * s
     real = (np.arange(padded) < n).astype(float)
     parts, program = _program(padded, q, m)
@@ -194,9 +193,9 @@ def _map(at: Latents, Y: jax.Array, seen: np.ndarray, groups: list) -> LatentMap
     L^-1."""
     L, LB, _, half = (np.asarray(each) for each in jax.jit(_halves)(at, Y, jnp.asarray(seen)))
     noise, m = math.exp(float(at.log_noise)), len(L)
-    L_inv, found = np.linalg.solve(L, np.eye(m)), []
+    L_inv, found = backend.half_solve(L, np.eye(m)), []
     for g, (columns, _) in enumerate(groups):
-        inverse = np.linalg.inv(LB[g] @ LB[g].T)
+        inverse = backend.solve(LB[g], np.eye(m))
         W = L_inv.T @ inverse @ half[:, columns] / noise
         found.append((columns, np.arange(m), W, L_inv.T @ (np.eye(m) - inverse) @ L_inv))
     return LatentMap(kernel_of(at), np.asarray(at.inducing), noise, found)

@@ -14,12 +14,13 @@ from mercer import gram
 from mercer.core.coordinates import from_free, to_free
 from mercer.kernels.base import Kernel
 from mercer.learning.progress import Progress
+from mercer.linalg import backend
 from mercer.linalg.cholesky import attempt
 from mercer.linalg.eigen import signs_to_fix
 
 MIN_NOISE, MAX_NOISE = 1e-6, 1e2  # variance, in units of that of the columns
 MAX_LOG_CHANGE = 12.0  # of the parameters of a kernel, from where they start
-REFUSED = 1e10  # nats below any value: where there is none
+FAILED_VALUE_NATS = 1e10  # below the best value so far, where there is none
 MIN_GAIN, GAIN_STEPS = 0.05, 25  # nats gained in so many iterations, below which the search has converged
 
 
@@ -62,7 +63,7 @@ class LatentEvidence:
         for columns, rows in parts:
             values = Y[np.ix_(rows, columns)]
             if values.shape[1] > values.shape[0]:
-                U, s, _ = np.linalg.svd(values, full_matrices=False)
+                U, s, _ = backend.svd(values)
                 values = U * s
             self.parts.append((rows, values, len(columns)))
 
@@ -140,7 +141,7 @@ def climb(
         with np.errstate(all="ignore"):
             found = function(z)
         if found is None or not np.isfinite(found[1]).all():
-            return abs(best if path else 0.0) + REFUSED, np.zeros(len(z))
+            return abs(best if path else 0.0) + FAILED_VALUE_NATS, np.zeros(len(z))
         if found[0] > best:
             best_z, best = z.copy(), float(found[0])
         return -found[0], -found[1]
@@ -165,7 +166,7 @@ def climb(
     return Climbed(best_z, best, path, converged, interrupted)
 
 
-class Learned(NamedTuple):
+class LearnedPoints(NamedTuple):
     """Latent points (n, q), kernel, noise, the log evidence and the log density of points and columns together; the
     weights of the back-constraint if there is one; values along the way, and how the search ended."""
 
@@ -189,7 +190,7 @@ def learn_points(
     line: Progress,
     root: np.ndarray | None = None,
     learns_noise: bool = True,
-) -> Learned:
+) -> LearnedPoints:
     """Maximise ln p(Y | X) + ln N(X | 0, I) in the latent points, the kernel's free parameters and the noise.
 
     With a ``root`` (n, m), points are ``root @ weights``, a smooth function of the rows (Lawrence and
@@ -218,7 +219,7 @@ def learn_points(
     z = np.concatenate([first.ravel(), theta, [math.log(noise)]])
     found = climb(function, z, lowest, highest, max_iterations, line, "log density")
     X, theta, log_noise = parts(found.z)
-    return Learned(
+    return LearnedPoints(
         X, from_free(kernel, theta), math.exp(log_noise), found.value - log_prior(X), found.value,
         None if root is None else found.z[:size].reshape(shape), found.path, found.converged, found.interrupted,
     )  # fmt: skip
@@ -240,7 +241,7 @@ def completed(Y: np.ndarray, q: int, steps: int = 100) -> np.ndarray:
     filled = np.where(missing, np.nanmean(np.where(missing.all(axis=0), 0.0, Y), axis=0), Y)
     for _ in range(steps):
         mean = filled.mean(axis=0)
-        U, s, V = np.linalg.svd(filled - mean, full_matrices=False)
+        U, s, V = backend.svd(filled - mean)
         guess = mean + (U[:, :q] * s[:q]) @ V[:q]
         change = np.abs(guess - filled)[missing].max()
         filled = np.where(missing, guess, filled)
@@ -251,7 +252,7 @@ def completed(Y: np.ndarray, q: int, steps: int = 100) -> np.ndarray:
 
 def principal(Y: np.ndarray, q: int) -> np.ndarray:
     """Coordinates along the first q principal components, with unit variance; zero beyond those that there are."""
-    U, s, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+    U, s, _ = backend.svd(Y - Y.mean(axis=0))
     kept = min(q, int((s > 1e-10 * max(s[0], 1e-300)).sum()))
     X = np.zeros((len(Y), q))
     X[:, :kept] = math.sqrt(len(Y)) * U[:, :kept] * signs_to_fix(U[:, :kept])

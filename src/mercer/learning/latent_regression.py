@@ -28,7 +28,7 @@ from mercer.kernels.base import Kernel
 from mercer.learning import family, heuristics
 from mercer.learning.choice import Choice
 from mercer.learning.label_evidence import KeepsCovariances, LastInference, recalled, remembered
-from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
+from mercer.learning.objective import MAX_RANKING_ROWS, Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.optimise import Learned, Settings, learn
 from mercer.learning.progress import Progress
 from mercer.learning.regression import RegressionObjective
@@ -37,16 +37,15 @@ from mercer.learning.weak_priors import with_weak_priors
 from mercer.solvers.base import Evaluation, Solver
 from mercer.solvers.dense import Dense
 
-MAX_RANKING_ROWS = 250  # on which starts are compared
 MAX_CHOICE_ROWS = 500  # on which a default kernel is learned before its member of the family is chosen
 MAX_STARTS = 2  # climbed from
 MAX_LOG_CHANGE = 10.0  # how far a logarithm may move from the starts
 MIN_INLIER_SHARE = 0.02  # of the largest precision: rows below it are outliers
 MAX_INLIER_Z = 4.0  # deviations from the prediction without the row: others are outliers of a Gaussian model
-MAX_TRIMMINGS = 2  # times that outliers are told anew by the model without them
+MAX_TRIMMINGS = 2  # times that outliers are identified again, by the model without them
 MIN_NOISE_SHARE = 1e-8  # of the target's variance
-MIN_SITE_SHARE = 0.02  # of the median precision: rows below it say too little to choose a kernel by
-PRIOR_DEVIATION = 4.0  # of the logarithms of the parameters, around the start: where rows tell nothing of them
+MIN_SITE_SHARE = 0.02  # of the median precision: rows below it are too uninformative to select a kernel
+PRIOR_DEVIATION = 4.0  # of the logarithms of the parameters, around the start: where rows do not determine them
 
 
 def with_constant(kernel: Kernel, variance: float) -> Kernel:
@@ -315,7 +314,7 @@ def _chosen_without_outliers(
     y, noise = _as_regression(objective, learned)
     rows = np.flatnonzero(1 / noise >= MIN_INLIER_SHARE * np.max(1 / noise))
     found = _learned_from(objective, y, rows, settings, seed)
-    for _ in range(MAX_TRIMMINGS):  # by the residuals of that model outliers are told more finely
+    for _ in range(MAX_TRIMMINGS):  # outliers are identified again, by the residuals of that model
         z = np.abs(_standardised_residuals(found, objective, y, rows))
         kept = np.flatnonzero(z < MAX_INLIER_Z)
         if len(kept) < 0.5 * len(y) or np.array_equal(kept, rows):

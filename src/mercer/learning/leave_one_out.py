@@ -17,14 +17,15 @@ import numpy as np
 from mercer import gram
 from mercer.core import machine
 from mercer.core.inputs import Inputs
+from mercer.distributions import LOG_2PI
 from mercer.kernels.base import Kernel
-from mercer.solvers.base import LOG_2PI, Evaluation
+from mercer.solvers.base import Evaluation
 
 MIN_TOTAL_WEIGHT = 1e-12  # of k(x, x), for all rows together: a row far from all others weighs them alike
 MIN_TOTAL_DENSITY = 1e-100  # the same where densities of isolated rows matter
 MIN_BLOCK_ROWS = 8  # worked on at a time
 MIN_LOG_RATIO = -600.0  # of densities, which is clipped to this ratio
-MIN_LIKELIHOOD = 1e-250  # of a target beyond `MIN_LOG_RATIO` of all others, which tells nothing about its width
+MIN_LIKELIHOOD = 1e-250  # of a target beyond `MIN_LOG_RATIO` of all others, which carries no information on its width
 
 R = TypeVar("R")
 Sums = tuple[np.ndarray, np.ndarray]  # of a block: over its columns, and over its rows

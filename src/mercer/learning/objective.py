@@ -19,6 +19,7 @@ from mercer.priors import LogNormal, Normal, Prior, entry
 from mercer.solvers.base import Evaluation
 
 MAX_LOG_CHANGE = 14.0  # how far a logarithm may move from the starts: a factor of a million either way
+MAX_RANKING_ROWS = 250  # on which starts with a latent function are compared
 MAX_FIRST_ROWS, ROWS_GROWTH = 800, 4  # rows of the first stage at most, and the ratio of rows between stages
 
 LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]  # ln p(theta) up to a constant, and its gradient

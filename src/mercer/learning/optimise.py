@@ -3,7 +3,7 @@
 Three things save evaluations on all n rows. A common amplitude is not searched for: it has a closed form (profiled
 evidence). Most of the search is on a random subset of the rows, where an evaluation costs little: there starts are
 screened by a few iterations each, and the best are continued. And the curvature on the subset, times the ratio of rows,
-tells the next stage how to step.
+scales the first steps of the next stage.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ from mercer.learning.climb import (
     CONVERGED_GAIN,
     METHODS,
     ClimbStart,
+    ObjectiveSurface,
     Optimum,
     Step,
-    Surface,
     climb,
     newton_metric,
     release,
@@ -43,7 +43,7 @@ COARSE_GAIN = 0.05  # nats that the climbs behind the best one may leave
 CLOSE_NATS = 0.2  # a coarse climb that ended this close to the best may lead above it
 MAX_LAG_NATS = 4.0  # optima of a subset further behind the best are dropped
 LAG_GAIN_RATIO = 10.0  # times the gain of its last two steps: a climb further behind the best is given up
-TIE_NATS = 0.5  # values this close do not tell two optima apart
+TIE_NATS = 0.5  # values this close do not rank two optima
 TIE_SCORE_MARGIN = 0.01  # share of a tie score: a smaller difference does not either
 SAME_VALUE_NATS = 0.02  # optima this close in value are counted as one
 MAX_SAME_OPTIMUM_DISTANCE = 0.02  # parameters this close are one place
@@ -130,7 +130,7 @@ class _Search:
         self.profiled, self.prior = objective.profiled(), objective.prior()
         self.stages = objective.stages()
         self.jitter = 0.0
-        self.surfaces: list[Surface] = []
+        self.surfaces: list[ObjectiveSurface] = []
         self.best: list[Optimum] = []
 
     def run(self) -> Learned:
@@ -181,7 +181,7 @@ class _Search:
     def _evaluations(self) -> int:
         return sum(surface.evaluations for surface in self.surfaces)
 
-    def _watch(self, surface: Surface) -> None:
+    def _watch(self, surface: ObjectiveSurface) -> None:
         if surface.best is not None and self.settings.out_of_time:
             raise OutOfTime
         value = -math.inf if surface.best is None else surface.best.value
@@ -192,14 +192,14 @@ class _Search:
             )
         )
 
-    def _surface(self, criterion: Criterion, rows: np.ndarray | None, thetas: list[np.ndarray]) -> Surface:
+    def _surface(self, criterion: Criterion, rows: np.ndarray | None, thetas: list[np.ndarray]) -> ObjectiveSurface:
         criterion.jitter = self.jitter
         reach = np.where(self.logarithmic, self.objective.max_log_change, np.inf)
         lowest, highest = np.min(thetas, axis=0) - reach, np.minimum(np.max(thetas, axis=0) + reach, self.ceiling)
         if self.profiled is None:  # a common amplitude moves after the bounds: the floor is applied at the end
             lowest = np.maximum(lowest, self.floor)
         log = self.journal.log(f"{criterion.size} parameters, {rows_name(criterion.n, rows)}")
-        surface = Surface(criterion, (lowest, highest), self.profiled, self.prior, self._watch, log)
+        surface = ObjectiveSurface(criterion, (lowest, highest), self.profiled, self.prior, self._watch, log)
         self.surfaces.append(surface)
         return surface
 
@@ -212,7 +212,7 @@ class _Search:
 
     # -- the first stage -----------------------------------------------------------------------------------------------
 
-    def _first(self, surface: Surface, starts: Sequence[Start]) -> list[ClimbStart]:
+    def _first(self, surface: ObjectiveSurface, starts: Sequence[Start]) -> list[ClimbStart]:
         """The starts that have a value, or the best of them, restarts around that, and what is started from anyway."""
         screens, n_restarts = self.objective.screens_starts, self.settings.n_restarts
         valued = self._valued(surface, starts, gradient=screens or len(starts) == 1)
@@ -227,7 +227,7 @@ class _Search:
             chosen.append(Start(f"restart {i + 1}", leader.theta + along))
         return [ClimbStart(*start) for start in (*chosen, *self.objective.more_starts())]
 
-    def _valued(self, surface: Surface, starts: Sequence[Start], gradient: bool) -> list[tuple[float, Start]]:
+    def _valued(self, surface: ObjectiveSurface, starts: Sequence[Start], gradient: bool) -> list[tuple[float, Start]]:
         """Starts that have a value, at their best amplitude, with that value. If none has, jitter grows until one
         does."""
         criterion = surface.criterion
@@ -245,7 +245,7 @@ class _Search:
 
     # -- every stage ---------------------------------------------------------------------------------------------------
 
-    def _climbs(self, surface: Surface, candidates: list[ClimbStart], stage: int) -> list[Optimum]:
+    def _climbs(self, surface: ObjectiveSurface, candidates: list[ClimbStart], stage: int) -> list[Optimum]:
         """Optima reached from the candidates, in their order."""
         screens, n_restarts, min_gain = self.objective.screens_starts, self.settings.n_restarts, self._min_gain(stage)
         candidates = [candidate for candidate in candidates if surface.at(candidate.theta) is not None]
@@ -272,7 +272,7 @@ class _Search:
 
     def _climb(
         self,
-        surface: Surface,
+        surface: ObjectiveSurface,
         candidate: ClimbStart,
         min_gain: float,
         max_iterations: int | None = None,
@@ -283,7 +283,7 @@ class _Search:
         return climb(surface, candidate, self.directions, max_iterations, min_gain, method, min_points)
 
     def _screened(
-        self, surface: Surface, candidates: Iterable[ClimbStart], min_gain: float, keep: int
+        self, surface: ObjectiveSurface, candidates: Iterable[ClimbStart], min_gain: float, keep: int
     ) -> list[ClimbStart]:
         """The best candidates after a few iterations, at most ``keep`` of them and none twice."""
         tried = [self._climb(surface, candidate, min_gain, SCREENING_ITERATIONS) for candidate in candidates]
@@ -301,7 +301,7 @@ class _Search:
         # A few steps estimate the curvature too poorly for long steps, which lead onto plateaus.
         return [_candidate(optimum)._replace(metric=None) for optimum in chosen[:keep]]
 
-    def _next(self, surface: Surface, rows: int) -> list[ClimbStart]:
+    def _next(self, surface: ObjectiveSurface, rows: int) -> list[ClimbStart]:
         """Candidates of the next stage, from the optima of this one."""
         ratio = rows / surface.criterion.n
         metric = newton_metric(surface, self.best[0].theta, self.directions, ratio)
@@ -325,7 +325,7 @@ class _Search:
 
     # -- the last stage ------------------------------------------------------------------------------------------------
 
-    def _finished(self, surface: Surface) -> list[Optimum]:
+    def _finished(self, surface: ObjectiveSurface) -> list[Optimum]:
         """Optima on all rows, the best first and climbed to its end."""
         if not self.best:
             return []
@@ -338,11 +338,11 @@ class _Search:
             done = sorted([*done, finish(rest.pop(0))], key=lambda optimum: -optimum.value)
         return _merged(done + rest, self.directions)
 
-    def _finish(self, surface: Surface, optimum: Optimum) -> Optimum:
+    def _finish(self, surface: ObjectiveSurface, optimum: Optimum) -> Optimum:
         """A coarse climb continued to its end; parameters that run off released; none below its floor."""
         min_gain = self._min_gain(len(self.stages) - 1)
         if optimum.coarse:
-            min_points = self.directions.shape[1] + 2  # steps that tell the curvature in every direction
+            min_points = self.directions.shape[1] + 2  # steps that measure the curvature in every direction
             candidate = _candidate(optimum)._replace(metric=None)
             optimum = self._climb(surface, candidate, min_gain, min_points=min_points)
         optimum = release(surface, optimum, self.directions)
@@ -350,10 +350,10 @@ class _Search:
             optimum = self._above_floor(surface, optimum, min_gain)
         return optimum
 
-    def _above_floor(self, surface: Surface, optimum: Optimum, min_gain: float) -> Optimum:
+    def _above_floor(self, surface: ObjectiveSurface, optimum: Optimum, min_gain: float) -> Optimum:
         """The optimum above the floor, from one below it, where the common amplitude had moved it."""
         box = np.maximum(surface.box[0], self.floor), surface.box[1]
-        bounded = Surface(surface.criterion, box, None, self.prior, self._watch, surface.log)
+        bounded = ObjectiveSurface(surface.criterion, box, None, self.prior, self._watch, surface.log)
         theta = np.maximum(optimum.theta, self.floor)
         if bounded.at(theta) is None:
             return optimum
@@ -375,7 +375,7 @@ def _too_far_behind(here: Optimum, found: list[Optimum]) -> bool:
 
 
 def _ties_ordered(found: list[Optimum], score: Callable[[np.ndarray], float | None]) -> list[Optimum]:
-    """Best first; those within `TIE_NATS` of the best by ``score``, if it tells another from the best."""
+    """Best first; those within `TIE_NATS` of the best by ``score``, if it prefers another."""
     tied = [optimum for optimum in found if optimum.value > found[0].value - TIE_NATS]
     if len(tied) < 2:
         return found

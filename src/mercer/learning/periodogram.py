@@ -21,13 +21,13 @@ MAX_HARMONICS = 6
 MAX_IDLE = 2  # harmonics in a row that explain nothing
 OVERSAMPLING = 5  # frequencies per resolution, which is one over the range
 MAX_FREQUENCIES = 10_000
-CHUNK = 250  # frequencies at a time
-FALSE_ALARM = 0.01  # probability of a period in errors alone
-WIDTH = 0.5  # deviation of the logarithm of a period, in those of its resolution
+CHUNK_FREQUENCIES = 250  # at a time
+FALSE_ALARM_RATE = 0.01  # probability of a period in errors alone
+PERIOD_DEVIATION = 0.5  # of the logarithm of a period, in units of its resolution
 MAX_TERMS = 6  # of one kind of errors, slow ones among them
-SLOWEST = 0.5  # repetition in the data that is fitted
-NEARLY = 0.98
-IRREGULARITY = 0.2  # in steps; months have unequal lengths
+MIN_REPETITIONS = 0.5  # in the data, of a series that is fitted
+MIN_SEASONS_SHARE = 0.98  # of `MIN_SEASONS`: a frequency refined from the grid may be a little lower
+MAX_IRREGULARITY = 0.2  # in steps; months have unequal lengths
 ROUNDING = 1e-12  # of the sum of squares
 
 
@@ -53,7 +53,7 @@ def periods_in(t: np.ndarray, y: np.ndarray, step: float) -> tuple[list[Peak], l
 
 
 def are_distinct(one: float, other: float, span: float) -> bool:
-    """Whether data of this range can tell two periods apart."""
+    """Whether data of this range distinguish two periods."""
     return abs(1 / one - 1 / other) * span > 1
 
 
@@ -72,7 +72,7 @@ class _Fit:
         self.penalty = 0.0
         self.known: list[float] = []  # frequencies
         steps = np.diff(t) / step
-        self.regular = bool(np.abs(steps - np.round(steps)).max() < IRREGULARITY)
+        self.regular = bool(np.abs(steps - np.round(steps)).max() < MAX_IRREGULARITY)
 
     def log_likelihood(self) -> float:
         """At its maximum, less the penalties."""
@@ -84,29 +84,29 @@ class _Fit:
         for _ in range(MAX_TERMS):
             found, named = self._best_of_all(), self._best_common()
             # With ln(m) for the first harmonic these are gains that errors alone reach with a known probability.
-            seen = found is not None and found[0] + cost > math.log(self.m / 2 / FALSE_ALARM)
-            known = named is not None and named[0] + cost > math.log(len(COMMON_PERIODS) / FALSE_ALARM)
+            seen = found is not None and found[0] + cost > math.log(self.m / 2 / FALSE_ALARM_RATE)
+            known = named is not None and named[0] + cost > math.log(len(COMMON_PERIODS) / FALSE_ALARM_RATE)
             if named is not None and known and not (found is not None and seen and found[0] - cost / 2 > named[0]):
                 gain, frequency, harmonics, deviation = *named, 0.0
             elif found is not None and seen:
-                gain, frequency, harmonics, deviation = *found, WIDTH / (found[1] * self.span)
+                gain, frequency, harmonics, deviation = *found, PERIOD_DEVIATION / (found[1] * self.span)
             else:
                 return
             self.penalty += cost * harmonics + (cost / 2 if deviation else 0.0)
             self.basis = np.linalg.qr(np.hstack([self.basis, self._series(frequency, harmonics)]))[0]
             self.left = self._beside(self.left)
             self.known.append(frequency)
-            if frequency * self.span > NEARLY * MIN_SEASONS:
+            if frequency * self.span > MIN_SEASONS_SHARE * MIN_SEASONS:
                 yield Peak(1 / frequency, deviation, gain)
 
     def _best_of_all(self) -> tuple[float, float, int] | None:
         """Gain, frequency and number of harmonics of the best series; of slow ones that are a cosine and a sine."""
         resolution = OVERSAMPLING * self.span
         last = min(int(resolution / (2 * self.step)), MAX_FREQUENCIES)
-        slowest, first = math.ceil(SLOWEST * OVERSAMPLING), math.ceil(MIN_SEASONS * OVERSAMPLING)
+        slowest, first = math.ceil(MIN_REPETITIONS * OVERSAMPLING), math.ceil(MIN_SEASONS * OVERSAMPLING)
         power = np.zeros(last + 1)  # falls of the sum of squares at multiples of a fifth of the resolution
-        for begin in range(slowest, last + 1, CHUNK):
-            places = np.arange(begin, min(begin + CHUNK, last + 1))
+        for begin in range(slowest, last + 1, CHUNK_FREQUENCIES):
+            places = np.arange(begin, min(begin + CHUNK_FREQUENCIES, last + 1))
             power[places] = self._power(places / resolution)
         free = np.ones(last + 1, bool)
         for frequency in self.known:

@@ -7,7 +7,7 @@ from mercer.core.inputs import Inputs, count_rows
 from mercer.core.machine import available_memory, in_words
 from mercer.gp.noise import Noise
 from mercer.kernels.base import Kernel
-from mercer.solvers.auto import Budget, Choice, search_stages
+from mercer.solvers.auto import Budget, SolverChoice, search_stages
 from mercer.solvers.base import GAUSSIAN, SOLVERS, Solver, choice
 
 __all__ = ["Plan", "plan", "plan_of", "planned", "search_stages"]
@@ -71,7 +71,7 @@ class Plan:
             raise NotEnoughMemoryError(
                 f"{how} of {self.rows:,} rows needs {in_words(self.memory)}; {in_words(self.available)} are "
                 f"available. Use {other}fewer rows (a random subset of them, say), a kernel with a finite number of "
-                "features (Linear, Polynomial, FeatureMap), or a larger machine or max_memory. plan(X) tells what any "
+                "features (Linear, Polynomial, FeatureMap), or a larger machine or max_memory. plan(X) shows what any "
                 "number of rows takes."
             )
 
@@ -103,7 +103,7 @@ def allowed_memory(budget: Budget, given: bool) -> int:
     return min(available_memory(), int(budget.memory)) if given else available_memory()
 
 
-def plan_of(found: Choice, kernel: Kernel, X: Inputs, budget: Budget, given_memory: bool) -> Plan:
+def plan_of(found: SolverChoice, kernel: Kernel, X: Inputs, budget: Budget, given_memory: bool) -> Plan:
     """Plan of a fit by the solver of a choice; arguments as of `planned`."""
     best, n = found.chosen, count_rows(X)
     columns = None if best.cost.matrix[1] == n else best.cost.matrix[1]

@@ -12,7 +12,7 @@ TERMINAL_SECONDS, FILE_SECONDS = 0.1, 10.0  # between lines, on a terminal and i
 class Progress:
     """Silent for the first seconds; then one line, rewritten in place on a terminal, now and then in a log file.
 
-    ``prefix`` begins every line: what a longer work is at, of which the text tells one part.
+    ``prefix`` begins every line: the state of a longer computation, of which the text is one part.
     """
 
     prefix = ""

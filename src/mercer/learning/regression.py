@@ -224,7 +224,7 @@ class RegressionObjective(ModelObjective):
 
     @functools.cached_property
     def _least_squares(self) -> np.ndarray:
-        """Parameters of the mean that minimise the squares of what it leaves of the target."""
+        """Least-squares parameters of the mean."""
         given, of_mean = np.asarray(to_free(self.mean), dtype=float), self._learned_mean
         if not given.size:
             return given
@@ -276,7 +276,7 @@ class RegressionObjective(ModelObjective):
         return with_weak_priors(model, self.rows, self.variance(), self.mean.centred, at_mode=not self.jacobian)
 
     def off_plateau(self, theta: np.ndarray) -> np.ndarray | None:
-        """Noise that few rows could not tell from none is raised."""
+        """Noise indistinguishable from zero on few rows is raised."""
         part = self.layout.part("noise")
         raised = self.noise.raised_to(MIN_FREE_NOISE * self.variance(), theta[part])
         if raised is None:
@@ -297,8 +297,8 @@ class RegressionObjective(ModelObjective):
 
     def with_plausible_noise(self, theta: np.ndarray, jitter: float = 0.0) -> np.ndarray:
         """``theta`` with the largest noise that lowers the evidence by no more than `PLAUSIBLE_NATS`, where the
-        evidence does not tell the noise from none: of all these values, the smallest makes predictions at repeated
-        inputs certain. Other parameters, and noise that the data tell, stay."""
+        evidence does not distinguish the noise from zero: of all these values, the smallest makes predictions at
+        repeated inputs certain. Other parameters, and noise that the data determine, stay."""
         own, variance = self.layout.part("noise"), self.variance()
         if self.noise.raised_to(MIN_FREE_NOISE * variance, theta[own]) is None:
             return theta

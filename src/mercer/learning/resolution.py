@@ -54,7 +54,7 @@ def originals(X: Inputs, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows that remain without copies, in order, (m,); and for every row its place among these, (n,).
 
     Two rows with the same inputs and the same target are one measurement written down twice (a bootstrap sample, a
-    merged table): their agreement says nothing about the noise. Readings on a lattice agree by chance, so there they
+    merged table): their agreement has no information on the noise. Readings on a lattice agree by chance, so there they
     are copies only if nearly all rows with the same inputs agree. Inputs that are nearly the same, and targets where
     nearly all such rows nearly agree, are copies in other precision.
     """

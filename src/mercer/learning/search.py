@@ -21,7 +21,7 @@ from mercer.core.text import listed, number, rounded, table
 from mercer.kernels.base import Kernel
 from mercer.kernels.convert import as_kernel
 from mercer.learning import family, greedy
-from mercer.learning.candidates import Labels, Problem, Quantities, Terms
+from mercer.learning.candidates import LabelProblem, Problem, QuantityProblem, Terms
 from mercer.learning.checkpoint import check_path
 from mercer.learning.choice import Choice, History, Tried, best_first, quoted
 from mercer.learning.columns import STRUCTURED, Columns
@@ -44,7 +44,7 @@ class Selection(Choice):
     ``kernel`` is the best candidate with the parameters learned, ``noise`` the variance learned with it (None for
     classes). ``history`` lists what was tried, in order, failures included; ``tried`` those that could be evaluated,
     best first; ``skipped`` the candidates not begun, after ``max_seconds`` or an interruption. ``total``: rows of X, of
-    which ``rows`` decided. ``columns`` tells how the default kernel read the columns of a frame, of which some may need
+    which ``rows`` decided. ``columns`` lists how the default kernel read the columns of a frame, of which some may need
     ``columns.encode(X)`` before ``kernel`` reads them: dates become decimal years. It is None for given candidates.
 
     Of a search, ``components`` are the terms of the kernel in plain language, each with its share of the variance and
@@ -152,7 +152,7 @@ def select_kernel(
         mean CRPS, times 1 + k / n, labels by the mean of -ln p, plus k / n. "errors" counts the labels left out that
         are predicted wrongly; of equal numbers the log loss decides. Take it where the label alone matters: the kernel
         with the best probabilities need not have the fewest errors. None takes the evidence, which
-        tells kernels apart with fewer rows ("loo" is the better judge of many rows whose noise is not Gaussian); but
+        distinguishes kernels with fewer rows ("loo" is the better judge of many rows whose noise is not Gaussian); but
         "loo" for more than two classes, where the evidence is a biased approximation, and for the family of the default
         kernel, as `GaussianProcessRegressor` does.
     inference : of labels: "auto", "laplace", "ep" (two classes) or "variational", as for `GaussianProcessClassifier`.
@@ -196,9 +196,11 @@ def select_kernel(
         X = as_matrix(X)  # decimal years
     line = Progress(shown=bool(progress))
     terms = Terms(criterion, seed_of(random_state), max_rows, line, bool(allow_invalid), columns)
-    problem = Quantities(X, as_vector(y, n), terms) if labels is None else Labels(X, labels, terms, inference)
+    problem = (
+        QuantityProblem(X, as_vector(y, n), terms) if labels is None else LabelProblem(X, labels, terms, inference)
+    )
     found = None
-    if searches and isinstance(problem, Quantities) and (columns is None or not columns.names(*STRUCTURED)):
+    if searches and isinstance(problem, QuantityProblem) and (columns is None or not columns.names(*STRUCTURED)):
         axes = greedy.axes_of(X, problem.y, raw, columns) if holds_numbers(X) else []
         if axes:
             found = _searched(problem, axes, until, max_seconds, checkpoint)
@@ -206,7 +208,7 @@ def select_kernel(
         raise ParameterError(
             "checkpoint is for the search, candidates=None with numbers in columns of numbers or dates."
         )
-    if found is None and given is None and isinstance(problem, Quantities) and criterion != "evidence":
+    if found is None and given is None and isinstance(problem, QuantityProblem) and criterion != "evidence":
         found = _default_family(problem, until, max_seconds)
     if found is None:
         found = _compared(problem, problem.family() if given is None else given, until, max_seconds, remark)
@@ -224,7 +226,7 @@ def _is_family(candidates: Any) -> bool:
 
 
 def _searched(
-    problem: Quantities, axes: list[Axis], until: float, max_seconds: float | None, checkpoint: Any
+    problem: QuantityProblem, axes: list[Axis], until: float, max_seconds: float | None, checkpoint: Any
 ) -> Selection:
     """Greedy search, and the components of what it found."""
     terms = problem.terms
@@ -349,7 +351,7 @@ def _compared(
     )  # fmt: skip
 
 
-def _default_family(problem: Quantities, until: float, max_seconds: float | None) -> Selection | None:
+def _default_family(problem: QuantityProblem, until: float, max_seconds: float | None) -> Selection | None:
     """The choice that `GaussianProcessRegressor` makes where no kernel is given; None without numbers, where there is
     none."""
     if problem.terms.max_rows is None:  # the first stages of learning are on few rows anyway

@@ -19,7 +19,7 @@ MAX_PERIODS = 2  # that are found at once
 SHAPE, CHANGE = (1.0, 0.7), (10.0, 1.0)
 
 
-class Found(NamedTuple):
+class FoundSeason(NamedTuple):
     """A period that is learned: where to start, and the deviation of its logarithm."""
 
     length: float
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 def periods_of(period: Any, t: np.ndarray, y: np.ndarray, step: float, dated: bool) -> list[Any]:
-    """Periods of which there is enough data: words of the calendar, numbers, and what is learned (`Found`)."""
+    """Periods of which there is enough data: words of the calendar, numbers, and what is learned (`FoundSeason`)."""
     if period is None:
         return []
     if not (isinstance(period, str) and period == "auto"):
@@ -52,23 +52,23 @@ def candidates_of(t: np.ndarray, y: np.ndarray, step: float) -> list[Any]:
 
 
 def more_periods(t: np.ndarray, left: np.ndarray, step: float, known: Sequence[Any]) -> list[Any]:
-    """Another period that is seen in what other terms leave of the values."""
+    """Another period that is seen in the residuals of other terms."""
     return distinct(periods_in(t, left, step)[0], known, t[-1] - t[0] + step)[:1]
 
 
 def distinct(peaks: Iterable[Peak], others: Iterable[Any], span: float) -> list[Any]:
-    """Periods of peaks that data of this range can tell from each other and from other periods."""
+    """Periods of peaks that data of this range distinguish from each other and from other periods."""
     kept: list[Any] = []
     for peak in peaks:
         if all(are_distinct(peak.period, length_of(other), span) for other in (*others, *kept)):
-            kept.append(Found(peak.period, peak.deviation) if peak.deviation else float(f"{peak.period:.9g}"))
+            kept.append(FoundSeason(peak.period, peak.deviation) if peak.deviation else float(f"{peak.period:.9g}"))
     return kept
 
 
 def season(period: Any, lengthscale: float, decay: float) -> Kernel:
     """A periodic shape that changes slowly, with priors; ``decay`` in periods. A period that was found is learned."""
     shape = priors.LogNormal(math.log(SHAPE[0]), SHAPE[1])
-    if not isinstance(period, Found):
+    if not isinstance(period, FoundSeason):
         change = priors.LogNormal(math.log(CHANGE[0]), CHANGE[1])
         return Seasonal(period, lengthscale, decay).with_priors(lengthscale=shape, decay=change)
     near = priors.LogNormal(math.log(period.length), period.deviation)
@@ -78,7 +78,7 @@ def season(period: Any, lengthscale: float, decay: float) -> Kernel:
 
 
 def length_of(period: Any) -> float:
-    return period.length if isinstance(period, Found) else float(period)
+    return period.length if isinstance(period, FoundSeason) else float(period)
 
 
 def period_shown(period: Any) -> str:

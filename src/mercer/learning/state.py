@@ -184,5 +184,5 @@ class Journal:
 
 
 def rows_name(n: int, rows: np.ndarray | None) -> str:
-    """Name of n rows: all of them if ``rows`` is None, or a subset, told from others by a checksum."""
+    """Name of n rows: all of them if ``rows`` is None, or a subset, identified by a checksum."""
     return f"{n} rows" if rows is None else f"{n} rows {zlib.crc32(np.ascontiguousarray(rows).tobytes()):08x}"

@@ -15,6 +15,7 @@ from mercer import basis
 from mercer.core import machine
 from mercer.learning.latent_points import groups_of
 from mercer.learning.progress import Progress
+from mercer.linalg import backend
 
 MIN_NOISE = 1e-6  # variance, in units of that of the columns
 MIN_PRECISION, MAX_PRECISION = 1e-6, 1e6  # of the weights
@@ -61,7 +62,7 @@ class Surface:
         return R, density - 0.5 * seen.sum(1) * math.log(2 * math.pi * self.noise)
 
 
-class Learned(NamedTuple):
+class LearnedSurface(NamedTuple):
     """The surface, the precision of its weights, the log likelihood (without the penalty), the penalised one along the
     way, and how the iterations ended."""
 
@@ -84,7 +85,7 @@ def first_surface(Y: np.ndarray, grid: np.ndarray, centers: np.ndarray, width: f
     the variance along the next component, or half the distance between neighbours on the grid if that is larger."""
     n, q = len(Y), grid.shape[1]
     mean = Y.mean(axis=0)
-    _, s, V = np.linalg.svd(Y - mean, full_matrices=False)
+    _, s, V = backend.svd(Y - mean)
     deviation = np.zeros(max(q + 1, len(s)))
     deviation[: len(s)] = s / math.sqrt(n)
     directions = np.zeros((q, Y.shape[1]))
@@ -160,7 +161,7 @@ def learn_surface(
     max_iterations: int,
     tolerance: float,
     line: Progress,
-) -> Learned:
+) -> LearnedSurface:
     """Expectation maximisation until the log likelihood gains less than ``tolerance`` nats per row in an iteration.
 
     ``precision`` of the weights: None learns it too, as gamma / |W|^2 (MacKay, 1992; PRML 3.92); a number is kept, and
@@ -190,4 +191,4 @@ def learn_surface(
             raise
         interrupted = True
     total = expectation(best, Y, groups).log_likelihood
-    return Learned(best, alpha, total, path, converged, interrupted)
+    return LearnedSurface(best, alpha, total, path, converged, interrupted)

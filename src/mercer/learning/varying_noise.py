@@ -21,11 +21,11 @@ from mercer.learning import heuristics
 from mercer.learning.label_evidence import KeepsCovariances, KeptCovariances
 from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.plan import search_stages
+from mercer.linalg.jitter import FIXED_JITTER
 from mercer.solvers.base import Evaluation, determined_columns
 
 START_LOG_VARIANCES = (1.0, 0.1)  # of the log noise, where learning starts
 MAX_ROWS_AT_ONCE = 250  # more are learned from in stages
-LOG_NOISE_JITTER = 1e-8  # relative to the variance of the log noise
 MAX_LOG_NOISE_VARIANCE = 25.0  # deviations of the noise would differ by a factor of e^2.5 or more
 
 
@@ -66,7 +66,7 @@ class VaryingNoiseEvidence(KeepsCovariances):
         theta = np.asarray(theta, dtype=float)
         K = self.function.at(theta[self.of_kernel], self.jitter, accurate)
         G = self.log_noise.at(self._split(theta)[1], 0.0, accurate)
-        G.K.ravel()[:: self.n + 1] += LOG_NOISE_JITTER * float(np.mean(G.diagonal))
+        G.K.ravel()[:: self.n + 1] += FIXED_JITTER * float(np.mean(G.diagonal))
         self.diagonal, self._last = float(np.mean(K.diagonal)), [K, G]
         return [K, G]
 

@@ -169,3 +169,8 @@ def eigenpairs(A: np.ndarray, last: int | None = None, in_place: bool = False) -
     n = len(A)
     which = None if last is None else (n - last, n - 1)
     return linalg.eigh(A, subset_by_index=which, overwrite_a=in_place, check_finite=False, driver="evr")
+
+
+def svd(A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Thin singular value decomposition A = U diag(s) V^T: U, s descending, V^T."""
+    return linalg.svd(A, full_matrices=False)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mercer.linalg import backend
 
-LEAF = 96  # points that are not halved
+LEAF_POINTS = 96  # points that are not halved
 
 
 @dataclasses.dataclass(eq=False)
@@ -46,7 +46,7 @@ class Dissection:
 
     def _halve(self, inside: np.ndarray, sets: np.ndarray) -> int:
         """Fronts of the points ``inside``, joined by these sets: the number of the last."""
-        if len(inside) <= LEAF:
+        if len(inside) <= LEAF_POINTS:
             return self._front(inside, sets, [])
         points = self._points[inside]
         axis = int(np.argmax(np.ptp(points, axis=0)))

@@ -1,6 +1,7 @@
 """The jitter policy: what is added to the diagonal of a matrix that is not positive definite only by rounding.
 
-Every factorisation climbs a ladder of this module, and reports the jitter it ended with.
+Factorisations climb a ladder of this module, and report the jitter they ended with. Where it must not depend on the
+matrix, it is one of the fixed amounts.
 """
 
 import dataclasses
@@ -39,3 +40,9 @@ FACTOR = Ladder()  # of one covariance matrix
 LEARNING = Ladder(last=10 * MAX_JITTER)  # where no start has an evidence
 SAMPLING = Ladder(first=1e-10)  # the first is always added: L^-1 f is bounded only then
 REFINED = Ladder(roundings=0.01, step=10.0, last_roundings=100.0)  # small, since refinement corrects for it
+PIVOTS = Ladder(first=1e-11, last=1e-7)  # of the covariance of the pivots of a preconditioner
+
+# Fixed amounts, relative to a variance, for matrices that are semidefinite but for rounding.
+FIXED_JITTER = 1e-8  # where a value must not jump as parameters change
+SMALL_JITTER = 1e-10  # where no parameters are learned through the matrix
+WHITENED_JITTER = 1e-12  # of values whose prior covariance is the identity

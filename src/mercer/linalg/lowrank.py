@@ -181,7 +181,7 @@ class Collapsed:
         return self.sums.rows - flat
 
     def log_evidence(self) -> float:
-        """Without the term of what the centres leave."""
+        """Log evidence without the correction for variance not explained by the centres."""
         return -0.5 * (self.log_det() + self.quadratic + self.contrasts() * math.log(2 * math.pi))
 
     def upper_bound(self) -> float:

@@ -6,9 +6,9 @@ import numpy as np
 
 from mercer.core.machine import cores
 
-LEAF = 16  # points of a tree that are not halved
+LEAF_POINTS = 16  # points of a tree that are not halved
 FIRST_BATCH, BATCH_GROWTH = 256, 1.4  # points whose neighbours are looked for in one tree, all earlier ones and these
-COARSER, COARSE_SHARE = 8, 4  # points of a coarser cover, and the share of a prediction's neighbours from each
+COARSENING, COARSE_SHARE = 8, 4  # ratio of points to those of a coarser cover, and of neighbours to those from each
 MAX_GROUP_SHARE = 3  # of the number of neighbours: the size of a group, its neighbours included
 
 
@@ -21,7 +21,7 @@ def maximin_order(X: np.ndarray) -> np.ndarray:
         return np.arange(len(X))
     X = np.ascontiguousarray(X, dtype=float)
     centre = 0.5 * (X.min(axis=0) + X.max(axis=0))
-    return ordering_loops.maximin(X, int(np.argmin(((X - centre) ** 2).sum(axis=1))), LEAF)
+    return ordering_loops.maximin(X, int(np.argmin(((X - centre) ** 2).sum(axis=1))), LEAF_POINTS)
 
 
 def nearest_before(X: np.ndarray, m: int) -> np.ndarray:
@@ -70,7 +70,7 @@ def near_and_far(X: np.ndarray, Z: np.ndarray, m: int) -> np.ndarray:
     if not m or not len(Z) or m == n:
         return np.broadcast_to(np.arange(m), (len(Z), m)).copy()
     found, quotas = [], [m - 2 * (m // COARSE_SHARE), m // COARSE_SHARE, m // COARSE_SHARE]
-    for points in (n, n // COARSER, n // COARSER**2):
+    for points in (n, n // COARSENING, n // COARSENING**2):
         if points:
             near = cKDTree(X[:points]).query(Z, k=min(m, points), workers=cores())[1]
             found.append(np.asarray(near, dtype=np.int64).reshape(len(Z), -1))

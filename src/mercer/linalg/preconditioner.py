@@ -6,9 +6,9 @@ import functools
 import numpy as np
 
 from mercer.linalg import backend
+from mercer.linalg.jitter import PIVOTS
 
-PIVOT_JITTERS = 1e-11, 1e-9, 1e-7  # of the diagonal, the first that lets the covariance of the pivots be factorised
-NEGLIGIBLE = 1e-13  # of the largest eigenvalue: directions that rounding made
+MIN_EIGENVALUE_RATIO = 1e-13  # to the largest: smaller ones are rounding
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class LowRankAndDiagonal:
         definite."""
         if len(pivots) == len(diagonal):  # all of K
             return cls._whole(rows[np.argsort(pivots)], diagonal, noise)
-        for jitter in PIVOT_JITTERS:
+        for jitter in PIVOTS(len(pivots)):
             core = rows[:, pivots].copy(order="F")
             core[np.diag_indices_from(core)] = diagonal[pivots] * (1 + jitter)
             if np.isfinite(core).all() and backend.factor(core, clean=True):
@@ -41,7 +41,7 @@ class LowRankAndDiagonal:
             return None
         R = R / np.sqrt(D)[:, None]
         values, V = backend.eigenpairs(R.T @ R)
-        kept = values > NEGLIGIBLE * max(values.max(initial=0.0), np.finfo(float).tiny)
+        kept = values > MIN_EIGENVALUE_RATIO * max(values.max(initial=0.0), np.finfo(float).tiny)
         values, V = values[kept], V[:, kept]
         return cls(D, R @ (V / np.sqrt(values)), values)
 

@@ -6,6 +6,7 @@ Values are f = L v with L L^T = K, so that v ~ N(0, I) before any data, and N(m,
 import numpy as np
 
 from mercer.linalg import backend
+from mercer.linalg.jitter import WHITENED_JITTER
 
 
 def marginal(L: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -17,7 +18,7 @@ def marginal(L: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def worth_keeping(L: np.ndarray, means: np.ndarray, covariances: np.ndarray, budget: int) -> tuple[np.ndarray, float]:
-    """Indices of the ``budget`` points whose values tell the most, in order, and the sum of what the others cost.
+    """Indices of the ``budget`` most informative points, in order, and the total loss of the rest.
 
     Points are left out one after the other, each time the one whose value costs least (Csato and Opper 2002, with the
     variance in addition to the mean): where the distribution of f_i given the other values is replaced by that before
@@ -36,7 +37,7 @@ def worth_keeping(L: np.ndarray, means: np.ndarray, covariances: np.ndarray, bud
     Q = W.T @ W
     a, P, E = means @ W, np.empty_like(covariances), np.empty_like(covariances)
     for c, S in enumerate(covariances):
-        half = np.linalg.solve(np.linalg.cholesky(S + 1e-12 * np.eye(n)), W)
+        half = np.linalg.solve(np.linalg.cholesky(S + WHITENED_JITTER * np.eye(n)), W)
         P[c], E[c] = half.T @ half, W.T @ S @ W
     kept = np.ones(n, dtype=np.bool_)
     cost = leave_out(Q, P, E, a, kept, n - budget)

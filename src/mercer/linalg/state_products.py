@@ -61,8 +61,9 @@ def site_variances(factor: Factor, S: np.ndarray, own: float) -> np.ndarray:
     """Variance of f on every row given sites of precisions S, which are ``factor``'s noise less ``own``, the variance
     of f that no other row shares: (n,).
 
-    The filter gives f the variance p before and p / (1 + S p) after its own site. What later rows tell of the state, N,
-    takes g^T N g / (1 + S p)^2 from that: no small difference of large numbers, whether the site is strong or weak.
+    The filter gives f the variance p before and p / (1 + S p) after its own site. The information of later rows on the
+    state, N, takes g^T N g / (1 + S p)^2 from that: no small difference of large numbers, whether the site is
+    strong or weak.
     """
     chain = factor.chain
     N, f, out = np.zeros((chain.m, chain.m)), np.zeros((chain.m, 0)), np.empty(len(factor.t))

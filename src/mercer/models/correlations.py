@@ -11,16 +11,16 @@ from mercer.core.inputs import Inputs, count_rows, take_rows
 from mercer.core.text import table
 from mercer.learning.objective import ModelObjective
 from mercer.models.output_rows import all_targets
+from mercer.scores import half_width
 
 MAX_PLACES = 25  # over which covariances of kernels that are not stationary are averaged
 STEP = 1e-3  # of theta, for the curvature of the evidence
 SLOPE_STEP = 1e-5  # of theta, for derivatives of correlations
-MIN_CURVATURE = 1e-3  # in nats: less is a direction that the data say nothing of
-MAX_HALVINGS, FALL = 8, 1.0  # of an axis, until the evidence falls by no more than twice what a Gaussian does there
+MIN_CURVATURE = 1e-3  # in nats: less is a direction the data do not determine
+MAX_HALVINGS, MAX_FALL_NATS = 8, 1.0  # of an axis, until the evidence falls by no more than twice a Gaussian's fall
 QUICK_FLOPS = 2e11  # of all evaluations: a few seconds
-HALF_WIDTH = 1.96  # of a 95% interval, in standard errors
 MAX_CORRELATION = 1 - 1e-9
-NEARLY_ONE = 0.9995  # correlation from which on no standard error is printed
+MAX_CORRELATION_WITH_ERROR = 0.9995  # printed without a standard error beyond it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Correlations:
             row = [f"{self.names[i]}, {self.names[j]}", f"{self.matrix[i, j]:.3f}"]
             if self.error is not None and self.low is not None and self.high is not None:
                 # Near one a normal distribution, which an error is of, would reach beyond it; the interval does not.
-                at_end = abs(self.matrix[i, j]) > NEARLY_ONE
+                at_end = abs(self.matrix[i, j]) > MAX_CORRELATION_WITH_ERROR
                 row += ["-" if at_end else f"{self.error[i, j]:.3f}", f"{self.low[i, j]:.3f} to {self.high[i, j]:.3f}"]
             rows.append(row)
         if self.error is None:
@@ -92,7 +92,7 @@ def correlations(
         return Correlations(names, matrix)
     spread = np.sqrt(np.sum(np.tensordot(root.T, slopes, axes=1) ** 2, axis=0))
     np.fill_diagonal(spread, 0.0)
-    low, high = (np.tanh(z(matrix) + sign * HALF_WIDTH * spread) for sign in (-1, 1))
+    low, high = (np.tanh(z(matrix) + sign * half_width(0.95) * spread) for sign in (-1, 1))
     return Correlations(names, matrix, spread * (1 - matrix**2), low, high)
 
 
@@ -122,7 +122,7 @@ def _reach(evidence: Any, here: Any, theta: np.ndarray, axis: np.ndarray) -> flo
     for _ in range(MAX_HALVINGS):
         with np.errstate(all="ignore"):
             ends = [evidence(theta + sign * share * axis, gradient=False) for sign in (1, -1)]
-        if here is not None and all(end is not None and end.value > here.value - FALL for end in ends):
+        if here is not None and all(end is not None and end.value > here.value - MAX_FALL_NATS for end in ends):
             break
         share /= 2
     return share

@@ -217,7 +217,7 @@ def _spectrum(kernel, X, Y) -> _Decomposed:
     if M is not None and n > M:
         Phi = gram.features(kernel, X)
         mean = Phi.mean(axis=0)
-        U, s, right = np.linalg.svd(Phi - mean, full_matrices=False)
+        U, s, right = backend.svd(Phi - mean)
         real = s > np.finfo(float).eps * n * s.max(initial=0.0)
         return _Decomposed(Spectrum("primal", s[real] ** 2, U[:, real], Y, np.ones(n), mean, True), mean, right[real])
     require_memory(

@@ -34,7 +34,7 @@ TRENDS = (("wander",), ("wander", "line"), ("revert", "line"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Candidate:
+class ForecastCandidate:
     """A kernel that was tried: its terms, whether on the logarithm of y, the score (log evidence at the mode, minus
     k ln(n) / 2 for k parameters), and its share of the average; the fitted model."""
 
@@ -62,7 +62,7 @@ class Forecast:
     times: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
-    candidates: list[Candidate]
+    candidates: list[ForecastCandidate]
     history: tuple[np.ndarray, np.ndarray]
     components: dict[str, tuple[np.ndarray, np.ndarray]]
     remarks: list[str]
@@ -70,7 +70,7 @@ class Forecast:
     _again: Callable[..., "Forecast"]
 
     @property
-    def chosen(self) -> Candidate:
+    def chosen(self) -> ForecastCandidate:
         return self.candidates[0]
 
     @property
@@ -332,7 +332,7 @@ def _at_weekend(t: np.ndarray) -> np.ndarray:
 
 def _fitted(
     kernel: Kernel, X: np.ndarray, y: np.ndarray, terms: tuple[str, ...], log: bool, learning: str
-) -> Candidate:
+) -> ForecastCandidate:
     target = np.log(y) if log else y
     size = float(np.std(target)) or 1.0
     median, deviation = PRIORS["noise"]
@@ -342,7 +342,7 @@ def _fitted(
     n, evidence = len(y), model.log_marginal_likelihood_ - (len(y) - 1) * math.log(model.scale_)
     jacobian = -float(target.sum()) if log else 0.0
     score = evidence + jacobian - 0.5 * len(model.theta_) * math.log(n)
-    return Candidate(terms, log, score, 0.0, model)
+    return ForecastCandidate(terms, log, score, 0.0, model)
 
 
 class Spread(NamedTuple):
@@ -354,7 +354,7 @@ class Spread(NamedTuple):
     log: np.ndarray
 
     @classmethod
-    def of(cls, candidates: list[Candidate], Z: np.ndarray) -> "Spread":
+    def of(cls, candidates: list[ForecastCandidate], Z: np.ndarray) -> "Spread":
         """Of new measurements at these rows."""
         found = []
         for each in candidates:

@@ -27,8 +27,8 @@ from mercer.learning.resolution import resolution
 from mercer.learning.varying_noise import VaryingNoiseObjective
 from mercer.models.estimator import all_or_nothing
 from mercer.models.records import recorded, warn_of_interruption
-from mercer.models.regression import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, GaussianProcessRegressor
-from mercer.scores import unbiased_factor, widening
+from mercer.models.regression import GaussianProcessRegressor
+from mercer.scores import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, unbiased_factor, widening
 from mercer.solvers.mixture import MixturePosterior
 
 NOISE_INFERENCES = ("variational", "mcmc")
@@ -165,7 +165,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
             return evolve(standard, theta3=np.float64(0.0), nu=np.float64(NOISE_SMOOTHNESS))
         kernel = split_white(self.kernel_)[0]
         if kernel is None:
-            raise ParameterError("a kernel of white noise alone does not tell how the noise varies; give noise_kernel.")
+            raise ParameterError("a kernel of white noise alone does not model varying noise; give noise_kernel.")
         return heuristics.scaled_to_variance(heuristics.with_amplitudes(kernel), rows.of(kernel), 1.0)
 
     def _set_varying(self, objective: VaryingNoiseObjective, theta: np.ndarray, learned: Learned | None):

@@ -153,7 +153,7 @@ def infer_target(objective: LatentObjective, solver: Minibatch, progress: bool) 
 
 
 class InferredLabels(NamedTuple):
-    """Posterior of a classifier, its kernel and parameters, what learning told, and how the posterior was found."""
+    """Posterior of a classifier, its kernel and parameters, the record of learning, and how the posterior was found."""
 
     posterior: CenterLabels
     kernel: Kernel

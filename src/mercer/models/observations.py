@@ -232,7 +232,7 @@ class LinearObservations(LearnedByEvidence):
         return (mean, self._observed(X, operator, include_noise).deviation) if return_std else mean
 
     def _observed(self, X, operator, include_noise) -> Normal:
-        """Predictive distribution of what operators make of the function."""
+        """Predictive distribution of the operators applied to the function."""
         process, rows, unit = self._applied(X, operator)
         added = self._noise_of_kinds(process, rows, include_noise)
         mean = process.mean(rows) * self.scale_ + self.center_ * unit

@@ -44,12 +44,12 @@ THOMPSON_CANDIDATES = 1000  # points at which a function is drawn
 LOCAL_SPREADS = (0.1, 0.01)  # of candidates around the best points, as a share of the range
 CLIMB_STEPS = 60
 SURFACE_ROWS = 64  # to multiples of which the rows are padded, so that few programs are compiled
-SAME_POINT = 1e-6  # distance, as a share of the range, within which an evaluation would tell nothing new
-LEARN_EVERY = 0.2  # parameters are learned again when there are this many more rows, relatively
+SAME_POINT_DISTANCE = 1e-6  # share of the range, within which an evaluation carries no new information
+RELEARN_GROWTH = 0.2  # share of new rows from which parameters are learned again
 NOISE_PRIOR = (-7.0, 2.0)  # log-normal, of the variance relative to that of the values
 LENGTHSCALE_PRIOR = (math.sqrt(2.0), math.sqrt(3.0))  # log-normal, plus ln(d)/2 (Hvarfner et al. 2024)
 MAX_DEVIATIONS = 3.0  # of values above the middle, beyond which they are drawn in logarithmically
-NOISY = 1e-3  # share of the variance from which the best value is that of the model, not the smallest measured
+MIN_NOISE_SHARE = 1e-3  # of the variance, from which the best value is that of the model, not the smallest measured
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -180,7 +180,7 @@ class Optimizer:
             raise DataError("no evaluation has succeeded so far: every value told is NaN or infinite.")
         at = finite[np.argmin(self.y[finite])]
         model = self.model
-        if self.noise == 0 or model is None or np.mean(model.noise_) < NOISY or len(finite) < self.n_initial:
+        if self.noise == 0 or model is None or np.mean(model.noise_) < MIN_NOISE_SHARE or len(finite) < self.n_initial:
             return self.X[at].copy(), float(self.y[at]), 0.0
         posterior = self._posterior()
         mean, variance = posterior.moments(self._unit(self.X[finite]))
@@ -221,7 +221,7 @@ class Optimizer:
         """Of the values told and, as predicted, of those pending; parameters are learned again when there are enough
         new rows."""
         U, t = self._unit(self.X), self._target()
-        learns = self.model is None or len(t) >= self._learned_rows * (1 + LEARN_EVERY)
+        learns = self.model is None or len(t) >= self._learned_rows * (1 + RELEARN_GROWTH)
         kernel: Any = self.kernel
         if kernel is None:
             d = U.shape[1]
@@ -281,7 +281,7 @@ class Optimizer:
         value = log_expected_improvement(*posterior.moments(points), best)
         starts = points[np.argsort(-value)[:STARTS]]
 
-        surface = Surface(posterior)
+        surface = PosteriorSurface(posterior)
 
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
             # All starts at once: their terms have no variable in common.
@@ -301,14 +301,14 @@ class Optimizer:
     def _distinct(self, u: np.ndarray, posterior: GP) -> np.ndarray:
         """The point, or where it was evaluated before without noise the most uncertain of many."""
         U = posterior.data[0]
-        noisy = self.noise != 0 and self.model is not None and np.mean(self.model.noise_) > NOISY
-        if noisy or np.abs(U - u).max(axis=1).min() > SAME_POINT:
+        noisy = self.noise != 0 and self.model is not None and np.mean(self.model.noise_) > MIN_NOISE_SHARE
+        if noisy or np.abs(U - u).max(axis=1).min() > SAME_POINT_DISTANCE:
             return u
         points = qmc.Sobol(len(u), seed=self.rng).random(256)
         return points[int(np.argmax(posterior.moments(points)[1]))]
 
 
-class Surface:
+class PosteriorSurface:
     """Mean and variance of a posterior of few rows with an unknown constant, and their gradients, by one compiled
     program: a climb asks for them dozens of times at a few points."""
 

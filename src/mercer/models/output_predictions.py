@@ -19,7 +19,7 @@ from mercer.models.correlations import Correlations, correlations, costs_little
 from mercer.models.estimator import Regressor
 from mercer.models.output_rows import Measurements, all_targets, long_rows, measurements, split_output
 from mercer.models.records import LearnedByEvidence
-from mercer.scores import LeaveOneOut
+from mercer.scores import LeaveOneOut, coverage
 from mercer.solvers.base import Posterior
 
 MAX_TARGETS_IN_PRINT = 12  # of a table of correlations
@@ -240,7 +240,7 @@ class OutputPredictions(LearnedByEvidence, Regressor):
             residual = y - mean[own]
             total = float(np.sum((y - y.mean()) ** 2))
             r2 = "-" if total == 0 else f"{1 - float(residual @ residual) / total:.3f}"
-            inside = float(np.mean(np.abs(residual) <= 1.96 * np.sqrt(variance[own])))
+            inside = coverage(Normal(mean[own], np.sqrt(variance[own])).z(y), 0.95)
             shown = [number(rounded(each)) for each in (self.mean_[i], np.sqrt(self.noise_[i]))]
             rows.append(
                 [str(name), f"{own.sum():,}", *shown, f"{np.sqrt(np.mean(residual**2)):.4g}", r2, f"{inside:.0%}"]

@@ -34,13 +34,12 @@ from mercer.models.output_predictions import OutputPredictions
 from mercer.models.output_rows import Measurements, all_targets, long_rows, measurements, output_column, split_output
 from mercer.models.records import BEGUN_WITH, recorded, warn_of_interruption, warn_of_model
 from mercer.priors import Each, Prior, entry
-from mercer.scores import unbiased_factor, widening
+from mercer.scores import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, unbiased_factor, widening
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
 
 LEARNING = ("mle", "map", None)
 DEFAULT_RANK = 1  # of a kernel that is given
-MIN_CALIBRATION_ROWS, CALIBRATED_LEVEL = 20, 0.95
 
 
 class MultiOutputGaussianProcessRegressor(OutputPredictions):

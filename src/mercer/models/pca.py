@@ -24,7 +24,7 @@ from mercer.linalg.cholesky import random_root
 from mercer.linalg.eigen import largest, signs_to_fix
 from mercer.models.estimator import Transformer, all_or_nothing, is_integer, is_number
 from mercer.models.ridge import KernelRidge
-from mercer.models.ridge_lowrank import Features, as_low_rank, not_allowed, plan_of_form
+from mercer.models.ridge_lowrank import LowRankFeatures, as_low_rank, not_allowed, plan_of_form
 from mercer.solvers.auto import Budget
 from mercer.solvers.lowrank import LowRank
 
@@ -252,7 +252,7 @@ class KernelPCA(Transformer):
     def _by_centers(self, solver, n) -> None:
         """Eigenvectors of the covariance of the features of centres: two passes over the rows."""
         rows = self._training_rows()
-        found = Features.of(self.kernel_, rows, np.zeros((n, 1)), np.ones(n), solver, centred=True)
+        found = LowRankFeatures.of(self.kernel_, rows, np.zeros((n, 1)), np.ones(n), solver, centred=True)
         most = len(found.values)
         q = most if self.n_components is None else min(int(self.n_components), most)
         values, W = found.values[::-1][:q], found.V[:, ::-1][:, :q]

@@ -84,7 +84,7 @@ class LearnedByEvidence(Estimator):
         return isinstance(self.columns_, Columns) and bool(self.columns_.names(*STRUCTURED))
 
     def _about_columns(self) -> list[str]:
-        """Lines that tell what the columns are, where they are not all numbers."""
+        """Lines on the kinds of columns, where they are not all numbers."""
         columns = self.columns_
         shown = isinstance(columns, Columns) and not columns.all_numbers
         return [f"{column.name}: {column}" for column in columns or ()] if shown else []

@@ -58,13 +58,11 @@ from mercer.models.records import (
 )
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
-from mercer.scores import LeaveOneOut, unbiased_factor, widening
+from mercer.scores import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, LeaveOneOut, unbiased_factor, widening
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
 
 LEARNING = ("mle", *USE_PRIORS, None)
-MIN_CALIBRATION_ROWS = 20  # with fewer, leave-one-out residuals say too little about intervals
-CALIBRATED_LEVEL = 0.95  # of the intervals that calibration makes wide enough
 
 
 class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStream, PredictiveRegressor):
@@ -75,7 +73,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
     kernel : the covariance of the function. None chooses from a family by leave-one-out (``choice_``): the standard
         kernel (PRML 6.72) on centred and scaled inputs, with a Gaussian or a rougher Matern function, with or without
         its linear term, with one lengthscale or one per input (ARD). Frames may also have columns of booleans, dates,
-        categories and text (``columns_`` tells how each was read): categories and text have kernels of their own, and
+        categories and text (``columns_`` lists how each was read): categories and text have kernels of their own, and
         values that only new rows have are allowed (see `mercer.learning.columns`).
     noise : noise variance, in units of y squared: one number, or one per training row. None learns it, no smaller than
         the resolution of y allows; exact duplicates of rows, target included, then count once (``copy_of_``). If the
@@ -85,7 +83,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         the kernel has fewer features than there are rows, "grid" if 1,000 rows or more form a grid over which the
         kernel is a product, or equal steps of one input with a stationary kernel (`mercer.solvers.Grid`), "dense"
         (n x n) otherwise. If none fits, it takes the most accurate approximation that does, and prints which
-        (``plan(X)`` tells before). A name takes that solver, an object of `mercer.solvers` its settings.
+        (``plan(X)`` shows it beforehand). A name takes that solver, an object of `mercer.solvers` its settings.
     learning : "mle" maximises the evidence; "map" the evidence times the priors of kernel and noise, with weak priors
         on the scale of the data where none is given (``priors_``). "laplace" and "nuts" average predictions over the
         parameters' posterior under these priors (``theta_posterior_``), by designed points around its mode or by
@@ -108,7 +106,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
         intervals cover 95% (at least 1), and by n / (n - k) for k parameters learned from n rows
         (``calibration_``). Without it intervals are too narrow: real residuals have heavier tails than a Gaussian, and
-        new rows are harder to predict than training rows. Noise that the data do not tell from none is first raised
+        new rows are harder to predict than training rows. Noise indistinguishable from zero is first raised
         as far as the evidence allows (half a nat). The evidence falls below its maximum (``optima_``). None means
         True for the default kernel with learned noise and learning="mle".
     likelihood : distribution of y given the function f. "gaussian": noise around f. "student": heavy tails, robust to
@@ -136,7 +134,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
     checkpoint : path of a file to which the state of learning is written every few seconds. A fit with the same data,
         kernel and settings resumes from it after an interruption or a crash, and ends where an uninterrupted one would;
         ``n_evaluations_`` then counts only its own evaluations. The checkpoint of another fit is refused.
-    budget : number of basis vectors that `partial_fit` keeps; None keeps every row that it can be told by.
+    budget : number of basis vectors that `partial_fit` keeps; None keeps every informative row.
     allow_invalid : accept a kernel known not to be positive semidefinite.
 
     >>> import numpy as np

@@ -20,7 +20,7 @@ from mercer.linalg.cholesky import factor
 from mercer.linalg.complement import Complement
 from mercer.linalg.spectrum import RidgePath, Spectrum, eigenpairs_orthogonal_to
 from mercer.models.estimator import Regressor, all_or_nothing
-from mercer.models.ridge_lowrank import Features, as_low_rank, not_allowed, plan_of_form
+from mercer.models.ridge_lowrank import LowRankFeatures, as_low_rank, not_allowed, plan_of_form
 from mercer.scores import LeaveOneOut
 from mercer.solvers.auto import Budget
 from mercer.solvers.lowrank import LowRank
@@ -194,7 +194,7 @@ class KernelRidge(Regressor):
     def _solve_low_rank(self, solver, alpha):
         """Coefficients of the centres: two passes over the rows, and a third for alpha="loo"."""
         rows, T, w = self._training_rows(), self.y_fit_, self.weights_
-        found = Features.of(self.kernel_, rows, T, w, solver, bool(self.fit_intercept))
+        found = LowRankFeatures.of(self.kernel_, rows, T, w, solver, bool(self.fit_intercept))
         if hasattr(self, "path_"):
             del self.path_
         chosen = alpha
@@ -312,7 +312,7 @@ class KernelRidge(Regressor):
         n = len(s)
         if self._primal_features() is not None:
             Phi, mean, target = self._reduced_features(s)
-            U, singular, _ = np.linalg.svd(Phi, full_matrices=False)
+            U, singular, _ = backend.svd(Phi)
             inside = singular > np.finfo(float).eps * max(Phi.shape) * singular.max(initial=0.0)
             return Spectrum("primal", singular[inside] ** 2, U[:, inside], target, s, mean, self.fit_intercept)
         _check_memory(n, copies=4)

@@ -19,6 +19,7 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.cross import cross
 from mercer.learning.plan import Plan, allowed_memory
 from mercer.linalg import backend
+from mercer.linalg.forward import MIN_FREEDOM
 from mercer.solvers.auto import COMPILE_SECONDS_TO_PREDICT, Budget, flops_per_second
 from mercer.solvers.base import SOLVERS, Solver
 from mercer.solvers.centers import choose_centers
@@ -34,11 +35,10 @@ SUMMARIES = {  # of a plan
     "lowrank": "approximate, through the features of a few centres",
 }
 CENTER_NOISE = 1e-2  # of the variance of the target: what "forward" takes for the noise
-MIN_FREEDOM = 1e-10  # 1 - leverage of a row; below it, the row determines its own prediction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Features:
+class LowRankFeatures:
     """Features of rows with weights w, and T (n, q): centred, sum_i w_i phi_i phi_i^T = V diag(values) V^T."""
 
     rows: Rows
@@ -55,7 +55,7 @@ class Features:
     @classmethod
     def of(
         cls, kernel: Kernel, X: gram.Gram, T: np.ndarray, w: np.ndarray, solver: LowRank, centred: bool
-    ) -> "Features":
+    ) -> "LowRankFeatures":
         """In two passes over the rows: their means, and the squares around these."""
         y = T[:, 0] - T[:, 0].mean()
         noise = np.full(X.n, CENTER_NOISE * (float(np.mean(y**2)) or 1.0))

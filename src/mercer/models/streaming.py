@@ -17,14 +17,13 @@ from mercer.gp.noise import LearnedNoise, Noise, RowNoise
 from mercer.kernels.base import Kernel
 from mercer.learning.plan import plan_of
 from mercer.models.targets import log_target
-from mercer.scores import unbiased_factor, widening
-from mercer.solvers.auto import Budget, Candidate, Choice, fit_seconds
+from mercer.scores import CALIBRATED_LEVEL, unbiased_factor, widening
+from mercer.solvers.auto import Budget, SolverCandidate, SolverChoice, fit_seconds
 from mercer.solvers.base import SOLVERS, asked_or_first
 from mercer.solvers.lowrank_posterior import LowRankPosterior
 
 LEARNING = ("mle", "map", None)
 LIKELIHOODS = ("gaussian", "lognormal")
-CALIBRATED_LEVEL = 0.95
 MAX_KEPT_ROWS = 20_000  # of those that parameters are learned from, for leave-one-out and reports
 
 
@@ -59,7 +58,9 @@ def planned(model: Any, kernel: Kernel, X: Any, noise: Noise, budget: Budget, n:
         )
     cost = solver.cost_of(n)
     why = f"rows come in chunks; parameters are learned from {count_rows(X):,} of them"
-    found = Choice(Candidate(solver, cost, fit_seconds(solver, cost, n, budget), solver.loss(kernel, X)), why)
+    found = SolverChoice(
+        SolverCandidate(solver, cost, fit_seconds(solver, cost, n, budget), solver.loss(kernel, X)), why
+    )
     return solver, dataclasses.replace(plan_of(found, kernel, X, budget, model.max_memory is not None), rows=n)
 
 

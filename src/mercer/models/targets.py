@@ -50,7 +50,7 @@ class OtherTargets(LearnedByEvidence):
 
     def _without_gaps(self, X, y, given: dict[str, Any]) -> tuple[Any, np.ndarray, dict[str, Any], np.ndarray]:
         """Rows with a target: their inputs, targets and entries of ``given``, and the numbers of the others. A NaN
-        target is a row that was not measured, which says nothing of the function."""
+        target is a row that was not measured, which has no information on the function."""
         n = count_rows(X)
         y = self._check_target(y, n, gaps=True)
         gap = np.isnan(y)

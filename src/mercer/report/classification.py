@@ -6,7 +6,7 @@ from mercer.core.errors import DataError
 from mercer.core.inputs import as_matrix
 from mercer.core.parameters import slots_of
 from mercer.core.text import listed, table
-from mercer.report import diagnostics, distance, probabilities
+from mercer.report import approximation_error, diagnostics, probabilities
 from mercer.report.page import (
     HELD_OUT,
     Report,
@@ -62,7 +62,7 @@ def report(model, X=None, y=None) -> Report:
         sections["Relevance of inputs"] = str(relevance)
     sections["Calibration of leave-one-out probabilities"] = str(left_out)
     sections["Optima found"] = optima(model)
-    says = distance.of_classification(model)
+    says = approximation_error.of_classification(model)
     sections["Numerics"] = _numerics(model) + ("" if says is None else f"\n{says}")
     title = f"Gaussian process classification, {n:,} rows, {len(counts)} classes"
     findings = in_order(findings)

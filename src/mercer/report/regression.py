@@ -11,7 +11,7 @@ from mercer.core.machine import in_words
 from mercer.core.parameters import slots_of
 from mercer.core.text import table
 from mercer.models.doubt import about_distance
-from mercer.report import diagnostics, distance
+from mercer.report import approximation_error, diagnostics
 from mercer.report.page import (
     HELD_OUT,
     Report,
@@ -237,7 +237,7 @@ def _numerics(model) -> str:
                 f"\nleave-one-out variances are estimated to {MAX_LEFT_OUT_ERROR:.0%}, or else given the nearest rows "
                 "alone, which makes them too large rather than too small"
             )
-    for says in (about_distance(model), distance.of_regression(model)):
+    for says in (about_distance(model), approximation_error.of_regression(model)):
         text += "" if says is None else f"\n{says}"
     return text
 

@@ -1,6 +1,6 @@
 """What ``solver="auto"`` takes: exact while it fits memory and time, then the best approximation that fits.
 
-The rule knows solvers by what they say of themselves only: whether they are exact for a kernel, what they cost, how
+The rule knows solvers by their own estimates only: whether they are exact for a kernel, what they cost, how
 good an approximation they are (`Solver.loss`), and which likelihoods they serve (`Solver.serves`).
 """
 
@@ -28,7 +28,7 @@ DEFAULT_SECONDS = 600.0
 EVALUATIONS, FIRST_EVALUATIONS = 25, 250  # of the evidence, in later stages and in the first, measured on benchmarks
 EVALUATION_OVERHEAD_SECONDS = 1e-3
 COMPILE_SECONDS, COMPILE_SECONDS_TO_PREDICT = 1.0, 0.3  # of the kernel, with its gradient and without
-MAX_ROWS_AT_ONCE, FIRST_ROWS = 500, 300  # rows up to which all are learned from at once, and of the first stage else
+MAX_ROWS_AT_ONCE, FIRST_ROWS = 500, 300  # largest data learned in one stage; rows of the first stage otherwise
 MAX_DENSE_PART = 1200  # rows of a part that lacks the structure of all rows
 SPEED_ROWS, SPEED_REPEATS = 600, 3  # of the matrix that measures the speed of this machine
 MAX_SPEED_REPEATS, MAX_SPEED_SECONDS = 12, 0.2  # the best of several, since other programs may slow some down
@@ -75,7 +75,7 @@ def _seconds(given: Any) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
+class SolverCandidate:
     """A solver that can be used for the data, and what a fit by it is expected to take."""
 
     solver: "Solver"
@@ -84,7 +84,7 @@ class Candidate:
     loss: float  # `Solver.loss`; zero if it is exact for the kernel
 
     @classmethod
-    def of(cls, solver: "Solver", kernel: "Kernel", X: Inputs, budget: Budget) -> "Candidate":
+    def of(cls, solver: "Solver", kernel: "Kernel", X: Inputs, budget: Budget) -> "SolverCandidate":
         cost = solver.cost(kernel, X)
         if not solver.in_batches:
             cost = cost._replace(memory=cost.memory * budget.copies, flops=cost.flops * budget.work)
@@ -97,17 +97,17 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class SolverChoice:
     """The solver that was chosen, why, and all that could have been."""
 
-    chosen: Candidate
+    chosen: SolverCandidate
     why: str
-    others: tuple[Candidate, ...] = ()
+    others: tuple[SolverCandidate, ...] = ()
 
 
 def choose(
     there: Iterable["Solver"], kernel: "Kernel", X: Inputs, noise: "Noise", budget: Budget, task: str = "gaussian"
-) -> Choice:
+) -> SolverChoice:
     """The rule of "auto".
 
     1. Of the solvers that apply (`Solver.refusal`, `suits`, `serves`) and are exact for the kernel, those that fit the
@@ -126,17 +126,18 @@ def choose(
         and each.refusal(kernel, X, noise) is None
         and each.suits(kernel, X)
     ]
-    exact = [Candidate.of(each, kernel, X, budget) for each in usable if each.approximation(kernel) is None]
+    exact = [SolverCandidate.of(each, kernel, X, budget) for each in usable if each.approximation(kernel) is None]
     exact.sort(key=lambda each: (math.prod(each.cost.matrix), each.cost.flops))
     fitting = [each for each in exact if each.fits(budget)]
     near = [] if fitting else [each for each in usable if each.approximation(kernel) is not None]
     others = sorted(
-        (Candidate.of(each.within(kernel, X, budget), kernel, X, budget) for each in near), key=lambda each: each.loss
+        (SolverCandidate.of(each.within(kernel, X, budget), kernel, X, budget) for each in near),
+        key=lambda each: each.loss,
     )
     everything = (*exact, *others)
 
-    def chosen(best: Candidate, why: str | None = None) -> Choice:
-        return Choice(
+    def chosen(best: SolverCandidate, why: str | None = None) -> SolverChoice:
+        return SolverChoice(
             best, best.cost.why if why is None else why, tuple(each for each in everything if each is not best)
         )
 
@@ -160,7 +161,7 @@ def choose(
     )
 
 
-def asked_for(found: Candidate, budget: Budget) -> str:
+def asked_for(found: SolverCandidate, budget: Budget) -> str:
     """Reason for a solver that was asked for; where it takes more than it may, it says so."""
     if found.cost.memory > budget.memory:
         return f"it was asked for, although it takes more than the {in_words(budget.memory)} that 'auto' would allow"
@@ -171,7 +172,7 @@ def asked_for(found: Candidate, budget: Budget) -> str:
     return "it was asked for"
 
 
-def _lacking(exact: Sequence[Candidate], budget: Budget) -> str:
+def _lacking(exact: Sequence[SolverCandidate], budget: Budget) -> str:
     return "memory" if all(each.cost.memory > budget.memory for each in exact) else "time"
 
 
@@ -191,8 +192,8 @@ def fit_seconds(solver: "Solver", cost: "Cost", n: int, budget: Budget) -> float
 
 def search_stages(n: int, of_parts: bool = True) -> list[int]:
     """Numbers of rows that a regression is learned from, one after the other, each about twice the one before. The
-    first tells the kernel and the best starts. Where parts of the rows lack the structure that makes all of them fast,
-    few rows are followed by all.
+    first determines the kernel and the best starts. Where parts of the rows lack the structure that makes all of them
+    fast, few rows are followed by all.
 
     >>> search_stages(500), search_stages(600), search_stages(2000)
     ([500], [300, 600], [300, 600, 1200, 2000])

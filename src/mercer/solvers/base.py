@@ -16,7 +16,7 @@ from mercer.core.coordinates import Layout
 from mercer.core.errors import ParameterError
 from mercer.core.inputs import Inputs, count_rows
 from mercer.core.registry import check_free
-from mercer.distributions import Normal
+from mercer.distributions import LOG_2PI, Normal
 from mercer.gp.mean import LearnedMean, MeanFunction
 from mercer.gp.model import Model
 from mercer.gp.noise import CommonNoise, Noise, as_noise
@@ -27,9 +27,8 @@ from mercer.kernels.base import Kernel
 from mercer.linalg.cholesky import mirror_upper
 from mercer.linalg.trend import Trend, independent_columns
 from mercer.means import RANK_TOLERANCE
-from mercer.solvers.auto import Budget, Candidate, Choice, asked_for, choose, search_stages
+from mercer.solvers.auto import Budget, SolverCandidate, SolverChoice, asked_for, choose, search_stages
 
-LOG_2PI = math.log(2 * math.pi)
 # What a solver may be asked to serve: Gaussian noise, labels of classes, or another likelihood of numbers.
 GAUSSIAN, LABELS, OTHER = "gaussian", "labels", "other"
 
@@ -39,7 +38,7 @@ GivenNoise = Noise | np.ndarray | None  # what `as_noise` takes inside the packa
 
 
 def determined_columns(mean: MeanFunction, X: Inputs) -> np.ndarray:
-    """Columns of the unknown coefficients (n, q): of a flat prior, only those that these rows tell apart."""
+    """Columns of the unknown coefficients (n, q): of a flat prior, only those that these rows determine."""
     H = mean.columns(X)
     if H.shape[1] > 1 and mean.precision is None:  # on a part of the rows, fewer may be independent
         kept, T = independent_columns(H, RANK_TOLERANCE)
@@ -240,7 +239,7 @@ class Solver(abc.ABC):
     several_latents: ClassVar[bool] = True  # whether `latent` serves the functions of more than two classes
     of_parts: ClassVar[bool] = True  # whether it solves random parts of the rows as it does all; else they are dense
     # Whether estimators learn and infer from batches of the rows, by its `batch`, `steps` and `choose`
-    # (`mercer.models.minibatch`); labels and other likelihoods then take it no more than `cost` says.
+    # (`mercer.models.minibatch`); labels and other likelihoods then cost no more than `cost` estimates.
     in_batches: ClassVar[bool] = False
     # Whether rows may pass by in tiles, summed up at `centers`: it serves rows in chunks, by `learning_rows`, `cost_of`
     # and `within_rows`, and as settings of ridge regression and principal components.
@@ -330,7 +329,7 @@ def register(cls: type[Solver]) -> type[Solver]:
 def choice(
     solver: str | Solver, kernel: Kernel, X: Inputs, noise: Noise, budget: Budget | None = None, task: str = GAUSSIAN,
     usable: Callable[[Solver], bool] = lambda solver: True,
-) -> Choice:  # fmt: skip
+) -> SolverChoice:  # fmt: skip
     """The solver asked for, by name or as an object, or for "auto" that of the rule (`auto.choose`) among those that
     are ``usable``, with what a fit is expected to take. Raises `ParameterError` if the one asked for is not applicable.
     ``task``: as `Solver.serves`."""
@@ -342,8 +341,8 @@ def choice(
     refusal = found.refusal(kernel, X, noise)
     if refusal is not None:
         raise ParameterError(f"solver={solver!r} {refusal}. Use solver='auto'.")
-    candidate = Candidate.of(found, kernel, X, budget)
-    return Choice(candidate, asked_for(candidate, budget))
+    candidate = SolverCandidate.of(found, kernel, X, budget)
+    return SolverChoice(candidate, asked_for(candidate, budget))
 
 
 def resolve(
@@ -363,7 +362,7 @@ def resolve_latent(
 def latent_choice(
     solver: str | Solver, kernels: Sequence[Kernel], X: Inputs, classes: int, budget: Budget | None = None,
     batches: bool = True,
-) -> Choice:  # fmt: skip
+) -> SolverChoice:  # fmt: skip
     """The solver for the latent functions behind ``classes`` classes, with one kernel or one each: the one asked for;
     for "auto" that of `choice` among those that serve all of them, if the same one is best for every kernel.
     ``batches``: whether solvers in batches serve the settings; they take one kernel.

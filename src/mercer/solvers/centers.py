@@ -16,7 +16,7 @@ from mercer.linalg.lowrank import forward_centers, least_pivot
 CHOICES = ("greedy", "kmeans", "forward", "random")
 MIN_CANDIDATES, CANDIDATE_SHARE = 5000, 4  # rows among which centres are chosen, at least, and per centre
 MAX_ITERATIONS = 20  # of K-means, after which centres hardly move
-DRAWN = 8  # rows drawn for each that is taken
+DRAWS_PER_CENTER = 8
 SEED = 0  # the same rows have the same centres
 
 
@@ -44,7 +44,7 @@ def choose_centers(how: Any, count: int, kernel: Kernel, rows: gram.Gram, y: np.
     diagonal = candidates.diagonal()
     tolerance = least_pivot(float(diagonal.max(initial=0.0)), float(noise.min(initial=np.inf)))
     if how == "greedy":
-        taken = random_pivots(candidates.some, diagonal, min(count, len(some)), tolerance, rng, DRAWN)[0]
+        taken = random_pivots(candidates.some, diagonal, min(count, len(some)), tolerance, rng, DRAWS_PER_CENTER)[0]
     else:
         taken = forward_centers(
             candidates.some, diagonal, y[some], noise[some], min(count, len(some)), tolerance, rng

@@ -31,8 +31,8 @@ MIN_VARIANCE_SHARE = 1e-12  # of the prior variance: what is known better than t
 
 
 class Opinions(NamedTuple):
-    """What every member says of the function at s rows: means and variances (P, s), of what it is compared with, the
-    ``base``, too (s,), and the part of each mean that a unit of each coefficient adds: (P, s, q), (s, q)."""
+    """Each member's predictive means and variances at s rows (P, s), those of the ``base`` that it is compared with
+    (s,), and the part of each mean that a unit of each coefficient adds: (P, s, q), (s, q)."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -278,7 +278,7 @@ class CommitteePosterior(Posterior):
             out.append((part, mean, own + np.einsum("qs,qs->s", S, S)))
         return out
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:

@@ -46,7 +46,7 @@ from mercer.solvers.grid_outputs import OutputGridEvidence, OutputGridPosterior,
 from mercer.solvers.grid_rows import Lattice, find, flops, limit
 
 
-class Solved(NamedTuple):
+class SolvedGrid(NamedTuple):
     """What predictions are made of: a = P (y - m) of the rows, and a and the halves of the trend of cells, inward."""
 
     K: Lattices
@@ -84,7 +84,7 @@ class GridPosterior(Posterior):
         return self.y.shape == self.noise.shape == (n,) and parts and isinstance(find(self.kernel, self.X), Lattice)
 
     @functools.cached_property
-    def _solved(self) -> Solved:
+    def _solved(self) -> SolvedGrid:
         lattice = find(self.kernel, self.X)
         assert isinstance(lattice, Lattice)
         K, mean = lattices(lattice), self.prior_mean
@@ -108,7 +108,7 @@ class GridPosterior(Posterior):
                 ) from None
             a, half = trend.contrasted(a, target), trend.half
         inward = measured.cells.base.inward(measured.summed(np.column_stack([a, half])))
-        return Solved(K, measured, a, trend, inward[:, 0], inward[:, 1:])
+        return SolvedGrid(K, measured, a, trend, inward[:, 0], inward[:, 1:])
 
     # -- moments -------------------------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class GridPosterior(Posterior):
             return self
         return GridPosterior(latent, self.X, self.y, self.noise + white, self.prior_mean)
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     def numerics(self) -> dict[str, float]:
         """As `GP.numerics`; the condition number is that of all cells."""

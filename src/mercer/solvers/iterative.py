@@ -40,6 +40,7 @@ from mercer.kernels.sets import on_sets
 from mercer.kernels.standard import standard_form
 from mercer.kernels.substitution import by_position
 from mercer.linalg.cholesky import root
+from mercer.linalg.jitter import FIXED_JITTER
 from mercer.linalg.trend import Trend
 from mercer.solvers.auto import Budget, fit_seconds, search_stages
 from mercer.solvers.base import DENSE_OVERHEAD, Cost, Evidence, GivenNoise, Solver, register
@@ -57,11 +58,10 @@ from mercer.solvers.iterative_evidence import (
 )
 
 MAX_REFINEMENTS = 4  # of solutions in single precision, from their residuals in double precision
-LEFT_OUT_PROBES = 32  # which tell the diagonal of C^-1
-MAX_LEFT_OUT_ERROR = 0.05  # standard error of an entry, relative: of others, nearest rows tell more
+LEFT_OUT_PROBES = 32  # that estimate the diagonal of C^-1
+MAX_LEFT_OUT_ERROR = 0.05  # standard error of an entry, relative: otherwise the nearest rows are used
 MAX_JOINT_ROWS = 256  # of a sample from its covariance matrix; of more, by Matheron's rule
 N_FUNCTIONALS = 64  # linear combinations of all rows that a variance is given, beside the nearest rows
-SET_JITTER = 1e-8  # of the variance, on the covariances of nearest rows without these combinations
 # Time of an evaluation, in the flops that a dense solver makes in it, measured: for a pair of rows and an iteration
 # where tiles are kept; where they are computed, by formulas in NumPy or by the compiled program; and for the gradient.
 KEPT_FLOPS, STANDARD_FLOPS, COMPILED_FLOPS, GRADIENT_FLOPS = 40.0, 130.0, 400.0, 600.0
@@ -274,7 +274,7 @@ class IterativePosterior(Posterior):
         G, CG, A_inv = self._functionals
         scale = np.sqrt(rows.diagonal() + self.noise)
         at = on_sets(self.kernel, rows.X, rows.rows).at(np.asarray(to_free(self.kernel)))
-        jitter = SET_JITTER * float(np.mean(scale) ** 2)
+        jitter = FIXED_JITTER * float(np.mean(scale) ** 2)
         height = machine.rows_within(machine.ARRAY_BYTES, m**2)
 
         def work(part: slice) -> np.ndarray:
@@ -366,7 +366,7 @@ class IterativePosterior(Posterior):
         none = np.zeros_like(self.prior_mean.columns(Z))  # the trend belongs to no term
         return [(part, *self._moments(part, Z, none)) for part in terms_of(self.kernel)]
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:

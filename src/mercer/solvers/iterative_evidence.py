@@ -19,13 +19,13 @@ from mercer.linalg.trend import Trend
 from mercer.solvers.base import Evaluation, Evidence, GivenNoise, left_out
 
 MAX_DOUBLE_ROWS = 4000  # of more, the kernel is evaluated in single precision, from distances in double precision
-MIN_LEFT = 1e-12  # of the largest variance: pivots are drawn until no more is left of any
+MIN_PIVOT_SHARE = 1e-12  # of the largest variance: pivots are drawn until no more is left of any
 PROBE_TOLERANCE = 1e-2  # relative residual of probes, at most: its square enters the log determinant
 
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """Settings of the solver that tell how accurate it is."""
+    """Settings of the solver that determine its accuracy."""
 
     rank: int
     n_probes: int
@@ -41,7 +41,7 @@ class Accuracy:
         """Rows that the preconditioner is made of, drawn by randomly pivoted Cholesky (Chen et al. 2023)."""
         diagonal, rng = K.diagonal(), np.random.default_rng(self.seed + 1)
         n, rank = len(diagonal), min(self.rank, len(diagonal))
-        taken = random_pivots(K.rows, diagonal, rank, MIN_LEFT * diagonal.max(initial=0.0), rng)[0]
+        taken = random_pivots(K.rows, diagonal, rank, MIN_PIVOT_SHARE * diagonal.max(initial=0.0), rng)[0]
         rest = np.setdiff1d(np.arange(n), taken)  # of a kernel with few directions, as given: others may have more
         return np.concatenate([taken, rng.choice(rest, rank - len(taken), replace=False)])
 
@@ -63,8 +63,8 @@ class System(NamedTuple):
         return self.K.times(A) + self.noise[:, None] * A
 
 
-class Solved(NamedTuple):
-    """C^-1 of the given columns, of those of the mean and of probes, and what these tell."""
+class SolvedColumns(NamedTuple):
+    """C^-1 of the given columns, of those of the mean and of probes, and the estimates from the probes."""
 
     C_inv: np.ndarray  # (n, m)
     correction: np.ndarray  # x^T (b - C x) of each of these columns, which b^T x lacks of b^T C^-1 b: (m,)
@@ -76,7 +76,7 @@ class Solved(NamedTuple):
     iterations: int
 
 
-def solved(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray | None = None) -> Solved:
+def solved(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray | None = None) -> SolvedColumns:
     """All at once. The probes z = M^1/2 w have the covariance of the preconditioner M, so that
     ln|C| = ln|M| + E w^T ln(M^-1/2 C M^-1/2) w, and C^-1 = E (C^-1 z) (M^-1 z)^T (Gardner et al. 2018)."""
     n, m = B.shape
@@ -93,7 +93,7 @@ def solved(system: System, B: np.ndarray, accuracy: Accuracy, start: np.ndarray 
     logs = n * np.array([log_quadratic(found, i) for i in range(s)], dtype=float)  # None is NaN
     error = float(logs.std(ddof=1) / math.sqrt(s)) if s > 1 else math.nan
     X = found.X[:, s:]
-    return Solved(
+    return SolvedColumns(
         X, np.einsum("nm,nm->m", X, found.left[:, s:]), found.X[:, :s], system.near.solve(Z),
         system.near.log_det() + float(logs.mean()), error, found.residuals[s:], found.iterations,
     )  # fmt: skip
@@ -113,7 +113,7 @@ def inverse_diagonal(near: LowRankAndDiagonal, U: np.ndarray, V: np.ndarray) -> 
 
 
 def inverse_diagonal_error(U: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Standard error of `inverse_diagonal`, relative to it: (n,); infinite where probes do not tell it."""
+    """Standard error of `inverse_diagonal`, relative to it: (n,); infinite where the probes give no estimate."""
     s, squares = U.shape[1], np.einsum("ns,ns->n", V, V)
     products = np.einsum("ns,ns->n", U, V)
     told = (s > 1) & (products > MIN_RATIO * squares) & (MIN_RATIO * products < squares)
@@ -122,7 +122,7 @@ def inverse_diagonal_error(U: np.ndarray, V: np.ndarray) -> np.ndarray:
     return np.where(told, np.sqrt(away * s / max(s - 1, 1)) / np.where(told, products, 1.0), np.inf)
 
 
-MIN_RATIO = 0.05  # of the diagonal of C^-1 to that of M^-1, where the probes happen to tell less
+MIN_RATIO = 0.05  # of the diagonal of C^-1 to that of M^-1, below which the probes give no estimate
 
 
 class IterativeEvidence(Evidence):
@@ -196,7 +196,7 @@ class IterativeEvidence(Evidence):
         return left_out(a, without_trend(diagonal, trend))
 
 
-def precision(found: Solved, trend: Trend | None) -> gram.Products:
+def precision(found: SolvedColumns, trend: Trend | None) -> gram.Products:
     """Estimate of P, as `Varying.contract` reads it."""
     U, V = -found.U / found.U.shape[1], found.V
     if trend is not None:

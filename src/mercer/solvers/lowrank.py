@@ -23,7 +23,7 @@ from mercer.solvers.lowrank_posterior import LowRankPosterior
 
 METHODS = ("variational", "fitc", "dtc", "nystrom")
 AUTO_CENTERS = (2000, 1000, 500, 250, 100)  # what "auto" takes the first of that fits
-LOSS_OF_500 = 0.5
+LOSS_AT_500_CENTERS = 0.5  # `Solver.loss`
 EXACT_RATIO = 2  # rows for each centre up to which an exact evaluation takes no longer
 
 
@@ -141,7 +141,7 @@ class LowRank(Solver):
     def loss(self, kernel: Kernel, X: Inputs) -> float:
         """Errors exceed those of exact fits by about half with 500 centres, on five sets of 15,000 to 50,000 rows (Wang
         et al. 2019), and fall slowly with more."""
-        return LOSS_OF_500 * float(np.sqrt(500 / self.count(count_rows(X))))
+        return LOSS_AT_500_CENTERS * float(np.sqrt(500 / self.count(count_rows(X))))
 
     def within(self, kernel: Kernel, X: Inputs, budget: Budget) -> Self:
         """With as many centres as memory and time allow."""

@@ -404,7 +404,7 @@ class LowRankPosterior(Posterior):
         gram.keep(new, self._rows)
         return new
 
-    # -- what the data say of it -------------------------------------------------------------------------------------
+    # -- diagnostics -------------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:

@@ -38,10 +38,10 @@ from mercer.linalg.trend import Trend
 from mercer.linalg.vecchia import SetFactors, SparseFactor, solved_sets
 from mercer.solvers.neighbor_evidence import scaled_inputs
 
-CHECKED_ROWS, CHECKED_SHARE = 100, 8  # rows that tell the distance from the exact evidence, and neighbours they get
+CHECKED_ROWS, CHECKED_SHARE = 100, 8  # rows that estimate the gap to the exact evidence, and neighbours they get
 
 
-class Solved(NamedTuple):
+class SolvedNeighbors(NamedTuple):
     """New rows of a piece, the training rows that each is predicted from (s, m), solutions of C of these for several
     right hand sides (s, m, c), and the covariances of each new row with them (s, m) and its variance (s,)."""
 
@@ -172,7 +172,7 @@ class NeighborPosterior(Posterior):
 
     def _each_piece(
         self, Z: Inputs, right: Callable[[np.ndarray, np.ndarray], np.ndarray], term: Kernel | None = None
-    ) -> list[Solved]:
+    ) -> list[SolvedNeighbors]:
         """New rows in pieces, each with the equations of its neighbours solved: for ``right`` (near rows (s, m), their
         covariances with the new row (s, m)): (s, m, c). Covariances with the new row are those of one ``term`` of the
         kernel, or of all."""
@@ -191,12 +191,12 @@ class NeighborPosterior(Posterior):
         height = machine.rows_within(machine.SETS_BYTES, (m + 1) ** 2)
         parts = [slice(i, min(i + height, s)) for i in range(0, s, height)]
 
-        def work(part: slice) -> Solved:
+        def work(part: slice) -> SolvedNeighbors:
             C = _filled(at, members[part])
             last = C if of_term is None else _filled(of_term, members[part])
             across, variance = last[:, m, :m].copy(), last[:, m, m].copy()
             b = np.ascontiguousarray(right(near[part], across))
-            return Solved(part, near[part], solved_sets(C[:, :m, :m], noise[near[part]], b), across, variance)
+            return SolvedNeighbors(part, near[part], solved_sets(C[:, :m, :m], noise[near[part]], b), across, variance)
 
         with ThreadPoolExecutor(machine.cores()) as pool:
             return list(pool.map(work, parts))
@@ -346,7 +346,7 @@ class NeighborPosterior(Posterior):
             K += S.T @ S
         return K
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -397,8 +397,8 @@ class NeighborPosterior(Posterior):
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of each measurement given all the others in the approximate joint distribution: by the
-        diagonal of its sparse precision (RW06 5.12). A row is told by those it is conditioned on and by those
-        conditioned on it."""
+        diagonal of its sparse precision (RW06 5.12). A row depends on those it is conditioned on and on
+        those conditioned on it."""
         diagonal = self._unordered(self.factor.diagonal())
         if self.trend_ is not None:
             left = diagonal - np.einsum("ij,ij->i", self.trend_.half, self.trend_.half)

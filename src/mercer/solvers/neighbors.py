@@ -19,7 +19,8 @@ from mercer.solvers.neighbor_evidence import NeighborEvidence
 from mercer.solvers.neighbor_posterior import NeighborPosterior
 from mercer.solvers.neighbor_sites import LatentNeighbors, NeighborSites
 
-FEW_INPUTS, FEW_INPUTS_LOSS, LOSS = 3, 0.005, 0.1  # inputs up to which near rows tell nearly all; `Solver.loss`
+MAX_FEW_INPUTS = 3  # up to which near rows carry almost all information
+FEW_INPUTS_LOSS, LOSS = 0.005, 0.1  # `Solver.loss`
 MAX_AUTO_INPUTS = 8  # of many inputs, the nearest rows are hardly nearer than others
 PREDICTION_SHARE = 8  # times as many neighbours predict a new row, once, as condition a row in every evaluation
 
@@ -71,7 +72,7 @@ class Neighbors(Solver):
         return as_matrix(gram.raw(X)).shape[1] <= MAX_AUTO_INPUTS
 
     def loss(self, kernel: Kernel, X: Inputs) -> float:
-        return FEW_INPUTS_LOSS if as_matrix(gram.raw(X)).shape[1] <= FEW_INPUTS else LOSS
+        return FEW_INPUTS_LOSS if as_matrix(gram.raw(X)).shape[1] <= MAX_FEW_INPUTS else LOSS
 
     def cost(self, kernel: Kernel, X: Inputs) -> Cost:
         n = count_rows(X)

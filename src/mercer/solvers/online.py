@@ -73,7 +73,7 @@ class CenterPosterior(Posterior):
         mean = (MeanFunction() if mean is None else mean).fit(X)
         q = mean.columns(take_rows(X, slice(0, 1))).shape[1]
         first, *others = blocks(n, first=2 * q)
-        if q and np.linalg.matrix_rank(mean.columns(take_rows(X, first))) < q:  # the first rows do not tell them apart
+        if q and np.linalg.matrix_rank(mean.columns(take_rows(X, first))) < q:  # the first rows do not determine them
             first, others = slice(0, n), []
         new = cls._started(kernel, copy_rows(take_rows(X, first)), y[first], noise[first], mean, budget)
         for part in others:
@@ -198,7 +198,7 @@ class CenterPosterior(Posterior):
         found = self.functions.all_terms(self._aligned(Z))
         return [(part, mean[:, 0], variance[:, 0]) for part, mean, variance in found]
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:

@@ -331,7 +331,7 @@ class StatePosterior(Posterior):
             return self
         return StatePosterior(latent, self.X, self.y, self.noise + white, self.prior_mean, self.jitter)
 
-    # -- what the data say of it -------------------------------------------------------------------------------------
+    # -- diagnostics -------------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:

@@ -13,11 +13,10 @@ from mercer.kernels.base import Kernel
 from mercer.linalg.statespace import Factor, Matrices, NotPositive
 from mercer.linalg.trend import log_unit
 from mercer.solvers.base import Cost, Evaluation, Evidence, GivenNoise, Solver, left_out, register
-from mercer.solvers.state_posterior import StatePosterior
+from mercer.solvers.state_posterior import MIN_RELATIVE_INNOVATION, StatePosterior
 from mercer.solvers.state_sites import LatentStates, StateSites
 from mercer.solvers.timeline import At, Timeline, form_of, refusal, required_form, times_of
 
-MIN_RELATIVE_INNOVATION = 1e-14  # of the variance of a row given those before: less is rounding
 ROW_FLOPS, STATE_FLOPS = 4000.0, 400.0  # of a row, and of a pair of states: loops are slower than matrix products
 MIN_AUTO_ROWS = 1000  # with fewer, a matrix is as fast
 

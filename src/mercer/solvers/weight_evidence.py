@@ -14,10 +14,9 @@ from mercer.kernels.base import Kernel
 from mercer.kernels.substitution import On
 from mercer.linalg import backend
 from mercer.linalg.cholesky import Cholesky, attempt
+from mercer.linalg.lowrank import MIN_QUADRATIC_SHARE
 from mercer.linalg.trend import log_unit
 from mercer.solvers.base import Evaluation, Evidence, left_out
-
-MIN_QUADRATIC_SHARE = 1e-6  # of y^T y over the noise: less than this is lost to cancellation
 
 
 class WeightSpace(Evidence):

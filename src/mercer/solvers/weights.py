@@ -211,7 +211,7 @@ class WeightPosterior(Posterior):
         """Itself: white noise has no finite features."""
         return self
 
-    # -- what the data say of it -----------------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> tuple[Any, np.ndarray, np.ndarray]:

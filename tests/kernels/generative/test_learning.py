@@ -103,7 +103,7 @@ def test_sequences_in_strips_have_the_same_slopes(monkeypatch):
     slope = lambda: jax.grad(lambda theta: jnp.sum(from_free(kernel, theta)(X) ** 2))(jnp.asarray(to_free(kernel)))
     with double():
         whole = np.asarray(slope())
-        monkeypatch.setattr(markov, "STRIP", 3)
+        monkeypatch.setattr(markov, "STRIP_ROWS", 3)
         markov._traced.clear_cache()
         by_strips = np.asarray(slope())
     markov._traced.clear_cache()

@@ -90,7 +90,7 @@ class TargetLikelihood(LatentLikelihood):
         """Centre and width in f of what p(y | f) looks like, without the offset: (n,), (n,)."""
 
     def all_slopes(self, f: np.ndarray, t: Target) -> np.ndarray:
-        """`slopes` for all parameters, be they fixed or not: (P, 3, ...)."""
+        """`slopes` for all parameters, fixed or free: (P, 3, ...)."""
         return np.zeros((0, 3, *np.shape(f)))
 
     @abc.abstractmethod

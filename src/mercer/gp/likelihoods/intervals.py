@@ -13,8 +13,8 @@ from scipy.special import erfcx, ndtr
 
 from mercer.core.errors import DataError
 from mercer.core.parameters import Positive, PositiveArray, Real, evolve
-from mercer.distributions import Normal
-from mercer.gp.likelihood import LOG_2PI, Derivatives, Tilted
+from mercer.distributions import LOG_2PI, Normal
+from mercer.gp.likelihood import Derivatives, Tilted
 from mercer.gp.likelihoods.base import Target, TargetLikelihood, refuse, register
 
 NOISE_SHARES = (0.1, 0.003)  # of the variance of y, where the noise starts

@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from mercer.core.errors import ParameterError
-from mercer.distributions import Distribution, Normal
+from mercer.distributions import LOG_2PI, Distribution, Normal
 from mercer.gp.likelihoods.base import ROWS_AT_ONCE, Target, TargetLikelihood
 from mercer.gp.likelihoods.quadrature import Panels
 
 MAX_DOUBLINGS, BISECTIONS = 1100, 60
-LOG_2PI = math.log(2 * math.pi)
 
 
 class Integrated(Distribution):

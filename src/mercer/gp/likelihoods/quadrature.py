@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mercer.gp.likelihood import LOG_2PI, gauss_legendre
+from mercer.distributions import LOG_2PI
+from mercer.gp.likelihood import gauss_legendre
 
 PANEL_NODES = 20
 GAUSSIAN_STEPS = (-9.0, -5.0, -2.5, 0.0, 2.5, 5.0, 9.0)  # edges of panels, in standard deviations

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mercer.inference.sampling.diagnostics import MIN_DRAWS, effective_size, split_rhat
+from mercer.linalg.jitter import SMALL_JITTER
 
 MAX_DEPTH = 8  # doublings of a trajectory
 MAX_ENERGY_ERROR = 1000.0  # beyond it a trajectory has diverged
@@ -243,4 +244,4 @@ def _fitted(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     m, p = draws.shape
     C = np.atleast_2d(np.cov(draws.T))
     C = C * (m / (m + 5.0)) + np.diag(np.diag(C)) * (5.0 / (m + 5.0))
-    return draws.mean(axis=0), np.linalg.cholesky(C + 1e-10 * np.trace(C) / p * np.eye(p))
+    return draws.mean(axis=0), np.linalg.cholesky(C + SMALL_JITTER * np.trace(C) / p * np.eye(p))

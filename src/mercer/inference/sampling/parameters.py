@@ -22,6 +22,7 @@ from mercer.inference.sampling.reference import LatentState, LogLikelihood, Refe
 from mercer.inference.sampling.sites import SiteFunction
 from mercer.inference.sites import LatentMatrix
 from mercer.kernels.base import Kernel
+from mercer.linalg.jitter import FIXED_JITTER
 
 DEFAULT_PRIOR_SD = 2.0  # of the logarithm of a parameter without a prior
 T_DEGREES_OF_FREEDOM = 5.0  # of the reference for theta
@@ -101,7 +102,7 @@ class _ThetaReference:
         """From draws (m, p): twice their covariance, with correlations shrunk if draws are few."""
         m, p = theta.shape
         C = np.atleast_2d(np.cov(theta.T)) * (m / (m + 5.0 * p))
-        C[np.diag_indices_from(C)] = theta.var(axis=0) + 1e-8
+        C[np.diag_indices_from(C)] = theta.var(axis=0) + FIXED_JITTER
         self.centre, self.root = theta.mean(axis=0), math.sqrt(2) * np.linalg.cholesky(C)
 
     def log_density(self, x: np.ndarray) -> float:

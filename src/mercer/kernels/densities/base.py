@@ -20,7 +20,7 @@ from mercer.core.parameters import Parametrized, bare, plain, slots_of
 from mercer.core.precision import concretely, is_traced, namespace
 from mercer.kernels.evaluate import some, take, tile_size
 
-STRIP = 504  # rows whose scores are computed at a time
+STRIP_ROWS = 504  # rows whose scores are computed at a time
 
 
 def count(what: str) -> Any:
@@ -161,7 +161,7 @@ def log_normalized(weights: Any, axis: int = -1) -> Any:
 def strips(rows: Rows) -> Iterator[tuple[Rows, int]]:
     """Prepared rows in strips of one size, padded, each with its number of rows; sparse matrices as dense ones."""
     n = jax.tree.leaves(rows)[0].shape[0]
-    size = min(STRIP, tile_size(n))
+    size = min(STRIP_ROWS, tile_size(n))
     for i in range(0, n, size):
         last = min(i + size, n)
         yield take(dense(some(rows, slice(i, last))), 0, last - i, size), last - i

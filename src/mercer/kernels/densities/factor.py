@@ -11,8 +11,9 @@ from mercer.core.inputs import Inputs, Rows, as_matrix, check_width
 from mercer.core.parameters import Parametrized, PositiveArray, RealArray, evolve
 from mercer.core.precision import as_float, namespace
 from mercer.core.random import seed_of
+from mercer.distributions import LOG_2PI
 from mercer.kernels.densities.base import ParametricDensity, count, small_seed
-from mercer.kernels.densities.gaussian import LOG_2PI, centre_and_spread
+from mercer.kernels.densities.gaussian import centre_and_spread
 
 MIN_NOISE = 1e-3  # variance of a column that is left to noise, relative to that of the column
 

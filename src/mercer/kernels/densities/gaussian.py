@@ -1,6 +1,5 @@
 """Gaussian densities, and mixtures of them."""
 
-import math
 import warnings
 from typing import Any, ClassVar, Self
 
@@ -12,9 +11,9 @@ from mercer.core.inputs import Inputs, Rows, as_matrix, check_width
 from mercer.core.parameters import NonNegativeArray, Parametrized, PositiveArray, RealArray, evolve, show
 from mercer.core.precision import as_float, is_traced, namespace
 from mercer.core.random import seed_of
+from mercer.distributions import LOG_2PI
 from mercer.kernels.densities.base import MixtureDensity, check_distributions, count, log_normalized, small_seed
 
-LOG_2PI = math.log(2 * math.pi)
 MIN_VARIANCE = 1e-3  # of a learned component along any direction, relative to that of the column
 MAX_ROUNDING = 1e-12  # spread of a constant column, relative to its values
 N_STARTS = 3  # of expectation-maximisation

@@ -13,7 +13,7 @@ from mercer.core.inputs import Inputs, Rows
 from mercer.core.parameters import NonNegativeArray, Parametrized, evolve, slots_of
 from mercer.core.precision import as_float, is_traced
 from mercer.core.random import seed_of
-from mercer.kernels.densities.base import STRIP, ParametricDensity, check_distributions, count
+from mercer.kernels.densities.base import STRIP_ROWS, ParametricDensity, check_distributions, count
 from mercer.kernels.densities.emissions import (
     FullGaussians,
     Gaussians,
@@ -325,10 +325,10 @@ def log_forward(logs: Any, length: Any, initial: Any, transition: Any) -> jax.Ar
 def _traced(model: HiddenMarkovModel, rows: Padded, method: str) -> jax.Array:
     """Result of a method with one number or vector per sequence. Of many sequences a strip at a time, so that
     memory for the gradient is that of one strip."""
-    if len(rows.lengths) <= STRIP:
+    if len(rows.lengths) <= STRIP_ROWS:
         return getattr(model, method)(rows)
     one = lambda row: getattr(model, method)(jax.tree.map(lambda leaf: leaf[None], row))[0]
-    return jax.lax.map(jax.checkpoint(one), rows, batch_size=STRIP)
+    return jax.lax.map(jax.checkpoint(one), rows, batch_size=STRIP_ROWS)
 
 
 def scaled(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,10 +15,11 @@ from mercer.core.inputs import Inputs, Rows, take_rows
 from mercer.core.parameters import evolve, plain
 from mercer.core.precision import Array, as_float, concretely, namespace
 from mercer.core.random import seed_of
+from mercer.distributions import LOG_2PI
 from mercer.kernels.base import Kernel
 from mercer.kernels.densities.base import MixtureDensity, log_sum, normalized_exp
 from mercer.kernels.densities.factor import FactorAnalysis
-from mercer.kernels.densities.gaussian import LOG_2PI, GaussianMixture
+from mercer.kernels.densities.gaussian import GaussianMixture
 from mercer.kernels.densities.outside import as_density
 from mercer.kernels.functions import hashable
 from mercer.kernels.generative.base import ComponentKernel, Table, shown

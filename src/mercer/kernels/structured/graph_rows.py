@@ -1,7 +1,7 @@
 """Graphs as arrays, and the numbering of what is counted in them.
 
 All graphs of a data set are one list of nodes and one list of edges, an undirected edge being two directed ones.
-Labels, and refined labels, are numbered per data set; a `Vocabulary` per kind tells which of another data set's numbers
+Labels, and refined labels, are numbered per data set; a `Vocabulary` per kind finds which of another data set's numbers
 mean the same.
 """
 
@@ -31,7 +31,7 @@ def loops() -> ModuleType:
 # -- vocabularies ----------------------------------------------------------------------------------------------------
 
 
-class Labels(Vocabulary):
+class LabelVocabulary(Vocabulary):
     """Labels of nodes or edges. Where none has one, all have the label None, and ``first`` is the first of them: its
     row and its name."""
 
@@ -40,7 +40,12 @@ class Labels(Vocabulary):
         self.what, self.first = what, first
 
     def _found_in(self, other: Vocabulary) -> np.ndarray:
-        if isinstance(other, Labels) and len(self) and len(other) and (self.first is None) != (other.first is None):
+        if (
+            isinstance(other, LabelVocabulary)
+            and len(self)
+            and len(other)
+            and (self.first is None) != (other.first is None)
+        ):
             row, name = cast(tuple[int, str], self.first or other.first)
             raise ObjectError(
                 row,
@@ -284,7 +289,7 @@ def _check(row: int, graph: Any) -> None:
 
 def _numbered(
     labels: list[Any], what: str, attribute: Hashable, starts: list[int], named: Callable[[int, int], str]
-) -> tuple[np.ndarray, Labels]:
+) -> tuple[np.ndarray, LabelVocabulary]:
     """Numbers of labels, as they come, and what they are. ``named(row, which)`` is the node or edge in words."""
     numbers: dict[Any, int] = {}
 
@@ -309,11 +314,11 @@ def _numbered(
                 f"has no {attribute!r}, nor has any other {what} of these graphs. Check {what}_label, or leave labels "
             )
             raise refuse(0, f"{says}out of the kernel: {what}_label=None.")
-        return np.zeros(len(labels), dtype=np.int64), Labels([None], what, place(0))
+        return np.zeros(len(labels), dtype=np.int64), LabelVocabulary([None], what, place(0))
     if missing:
         says = f"has no {attribute!r}, where other {what}s have one. Label all, or none, or leave labels out of the "
         raise refuse(int(np.flatnonzero(np.isin(found, missing))[0]), f"{says}kernel: {what}_label=None.")
-    return found, Labels(list(numbers), what)
+    return found, LabelVocabulary(list(numbers), what)
 
 
 def _hashable(label: Any) -> bool:

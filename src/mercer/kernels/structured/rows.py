@@ -27,7 +27,7 @@ MIN_COMPILED = 1_000_000  # entries of a matrix of products: for fewer, loading 
 
 
 class Vocabulary:
-    """Features of a data set. ``keys`` tell them apart: their order numbers the columns of `Counts`."""
+    """Features of a data set. ``keys`` identify them: their order numbers the columns of `Counts`."""
 
     def __init__(self, keys: Sequence[Hashable]) -> None:
         self.keys = keys

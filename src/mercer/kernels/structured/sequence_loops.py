@@ -15,7 +15,7 @@ from mercer.core.machine import cores
 
 LANES = 16  # sequences side by side
 PADDING = -2.0  # after the end of a shorter sequence in a group
-STRIP = 1024  # aligned sequences compared at a time, so that their runs stay in the cache
+STRIP_SEQUENCES = 1024  # aligned sequences compared at a time, so that their runs stay in the cache
 PARTS_PER_CORE = 4  # a core that finishes early takes another part
 
 
@@ -204,11 +204,11 @@ def weighted_degrees(
 ) -> None:
     """sum over positions of r (2 longest + 1 - r), r the number of letters before and at it that agree, at most
     ``longest``. s (n, L) and t (L, m). ``run`` is an empty array of the type to count in."""
-    run, total = np.empty(STRIP, run.dtype), np.empty(STRIP, run.dtype)
+    run, total = np.empty(STRIP_SEQUENCES, run.dtype), np.empty(STRIP_SEQUENCES, run.dtype)
     m = t.shape[1]
     for i in rows:
-        for start in range(i // STRIP * STRIP if symmetric else 0, m, STRIP):
-            count = min(STRIP, m - start)
+        for start in range(i // STRIP_SEQUENCES * STRIP_SEQUENCES if symmetric else 0, m, STRIP_SEQUENCES):
+            count = min(STRIP_SEQUENCES, m - start)
             run[:] = 0
             total[:] = 0
             for position in range(s.shape[1]):

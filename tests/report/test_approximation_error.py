@@ -42,7 +42,7 @@ def test_a_committee_says_how_far_from_exact_predictions_it_is():
 
 
 def test_a_committee_is_compared_near_a_few_places(monkeypatch):
-    monkeypatch.setattr("mercer.report.distance.NEAR_ROWS", 100)
+    monkeypatch.setattr("mercer.report.approximation_error.NEAR_ROWS", 100)
     text = regressor(solver=mc.solvers.Committee(2)).fit(X, y).report().sections["Numerics"]
     assert "exact predictions from the 100 rows near each of 3 places" in text
 

@@ -1,4 +1,4 @@
-"""How far predictions by an approximation are from exact ones, where no bound tells: compared near a few places."""
+"""How far predictions by an approximation are from exact ones, where there is no bound: compared near a few places."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from mercer.kernels.base import Kernel
 from mercer.models.doubt import about_distance
 from mercer.solvers.dense import Dense
 
-PLACES, COMPARED = 3, 30  # rows around which, and near each of which, predictions are compared
+PLACES, COMPARED_ROWS = 3, 30  # rows around which, and near each of which, predictions are compared
 NEAR_ROWS, NEAR_LABELS = 1000, 400  # that exact predictions there are given: of a regression, and of two classes
 
 
@@ -27,7 +27,7 @@ def of_regression(model: Any) -> str | None:
     try:
         for near in _neighbourhoods(posterior.kernel, X, NEAR_ROWS):
             exact = Dense().posterior(posterior.kernel, take_rows(X, near), residual[near], noise[near], None, True)
-            at = near[:COMPARED]
+            at = near[:COMPARED_ROWS]
             Z = take_rows(X, at)
             (mean, variance), (true, exact_variance) = posterior.moments(Z), exact.moments(Z)
             spread = np.sqrt(exact_variance + noise[at])
@@ -61,7 +61,7 @@ def of_classification(model: Any) -> str | None:
             exact: Any = inference(latent_covariances(Dense().latent, [kernel], rows, 0.0), codes[near], gradient=False)
             if exact is None:
                 return says
-            Z = take_rows(X, near[:COMPARED])
+            Z = take_rows(X, near[:COMPARED_ROWS])
             true = inference.posterior(exact, [kernel], rows, codes[near]).class_probabilities(Z, inference.likelihood)
             away.append(np.abs(model.posterior_.class_probabilities(Z, inference.likelihood) - true).max(axis=1))
     except MercerError:

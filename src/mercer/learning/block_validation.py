@@ -1,9 +1,9 @@
 """Choice of the default kernel's smoothness for maps, by predicting blocks of rows that were left out together.
 
-Between near stations the evidence, and rows left out one by one, tell how rough the function is at the distance of
+Between near stations the evidence, and rows left out one by one, measure how rough the function is at the distance of
 neighbours. Predictions into holes depend on how it varies at larger distances, and there the smoothness that the
 evidence prefers can be far worse. So members of the family are compared by holes that are made in the data, of several
-sizes, since nobody knows the size of the gaps to be predicted, and each size counts alike. Holes tell members apart
+sizes, since nobody knows the size of the gaps to be predicted, and each size counts alike. Holes distinguish members
 only so far: of those within one standard error of the best the roughest is taken (the rule of Breiman et al. 1984 for
 cross-validation), since it claims least about places without data. The error is that of the difference between two
 members in the same holes: some holes are far harder than others for every member.
