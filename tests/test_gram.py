@@ -152,7 +152,7 @@ def test_the_contraction_of_the_operator_is_the_derivative_of_a_bilinear_form(ke
 
 
 def test_the_contraction_of_the_operator_forms_no_matrix():
-    n = 3000
+    n = 5000
     data = np.random.default_rng(0).normal(size=(n, 2))
     operator, U = gram.Gram(1.0 * k.RBF(), data), np.ones((n, 2))
     operator.contract(U)
