@@ -193,7 +193,7 @@ def test_rows_without_a_target_are_gaps_and_predicted(folder):
     gap = pl.col("index").is_in([9, 30])
     frame.with_columns(y=pl.when(gap).then(None).otherwise("y")).drop("index").write_csv(folder / "gap.csv")
     result = call("fit", folder / "gap.csv", "--target", "y", "--output", folder / "gap")
-    assert "2 of 60 rows have no y, or none that is finite: they are gaps" in result.stderr
+    assert "2 of 60 rows have no y: they are gaps" in result.stderr
     assert "58 rows, 4 inputs" in (folder / "gap" / "report.txt").read_text()
     table, model = pl.read_csv(folder / "gap" / "predictions.csv"), load(folder / "gap" / "model.safetensors")
     assert len(table) == 12 + 2
@@ -500,6 +500,27 @@ def test_blanks_and_words_for_missing_values(tmp_path):
     }  # fmt: skip
 
 
+def test_words_for_missing_values_in_any_case_and_beside_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c,d\nn/a,-,#n/a,+\n1,2,2020-05-13,-\nNull,--,None,+\nna,None,.,-\n3,1,2020-05-14,none\n")
+    frame, readings = settle(tables.read(path), list("abcd"), ColumnOptions(), print)
+    day = datetime.datetime(2020, 5, 13), datetime.datetime(2020, 5, 14)
+    assert frame.to_dict(as_series=False) == {
+        "a": [None, 1, None, None, 3], "b": [None, 2, None, None, 1], "c": [None, day[0], None, None, day[1]],
+        "d": ["+", "-", "+", "-", "none"],  # may be classes
+    }  # fmt: skip
+    assert tables.columns.read(pl.Series("b", ["-", "5"]), readings["b"]).to_list() == [None, 5]
+    months = pl.Series("m", ["01.2020", "-", "12.2020"])
+    assert settle(months.to_frame(), ["m"], ColumnOptions(), print)[0]["m"].dtype == pl.Datetime
+
+
+def test_labels_may_be_words_and_numbers(capsys):
+    labels = pl.Series("y", ["1", "2", "3", "other"])
+    assert tables.task_of(labels, "classification", print) == "classification"
+    assert tables.task_of(pl.Series("y", ["+", "-", "?"]), None, print) == "classification"
+    assert tables.task_of(pl.Series("y", ["1", "low", "high"]), None, print) == "classification"
+
+
 def test_names_that_look_like_patterns():
     frame = pl.DataFrame({"^a$": [1.0, None, 3.0], "*": [1, 2, 3], "a": [4, 5, 6]})
     whole, rows = tables.complete(frame, ["^a$", "*"], True, print)
@@ -559,6 +580,23 @@ def _with(**columns):
         (lambda f: f.select("same", "y"), [], ["all input columns are constant"]),
         (lambda f: f.select("y"), [], ["no input column besides the target"]),
         (lambda f: f[:0], [], ["has no rows"]),
+        (_with(y=[float("inf"), *range(59)]), [], ["'y' is infinite in 1 of 60 rows"]),
+        (
+            _with(y=["unknown", "3", "?"] + ["1", "2", "4", "5"] * 14 + ["unknown"]),
+            [],
+            ["'y' holds numbers, but 'unknown', '?' in 3 rows", "Empty those cells", "--task classification"],
+        ),
+        (
+            _with(y=["unknown", *map(str, np.linspace(0, 1, 59))]),
+            [],
+            ["'y' holds numbers, but 'unknown' in 1 row.", "--task classification"],
+        ),
+        (
+            _with(y=["1", "2", "none at all"] * 20),
+            ["--task", "regression"],
+            ["'y' holds text, as in 'none at all'", "numbers were expected"],
+        ),
+        (_with(y=["0,613", "1,234,567", "2"] * 20), [], ["not all written alike", "'0,613'"]),
     ],
 )
 def test_what_a_fit_refuses(tmp_path, change, options, told):
@@ -584,6 +622,7 @@ def test_refused_columns_can_be_dropped(tmp_path):
         ("ragged.csv", b"a,b\n1,2\n3,4,5\n", "found more fields"),
         ("latin.csv", b"a,b\n1,caf\xe9\n", "Save it as UTF-8"),
         ("twice.csv", b"a, a\n1,2\n", "columns of the same name: a"),
+        ("renamed.csv", b"a,b,a\n1,2,3\n", "columns of the same name: a"),  # polars would call one a_duplicated_0
         ("fake.parquet", b"not parquet at all", "cannot be read as a table"),
         ("fake.csv.gz", b"not gzipped", "cannot be read as a table"),
         ("cut.csv.gz", gzip.compress(b"a,b\n1,2\n" * 100, mtime=0)[:-12], "cannot be read as a table"),
@@ -655,3 +694,21 @@ def test_a_large_table_passes_in_chunks(name, tmp_path, monkeypatch):
     # Close to a fit of all of them.
     error = (held["target"] - held["mean"]).to_numpy()
     assert np.sqrt(np.mean(error**2)) < 0.5
+
+
+def test_a_large_table_of_text_that_is_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(large, "LARGE_ROWS", 700)
+    monkeypatch.setattr(large, "SAMPLE_ROWS", 150)
+    monkeypatch.setattr(large, "CHUNK_ROWS", 300)
+    x = np.random.default_rng(0).uniform(1, 9, 800).round(3)
+    rows = [f'"{a:.3f}";{"-" if i == 5 else f"{2 * a:.3f}"}'.replace(".", ",") for i, a in enumerate(x)]
+    (tmp_path / "t.csv").write_text("\n".join(["x;y", *rows]))
+    commas = ["--kind", "x=number:,", "--kind", "y=number:,"]
+    call("fit", tmp_path / "t.csv", "--target", "y", "--output", tmp_path / "out", *commas)
+    held = pl.read_csv(tmp_path / "out" / "predictions.csv").filter(pl.col("row") != 6)  # which is a gap
+    np.testing.assert_allclose(held["target"], 2 * x[held["row"].to_numpy() - 1])
+    assert load(tmp_path / "out" / "model.safetensors").n_rows_ == 800 - 30 - 1
+    (tmp_path / "t.csv").write_text("\n".join(["x;x", *rows]))
+    assert "columns of the same name" in refused(
+        "fit", tmp_path / "t.csv", "--target", "x", "--output", tmp_path / "out"
+    )

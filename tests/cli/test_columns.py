@@ -99,6 +99,8 @@ def test_compact_dates():
         (["1,200", "950", "1,234,567"], [1200, 950, 1234567]),
         (["1.200,5", "3", "12,25"], [1200.5, 3, 12.25]),
         (["12,5", "0,25"], [12.5, 0.25]),
+        (["0,613", "1,202"], [0.613, 1.202]),  # no thousands after a zero
+        (["-0.613", "1.202", "-"], [-0.613, 1.202, None]),
         (["1 200", "12\u00a0345,5", "7"], [1200, 12345.5, 7]),
         (["1'200.5", "3"], [1200.5, 3]),
         (["12%", "7.5 %", "100%"], [12, 7.5, 100]),
@@ -125,6 +127,7 @@ def test_a_comma_that_may_be_either_is_settled_by_the_table_or_by_an_option():
         settled(["1,200", "3,500"])
     assert settled(["1,200", "3,500"], kinds=["c=number:,"])[0].to_list() == [1.2, 3.5]
     assert settled(["1,200", "3,500"], kinds=["c=number:."])[0].to_list() == [1200, 3500]
+    assert settled(["0,200", "3,500"], decimal=".")[0].to_list() == [0.2, 3.5]  # no thousands after a zero
     assert settled(["1,200", "3,500"], decimal=".")[0].to_list() == [1200, 3500]  # where commas separate columns
     for other, value in ((["0,5", "12,25"], 1.2), ([0.5, 1.25], 1200.0)):
         frame = pl.DataFrame({"c": ["1,200", "3,500"], "d": other})

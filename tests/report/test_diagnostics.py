@@ -61,6 +61,19 @@ def test_intervals_too_wide_too_narrow_and_of_heavy_tails():
     assert diagnostics.calibration(0.6 * normal, independent=normal) == []
 
 
+def test_residuals_in_two_groups_have_lighter_tails():
+    rng = np.random.default_rng(1)
+    groups = rng.choice([-1.0, 1.0], 300) + 0.05 * rng.normal(size=300)
+    wave = np.sqrt(2) * np.sin(np.linspace(0, 60, 300)) + 0.05 * rng.normal(size=300)
+    for z in (groups, wave, 1.1 * groups, np.sqrt(3) * rng.uniform(-1, 1, 2000)):
+        (found,) = diagnostics.calibration(z)
+        assert "lighter tails than a Gaussian, or fall into two groups" in found.text
+        assert "95% intervals cover 100%" in found.text
+        assert "histogram" in found.remedy
+    (found,) = diagnostics.calibration(rng.standard_t(2, size=300) / 2)
+    assert "likelihood='student'" in found.remedy
+
+
 def test_intervals_widened_on_purpose_are_not_called_too_wide():
     """Too wide is judged without the factor, too narrow with it."""
     normal = np.random.default_rng(1).normal(size=200)
@@ -153,6 +166,23 @@ def test_noise_that_grows():
     none, level = diagnostics.spread(rng.normal(size=150), mean, mean, X, ["a", "b"])
     assert none == []
     assert (level == 1).all()
+
+
+def test_remedies_name_the_models_that_allow_for_it():
+    rng = np.random.default_rng(8)
+    z = rng.normal(size=150)
+    z[3] = 9.0
+    assert "likelihood='student'" in diagnostics.outliers(z)[0].remedy
+    cauchy, counts = rng.standard_cauchy(150), rng.integers(0, 9, 150).astype(float)
+    assert "likelihood='student'" in diagnostics.outliers(cauchy)[0].remedy
+    assert "counts" not in diagnostics.outliers(cauchy, z)[0].remedy
+    assert "likelihood='negative_binomial'" in diagnostics.outliers(cauchy, counts)[0].remedy
+    x = rng.uniform(0, 1, 150)
+    growing = rng.normal(size=150) * (0.3 + 1.7 * x)
+    for y in (x - 0.5, counts):
+        (found,), _ = diagnostics.spread(growing, x, y, x[:, None], ["a"])
+        assert "HeteroscedasticGaussianProcessRegressor" in found.remedy
+        assert ("likelihood='negative_binomial' or 'poisson'" in found.remedy.replace(")", "")) == (y is counts)
 
 
 def test_skewed_residuals():

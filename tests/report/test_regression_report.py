@@ -139,3 +139,30 @@ def test_the_page_says_what_was_judged(drawn):
     )
     assert "leave-one-out residuals at parameters learned from all rows" in " ".join(text.split())
     assert "by chance" in text
+
+
+def test_advice_fits_the_model_and_the_target():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 2)) * [1, 1000]
+    default = mc.GaussianProcessRegressor(progress=False).fit(X, rng.normal(size=60))
+    assert "explains little of y: try n_restarts=5, another kernel, or other inputs" in str(default.report())
+    assert "similar scales" not in str(default.report())
+    given = mc.GaussianProcessRegressor(1.0 * k.RBF(1.0), progress=False).fit(X, rng.normal(size=60))
+    assert "inputs on similar scales" in str(given.report())
+    assert "GaussianProcessClassifier" not in str(given.report())
+    labels = mc.GaussianProcessRegressor(1.0 * k.RBF(1.0), progress=False).fit(X, (X[:, 0] > 0).astype(float))
+    assert "y has two distinct values: if they are classes, use GaussianProcessClassifier" in str(labels.report())
+
+
+def test_a_model_of_varying_noise_does_not_advise_itself():
+    rng = np.random.default_rng(4)
+    x = rng.uniform(0, 1, 120)
+    X, y = x[:, None], np.sin(6 * x) + np.where(x > 0.5, 1.0, 0.05) * rng.normal(size=120)
+    kernel = 1.0 * k.RBF(0.3)
+    plain = mc.GaussianProcessRegressor(kernel, progress=False).fit(X, y).report()
+    assert any("try HeteroscedasticGaussianProcessRegressor" in text for text in plain.suggestions)
+    nearly_constant = mc.HeteroscedasticGaussianProcessRegressor(
+        kernel, 0.5, noise_kernel=1e-3 * k.RBF(1.0), learning=None, progress=False
+    ).fit(X, y)
+    (found,) = (one for one in nearly_constant.report().findings if one.kind == "spread")
+    assert "try another noise_kernel, or give" in found.remedy

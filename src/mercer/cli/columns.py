@@ -18,8 +18,10 @@ from mercer.core.errors import DataError, ParameterError
 
 Reading = dict[str, Any]
 
+MAX_STRAY_SHARE = 1 / 3  # of the different texts of a column: with more, it is not a column of numbers or dates
 KINDS = ("number", "text", "date")
 FIRST_COMPACT, LAST_COMPACT = 18000101, 21991231  # integers in between may be dates YYYYMMDD
+ABSENT = ("-", "--", ".", "none")  # missing beside numbers or dates, in any case; other text may mean something by them
 SIGNS = ("$", "€", "£", "¥", "₹", "₽", "₩", "₺", "USD", "EUR", "GBP", "CHF", "JPY", "%")
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2212": "-", "\u2019": "'"})
 
@@ -114,8 +116,8 @@ def read(column: pl.Series, reading: Reading) -> pl.Series:
 
 
 def _mapped(column, function, dtype, reading):
-    values = {text: function(text) for text in column.drop_nulls().unique()}
-    bad = [text for text in column.drop_nulls() if values[text] is None]
+    values = {text: function(text) for text in distinct(column)}
+    bad = [text for text in column if text in values and values[text] is None]
     if bad and "format" in reading and all(moment(text, "%Y-%m-%d") for text in values):  # unambiguous
         values, bad = {text: moment(text, "%Y-%m-%d") for text in values}, []
     if bad:
@@ -124,7 +126,17 @@ def _mapped(column, function, dtype, reading):
             f"column {column.name!r} holds {bad[0]!r}" + (f" and {len(bad) - 1} more like it" if len(bad) > 1 else "")
             + f"; {wanted} were expected, as in the fit."
         )  # fmt: skip
-    return pl.Series(column.name, [None if text is None else values[text] for text in column], dtype=dtype)
+    return pl.Series(column.name, list(map(values.get, column)), dtype=dtype)
+
+
+def distinct(column: pl.Series) -> list[str]:
+    """The different texts of a column, in order, without those that stand for a missing value."""
+    return [text for text in column.drop_nulls().unique(maintain_order=True) if text.lower() not in ABSENT]
+
+
+def strays(column: pl.Series) -> list[str]:
+    """The texts of a column that are no numbers."""
+    return [text for text in distinct(column) if not _is_read(text, "number")]
 
 
 def _native(dtype) -> str | None:
@@ -134,8 +146,10 @@ def _native(dtype) -> str | None:
 
 
 def _text_reading(column, word, more, day_first, comma, say, may_be_months) -> Reading | None:
-    texts = column.drop_nulls().unique(maintain_order=True).to_list()
+    texts = distinct(column)
     reading = None
+    if not texts:
+        return None
     if word == "number" or (not word and not (may_be_months and are_months(column))):
         reading = _number_reading(column.name, texts, more, comma, say)
     if reading is None and word in ("", "date"):
@@ -144,10 +158,10 @@ def _text_reading(column, word, more, day_first, comma, say, may_be_months) -> R
         stray = next((text for text in texts if not _is_read(text, word, more)), texts[0])
         raise DataError(f"--kind says that column {column.name!r} is a {word}, but it holds text such as {stray!r}.")
     if reading is None:
-        strays = [text for text in texts if not (_is_read(text, "number") or _is_read(text, "date"))]
-        if 0 < len(strays) <= len(texts) / 3:
+        others = [text for text in texts if not (_is_read(text, "number") or _is_read(text, "date"))]
+        if 0 < len(others) <= len(texts) * MAX_STRAY_SHARE:
             say(
-                f"column {column.name!r} is read as text, because {strays[0]!r} is neither a number nor a date; most "
+                f"column {column.name!r} is read as text, because {others[0]!r} is neither a number nor a date; most "
                 "of its other values are"
             )
     return reading
@@ -168,7 +182,7 @@ def _is_read(text: str, word: str, form: str = "") -> bool:
 def are_months(column: pl.Series) -> bool:
     """Whether all text is months MM.YYYY: years 1800 to 2100, with a leading zero somewhere, unlike numbers such as
     1.202."""
-    texts = column.drop_nulls().unique().to_list()
+    texts = distinct(column)
     return any(text.startswith("0") for text in texts) and all(MONTH.fullmatch(text) for text in texts)
 
 
@@ -314,7 +328,8 @@ def _digits(text: str) -> tuple[str, tuple[str, ...]] | None:
 
 def _valued(text: str, decimal: str, thousands: str) -> float | None:
     mark, between = re.escape(decimal), re.escape(thousands)
-    if not re.fullmatch(rf"[+-]?(\d{{1,3}}({between}\d{{3}})+|\d+)?({mark}\d*)?([eE][+-]?\d+)?", text):
+    # No thousands after a zero: in 0,613 the comma is a decimal mark.
+    if not re.fullmatch(rf"[+-]?([1-9]\d{{0,2}}({between}\d{{3}})+|\d+)?({mark}\d*)?([eE][+-]?\d+)?", text):
         return None
     try:
         return float(text.replace(thousands, "").replace(decimal, "."))
@@ -347,7 +362,7 @@ def _decimal_mark_of_the_rest(frame, names) -> str | None:
         if column.dtype.is_float() and (column.drop_nulls() != column.drop_nulls().round()).any():
             marks["."] += 1
         elif column.dtype == pl.String and not are_months(column):
-            plain = [_digits(text) for text in column.drop_nulls().unique()]
+            plain = [_digits(text) for text in distinct(column)]
             if plain and None not in plain:
                 decimals = {decimal for decimal, _ in _styles([found[0] for found in plain if found])}
                 marks.update(decimals if len(decimals) == 1 else ())

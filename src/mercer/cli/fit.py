@@ -38,15 +38,17 @@ def run_fit(
     texts = [name for name, kind in options.kinds.items() if kind.startswith(("text", "date:"))]
     table = large.scanned(data)
     if table is None:
-        frame, places = tables.read(data, texts), None
+        frame, places = tables.read(data, texts, target), None
     else:
         frame, places, total = large.sampled(table, target, seed)
-        frame = tables.tidied(frame, texts)
+        frame = tables.tidied(frame, texts, target)
     tables.check_names(frame, target, drop)
     options.check(frame.columns)
     used = [name for name in frame.columns if name not in drop]
     frame, readings = settle(frame, used, options, remark, target, tables.decimal_mark(data))
     names = tables.choose(frame, target, drop, remark)
+    if task is None and options.kinds.get(target) == "text":
+        task = "classification"
     task = tables.task_of(frame[target], task, remark)
     kind = TASKS[task]
     text = tables.read_as_text(frame, names)
@@ -79,7 +81,8 @@ def run_fit(
     kind.prepare(model, training, say)
     remarks += fit(model, training, say)
     if table is not None and kind is quantities:
-        model._absorb(large.chunks(table, inputs, target, drop_missing), held.numbers - 1)
+        rows = large.chunks(table, inputs, target, drop_missing, readings.get(target))
+        model._absorb(rows, held.numbers - 1)
     own = () if found is None else quantities.SEARCH_FILES
     known = {name for other in TASKS.values() for name in other.FILES} | {*quantities.SEARCH_FILES}
     for name in known - {*own}:  # of an earlier run

@@ -1,5 +1,6 @@
 """Tables of more rows than a fit takes at once: a random part of the rows to learn from, and all of them in chunks."""
 
+import csv
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,10 @@ def scanned(path: Path) -> pl.LazyFrame | None:
             )  # fmt: skip
         else:
             return None
+        if extension in tables.SEPARATED:
+            tables.check_header(path)
         return frame if int(frame.select(pl.len()).collect().item()) > LARGE_ROWS else None
-    except (pl.exceptions.PolarsError, OSError):
+    except (pl.exceptions.PolarsError, csv.Error, OSError):
         return None  # reading it all says what is wrong
 
 
@@ -53,13 +56,21 @@ def sampled(frame: pl.LazyFrame, target: str, seed: int) -> tuple[pl.DataFrame, 
     return pl.concat(found), numbers, n
 
 
-def chunks(frame: pl.LazyFrame, inputs: Sequence[tables.Input], target: str, drop_missing: bool) -> Chunks:
-    """All rows, read as the sample was. Rows with missing values have no target, which is a gap."""
+def chunks(
+    frame: pl.LazyFrame, inputs: Sequence[tables.Input], target: str, drop_missing: bool,
+    reading: columns.Reading | None = None,
+) -> Chunks:  # fmt: skip
+    """All rows, read as the sample was, the target in the ``reading`` of text if there is one. Rows with missing values
+    have no target, which is a gap."""
+    text = [entry["name"] for entry in inputs if entry["kind"] in (*STRUCTURED, "date") or "decimal" in entry]
+    text += [] if reading is None else [target]
     needed = [entry["name"] for entry in inputs if entry["kind"] not in STRUCTURED]
 
     def pairs() -> Iterable[tuple[Any, np.ndarray]]:
         for batch in batches(frame):
-            table = tables.tidied(batch, [entry["name"] for entry in inputs if entry["kind"] in STRUCTURED])
+            table = tables.tidied(batch, text, target)
+            if reading is not None:
+                table = table.with_columns(columns.read(table[target], reading))
             for entry in inputs:
                 if entry["kind"] == "date":
                     table = table.with_columns(columns.read(table[entry["name"]], {"format": "%Y-%m-%d"} | entry))

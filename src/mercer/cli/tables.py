@@ -4,6 +4,7 @@
 frame that a model is fitted to (`mercer.learning.columns`).
 """
 
+import csv
 import dataclasses
 import difflib
 import gzip
@@ -63,8 +64,9 @@ def stem(path: Path) -> str:
     return path.name.removesuffix(".gz").rsplit(".", 1)[0] or path.name
 
 
-def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
-    """Read a CSV or Parquet file. ``texts`` names columns to be read as text, whatever they hold."""
+def read(path: Path, texts: Iterable[str] = (), target: str | None = None) -> pl.DataFrame:
+    """Read a CSV or Parquet file. ``texts`` names columns to be read as text, whatever they hold;
+    in the ``target`` infinite numbers stay, to be refused."""
     extension = _extension(path)
     if extension not in SEPARATED + PARQUET:
         raise DataError(f"{path} must end in .csv, .csv.gz, .tsv or .parquet; got {path.suffix or 'no extension'}.")
@@ -74,11 +76,11 @@ def read(path: Path, texts: Iterable[str] = ()) -> pl.DataFrame:
         file.read(1)
     try:
         frame = pl.read_parquet(path) if extension in PARQUET else _read_separated(path, texts)
-    except (pl.exceptions.PolarsError, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
+    except (pl.exceptions.PolarsError, csv.Error, UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
         reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
         hint = " Save it as UTF-8." if "utf" in reason.lower() else ""
         raise DataError(f"{path} cannot be read as a table: {reason.rstrip('.')}.{hint}") from None
-    frame = tidied(frame, texts)
+    frame = tidied(frame, texts, target)
     if not len(frame):
         raise DataError(f"{path} has no rows.")
     return frame
@@ -90,9 +92,8 @@ def _extension(path: Path) -> str:
 
 def _read_separated(path, texts):
     names = set(texts)
-    with _opened(path) as file:
-        raw = file.readline()
-    separator = _separator(raw)
+    check_header(path)
+    separator = separator_of(path)
     # Names are as in the file, blanks and quotes included; dates are read later, from whole columns.
     header = pl.read_csv(path, separator=separator, n_rows=0).columns
 
@@ -125,6 +126,20 @@ def separator_of(path: Path) -> str:
         return _separator(file.readline())
 
 
+def check_header(path: Path):
+    """Raise for names that stand twice in the header of a text file, of which polars would rename one."""
+    separator = separator_of(path)
+    with _opened(path) as file:
+        names = next(filter(None, csv.reader(file, delimiter=separator)), [])
+    _refuse_repeated([name.strip() for name in names if name.strip()])
+
+
+def _refuse_repeated(names: list[str]):
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise DataError(f"the table has several columns of the same name: {', '.join(repeated)}.")
+
+
 def decimal_mark(path: Path) -> str | None:
     """The decimal mark to assume if no column shows it: a point if commas separate columns, else None."""
     if _extension(path) in PARQUET:
@@ -133,13 +148,12 @@ def decimal_mark(path: Path) -> str | None:
         return "." if _separator(file.readline()) == "," else None
 
 
-def tidied(frame: pl.DataFrame, texts: Iterable[str] = ()) -> pl.DataFrame:
-    """Strip names and text, convert numbers written with blanks, and turn non-finite numbers into nulls."""
+def tidied(frame: pl.DataFrame, texts: Iterable[str] = (), target: str | None = None) -> pl.DataFrame:
+    """Strip names and text, convert numbers written with blanks, and turn non-finite numbers into nulls; in the
+    ``target``, where a null is a gap, only those that are not a number."""
     texts = set(texts)
     names = [name.strip() for name in frame.columns]
-    if len(set(names)) < len(names):
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        raise DataError(f"the table has several columns of the same name: {', '.join(repeated)}.")
+    _refuse_repeated(names)
     frame = frame.rename(dict(zip(frame.columns, names, strict=True)))
     tidy = []
     for column in frame.iter_columns():
@@ -149,7 +163,9 @@ def tidied(frame: pl.DataFrame, texts: Iterable[str] = ()) -> pl.DataFrame:
             are_numbers = numbers.null_count() == column.null_count() < len(column)
             if are_numbers and column.name not in texts and not columns.are_months(column):
                 column = numbers
-        if column.dtype.is_float():
+        if column.dtype.is_float() and column.name == target:
+            column = column.fill_nan(None)
+        elif column.dtype.is_float():
             column = pl.select(pl.when(column.is_finite()).then(column).alias(column.name)).to_series()
         tidy.append(column)
     return pl.DataFrame(tidy)
@@ -194,7 +210,12 @@ def task_of(column: pl.Series, wanted: str | None, say: Say) -> str:
     """Task for a target: "regression" if it holds numbers, "classification" if it holds text or booleans. ``wanted``
     overrides that if the target allows it."""
     kind, values = _kind(column.dtype), column.drop_nulls()
-    example = f", as in {values[0]!r}" if column.dtype == pl.String and len(values) else ""
+    example = ""
+    if column.dtype == pl.String and len(values):
+        strays = columns.strays(column)
+        if wanted is None:
+            _refuse_strays(column, strays)
+        example = f", as in {[*strays, values[0]][0]!r}"
     content = f"the target {column.name!r} holds {_in_words(column.dtype)}{example}"
     if kind not in ("number", "boolean", "category"):
         raise DataError(f"{content}; numbers were expected, or text for classes.")
@@ -207,6 +228,26 @@ def task_of(column: pl.Series, wanted: str | None, say: Say) -> str:
             "--task classification if they are classes"
         )
     return task
+
+
+def _refuse_strays(column: pl.Series, strays: list[str]):
+    """Raise for a target of text that is numbers but for a few texts, or numbers of which some are written in another
+    way."""
+    texts = columns.distinct(column)
+    if not texts or len(strays) > columns.MAX_STRAY_SHARE * len(texts):
+        return
+    classes = "give --task classification if the values are classes"
+    if not strays:
+        raise DataError(
+            f"the target {column.name!r} holds numbers that are not all written alike, such as {texts[0]!r} and "
+            f"{texts[-1]!r}. Write them with one decimal mark, or {classes}."
+        )
+    rows = int(column.is_in(strays).sum())
+    shown = listed([repr(text) for text in strays], limit=3)
+    raise DataError(
+        f"the target {column.name!r} holds numbers, but {shown} in {rows} {'row' if rows == 1 else 'rows'}. Empty "
+        f"those cells if the values are missing, or {classes}."
+    )
 
 
 def quantities(column: pl.Series) -> np.ndarray:
@@ -304,15 +345,18 @@ def complete(
 
 
 def without_target(frame: pl.DataFrame, target: str, say: Say) -> np.ndarray:
-    """Which rows have no finite target, (n,): gaps, of which the fit learns nothing."""
+    """Which rows have no target, (n,): gaps, of which the fit learns nothing. Infinite targets are refused."""
+    infinite = int(frame[target].is_infinite().sum()) if frame[target].dtype.is_float() else 0
+    if infinite:
+        raise DataError(
+            f"the target {target!r} is infinite in {infinite:,} of {len(frame):,} rows. Empty those cells if the "
+            "values are missing, or drop the rows."
+        )
     gaps = frame[target].is_null().to_numpy()
     if gaps.all():
         raise DataError(f"the target {target!r} has no value in any row.")
     if gaps.any():
-        say(
-            f"{int(gaps.sum()):,} of {len(frame):,} rows have no {target}, or none that is finite: they are gaps, "
-            "which the fit leaves out"
-        )
+        say(f"{int(gaps.sum()):,} of {len(frame):,} rows have no {target}: they are gaps, which the fit leaves out")
     return gaps
 
 

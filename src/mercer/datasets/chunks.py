@@ -1,6 +1,7 @@
 """Rows that come in chunks, from files or arrays that need not fit in memory, any number of times."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -13,7 +14,13 @@ from mercer.core.inputs import Inputs, as_vector, count_rows, stack_rows, take_r
 
 CHUNK_ROWS = 50_000
 SEPARATED, PARQUET = (".csv", ".tsv"), (".parquet", ".pq")
-MISSING_VALUES = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"]  # in addition to an empty field
+MISSING_VALUES = sorted(  # in addition to an empty field: these words in any mixture of cases
+    {
+        "".join(letters)
+        for word in ("na", "n/a", "#n/a", "nan", "null", "?")
+        for letters in itertools.product(*zip(word, word.upper(), strict=True))
+    }
+)
 
 
 class Part(NamedTuple):

@@ -23,6 +23,9 @@ RED_NOISE_ALPHA = 0.05  # significance level of a season against autocorrelated 
 MAX_FREQUENCIES = 500
 MAX_RESIDUAL = 3.0  # robust standard deviations at which residuals are clipped, so that no single row makes a pattern
 MAX_NAMED = 5  # rows or inputs named in a finding
+STUDENT = "GaussianProcessRegressor(likelihood='student')"
+VARYING_NOISE = "HeteroscedasticGaussianProcessRegressor"
+COUNTS = "if y is counts, try GaussianProcessRegressor(likelihood='negative_binomial') or 'poisson'; otherwise "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +66,7 @@ def of_residuals(z, mean, y, X=None, names=(), independent=None, widened: float 
     explained |= {found.name for found in curved}
     order = [found for found in order if found.kind == "season" or found.name not in explained]
     changing, level = spread(w, mean, y, X, names)
-    causes = [*order, *curved, *changing, *outliers(z / level)]  # relative to the local noise
+    causes = [*order, *curved, *changing, *outliers(z / level, y)]  # relative to the local noise
     return [*causes, *calibration(z, independent, explained=bool(causes), widened=widened), *skew(w, y)]
 
 
@@ -94,12 +97,19 @@ def calibration(
     if min(off.values()) > 0 and 0.95 in off:
         text = "intervals are too wide"
         remedy = "learn the noise (noise=None) and the amplitude of the kernel, with n_restarts=5"
-    elif max(off.values()) < 0:
+    elif max(off.values()) < 0 and coverage(z, 0.95) < 0.95:
         text = "intervals are too narrow"
         remedy = "the noise may have heavy tails, or the kernel may be too smooth; calibrate=True widens the intervals"
-    else:
+    elif off[min(off)] > 0:  # many in the centre, and yet not few far out
         text = "residuals have heavier tails than a Gaussian"
-        remedy = "transform y, or give a variance for each row (noise=...)"
+        remedy = f"try {STUDENT}, transform y, or give a variance for each row (noise=...)"
+    else:
+        text = "residuals have lighter tails than a Gaussian, or fall into two groups"
+        remedy = (
+            "draw a histogram of them; for two groups, add the input that tells them apart, or try "
+            "GaussianMixtureRegressor; for a wave that the model misses, add a term to the kernel (k.Periodic)"
+        )
+    if "tails" in text:
         off.setdefault(0.95, coverage(z, 0.95) - 0.95)
     covered = ", ".join(f"{level:.0%} intervals cover {level + more:.0%}" for level, more in sorted(off.items()))
     remedy = "probably a consequence of the above" if explained else remedy
@@ -113,8 +123,9 @@ def _binomial(k: float, n: int, p: float) -> float:
     return min(1.0, 2 * min(below, above))
 
 
-def outliers(z) -> list[Finding]:
-    """Find rows further out than the largest of n normal residuals would be, in robust standard deviations."""
+def outliers(z, y=None) -> list[Finding]:
+    """Find rows further out than the largest of n normal residuals would be, in robust standard deviations. ``y``: the
+    targets, if they may be counts."""
     n = len(z)
     scale = _robust_deviation(z)
     # The median absolute deviation of n values is as precise as a standard deviation of 0.37 n.
@@ -126,11 +137,11 @@ def outliers(z) -> list[Finding]:
     rows = ", ".join(f"{row} ({z[row] / scale:+.0f})" for row in order[:MAX_NAMED])
     rows += f" and {len(far) - MAX_NAMED} more" if len(far) > MAX_NAMED else ""
     if len(far) <= max(3, 0.03 * n):
-        remedy = "check them for errors; drop them, or give them a large variance (noise=...)"
+        remedy = f"check them for errors; drop them, give them a large variance (noise=...), or try {STUDENT}"
     else:
         remedy = (
-            "so many point to noise with heavy tails rather than to errors; transform y, or give a variance for each "
-            "row (noise=...)"
+            f"so many point to noise with heavy tails rather than to errors; {COUNTS if _may_be_counts(y) else ''}try "
+            f"{STUDENT}, transform y, or give a variance for each row (noise=...)"
         )
     what = "1 row is an outlier" if len(far) == 1 else f"{len(far)} rows are outliers"
     text = f"{what} (row number from 0, distance in robust standard deviations): {rows}"
@@ -147,6 +158,7 @@ def skew(w, y) -> list[Finding]:
         return []
     up = found > 0
     remedy = "model np.log(y) instead" if up and np.min(y) > 0 else "a transformation of y may make them symmetric"
+    remedy = f"{COUNTS}{remedy}" if up and _may_be_counts(y) else remedy
     text = f"residuals are skewed {'upwards' if up else 'downwards'} (skewness {found:.1f})"
     return [Finding("skew", "note", text, remedy)]
 
@@ -281,9 +293,11 @@ def spread(w, mean, y, X, names) -> tuple[list[Finding], np.ndarray]:
     if middle > max(low, high) or middle < min(low, high):
         trend = f"is {'largest' if middle > high else 'smallest'} in the middle of {name}"
     text = f"the noise {trend}, by a factor of {ratio:.1f} between thirds of the rows"
-    remedy = "intervals are too wide for some rows and too narrow for others; give a variance for each row (noise=...)"
+    remedy = f"try {VARYING_NOISE}, or give a variance for each row (noise=...)"
     if trend == "grows with the prediction" and np.min(y) > 0:
-        remedy = "model np.log(y), or give a variance for each row (noise=...)"
+        remedy = f"model np.log(y), {remedy}"
+    remedy = f"{COUNTS}{remedy}" if _may_be_counts(y) else remedy
+    remedy = f"intervals are too wide for some rows and too narrow for others; {remedy}"
     return [Finding("spread", "warning", text, remedy, name)], np.maximum(fit / size.mean(), 0.1)
 
 
@@ -348,6 +362,11 @@ def _ranks(x) -> np.ndarray:
     values, which, counts = np.unique(x, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2
     return 2 * middle[which.ravel()] / max(len(x) - 1, 1) - 1 if len(values) > 1 else np.zeros(len(x))
+
+
+def _may_be_counts(y) -> bool:
+    """Whether targets are three or more different integers of at least 0."""
+    return y is not None and bool(np.min(y) >= 0 and (y == np.round(y)).all()) and len(np.unique(y)) > 2
 
 
 def _robust_deviation(z) -> float:

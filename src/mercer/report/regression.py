@@ -123,7 +123,11 @@ def _findings(model, left_out, loo, y) -> list[diagnostics.Finding]:
         ]
     X, names = _columns(model, len(y))
     independent = _independent(model)
-    return diagnostics.of_residuals(left_out.z, loo.mean, y, X, names, independent, _allowance(model, len(y)))
+    found = diagnostics.of_residuals(left_out.z, loo.mean, y, X, names, independent, _allowance(model, len(y)))
+    if hasattr(model, "noise_varies_"):  # it is that model already
+        own = diagnostics.VARYING_NOISE, "another noise_kernel"
+        found = [dataclasses.replace(one, remedy=one.remedy.replace(*own)) for one in found]
+    return found
 
 
 def _allowance(model, n: int) -> float:
@@ -250,6 +254,8 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
             f"{n_copies:,} rows are exact copies of others, target included, and count once. If they are separate "
             "measurements, give noise=..."
         )
+    if model.likelihood_ is None and len(np.unique(model.y_train_)) == 2:
+        found.append("y has two distinct values: if they are classes, use GaussianProcessClassifier.")
     free = len(model.theta_)
     if model.optima_ and 5 * free > n >= 10 and model.calibration_ == 1:  # otherwise calibration allows for it
         found.append(f"{free} parameters were learned from {n} rows: intervals may be too narrow; fix or tie some.")
@@ -258,7 +264,8 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
     found += about_inputs(relevance, but={finding.name for finding in findings})
     found += about_learning(model)
     if model.optima_ and model.n_restarts == 0 and n <= 2000 and held.r2 < 0.2:
-        found.append("the model explains little of y: try n_restarts=5, another kernel, or inputs on similar scales.")
+        scales = "other inputs" if model.kernel is None else "inputs on similar scales"
+        found.append(f"the model explains little of y: try n_restarts=5, another kernel, or {scales}.")
     if model.learning == "mle" and any(slot.prior is not None for slot in slots_of(model.kernel_)):
         found.append("the kernel has priors, which learning='mle' ignores; learning='map' uses them.")
     if model.numerics_["jitter"] > 0:
