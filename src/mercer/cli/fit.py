@@ -81,8 +81,8 @@ def run_fit(
     kind.prepare(model, training, say)
     remarks += fit(model, training, say)
     if table is not None and kind is quantities:
-        rows = large.chunks(table, inputs, target, drop_missing, readings.get(target))
-        model._absorb(rows, held.numbers - 1)
+        chunks = large.chunks(table, inputs, target, drop_missing, readings.get(target))
+        model._absorb(chunks, held.numbers - 1)
     own = () if found is None else quantities.SEARCH_FILES
     known = {name for other in TASKS.values() for name in other.FILES} | {*quantities.SEARCH_FILES}
     for name in known - {*own}:  # of an earlier run
