@@ -20,6 +20,7 @@ from mercer.kernels.base import Kernel
 from mercer.learning import heuristics
 from mercer.learning.objective import LogDensity, ModelObjective, Start
 from mercer.learning.plan import search_stages
+from mercer.learning.weak_priors import with_weak_priors
 from mercer.solvers.base import Evaluation, determined_columns
 
 START_LOG_VARIANCES = (1.0, 0.1)  # of the log noise, where learning starts
@@ -170,6 +171,10 @@ class VaryingNoiseObjective(ModelObjective):
 
     def prior(self) -> LogDensity | None:
         return self.model_prior if self.use_priors else None
+
+    @functools.cached_property
+    def prior_model(self) -> Model:
+        return with_weak_priors(self.model, self.rows, self.variance, self.mean.centred, at_mode=True)
 
     @functools.cached_property
     def variance(self) -> float:

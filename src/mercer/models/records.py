@@ -24,6 +24,7 @@ from mercer.models.estimator import Estimator, Regressor
 from mercer.solvers import base as solvers
 
 BEGUN_WITH = "the checkpoint was begun with it"
+BEST_SO_FAR = "the model has the best parameters found so far"
 
 
 class Iteration(NamedTuple):
@@ -114,10 +115,12 @@ class LearnedByEvidence(Estimator):
         settings = (*settings, "auto" if chosen else self.solver_)
         return resumed(self.checkpoint, {"data": data, "kernel": kernel, "settings": settings}, chosen)
 
-    def _settings(self, plan: Plan | None = None) -> Settings:
-        """Settings of learning; it may take ``max_seconds`` if "auto" chose a ``plan`` that fits them."""
+    def _settings(self, plan: Plan | None = None, began: float | None = None) -> Settings:
+        """Settings of learning; it may take ``max_seconds`` from when it ``began`` (None: now) if "auto" chose a
+        ``plan`` that fits them."""
+        began = time.monotonic() if began is None else began
         limit = plan.max_seconds if plan is not None and self._chooses_solver() else None
-        until = math.inf if plan is None or not limit or plan.seconds > limit else time.monotonic() + limit
+        until = math.inf if plan is None or not limit or plan.seconds > limit else began + limit
         return Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress), until)
 
     def _objective(self):
@@ -192,14 +195,16 @@ def warn_of_contradiction(X, y):
         )
 
 
-def warn_of_interruption(evaluations: int, stacklevel: int, settings: Settings | None = None):
-    """Warn that a fit was interrupted, or that the time of its ``settings`` was over; ``stacklevel`` as in
-    `warnings.warn`, counted from here."""
+def warn_of_interruption(
+    evaluations: int, stacklevel: int, settings: Settings | None = None, result: str = BEST_SO_FAR
+):
+    """Warn that a fit was interrupted, or that the time of its ``settings`` was over, and of the ``result``;
+    ``stacklevel`` as in `warnings.warn`, counted from here."""
     late = settings is not None and settings.out_of_time
     what = "learning took max_seconds and was ended" if late else "the fit was interrupted"
     advice = " Raise max_seconds, or give checkpoint=PATH and fit again to go on from here." if late else ""
     warnings.warn(
-        f"{what} after {evaluations} evaluations; the model has the best parameters found so far.{advice}",
+        f"{what} after {evaluations} evaluations; {result}.{advice}",
         InterruptedFitWarning,
         stacklevel=stacklevel,
     )
