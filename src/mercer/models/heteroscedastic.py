@@ -1,6 +1,5 @@
 """Gaussian process regression with noise that varies with the inputs."""
 
-import contextlib
 import math
 import time
 
@@ -30,7 +29,7 @@ from mercer.learning.resolution import resolution
 from mercer.learning.varying_noise import VaryingNoiseObjective
 from mercer.models.doubt import stated_priors
 from mercer.models.estimator import all_or_nothing
-from mercer.models.records import recorded, warn_of_interruption
+from mercer.models.records import recorded, restored_after_interruption, warn_of_interruption
 from mercer.models.regression import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, GaussianProcessRegressor
 from mercer.priors import Prior
 from mercer.scores import unbiased_factor, widening
@@ -105,20 +104,9 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
         began = time.monotonic()
         super().fit(X, y)
         if self.posterior_.data[1].any() and len(self.y_train_) > 2:
-            with self._restored_after_interruption("the model has constant noise"):
+            with restored_after_interruption(self, "the model has constant noise", 3):
                 self._fit_noise(began)
         return self
-
-    @contextlib.contextmanager
-    def _restored_after_interruption(self, result: str):
-        """After Ctrl-C, the model as it was before, and a warning of this ``result``."""
-        before = dict(vars(self))
-        try:
-            yield
-        except KeyboardInterrupt:
-            vars(self).clear()
-            vars(self).update(before)
-            warn_of_interruption(self.n_evaluations_, stacklevel=6, result=result)
 
     def _check_settings(self):
         super()._check_settings()
@@ -255,7 +243,7 @@ class HeteroscedasticGaussianProcessRegressor(GaussianProcessRegressor):
 
     def _sample_if_asked(self, objective: VaryingNoiseObjective, theta: np.ndarray, found: NoiseApproximation):
         if self.noise_inference == "mcmc":
-            with self._restored_after_interruption("the noise is inferred approximately, not sampled"):
+            with restored_after_interruption(self, "the noise is inferred approximately, not sampled", 6):
                 self._sample_noise(objective, theta, found)
 
     def _sample_noise(self, objective: VaryingNoiseObjective, theta: np.ndarray, found: NoiseApproximation):

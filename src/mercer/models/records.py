@@ -1,5 +1,6 @@
 """What estimators share in learning: records of steps and optima, the evidence, warnings; and in prediction."""
 
+import contextlib
 import importlib
 import math
 import reprlib
@@ -16,6 +17,7 @@ from mercer.distributions import Distribution
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import begun_with, check_path, resumed
 from mercer.learning.columns import STRUCTURED, Columns
+from mercer.learning.integrate import INTEGRATED
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan
 from mercer.learning.resolution import contradicting
@@ -25,6 +27,7 @@ from mercer.solvers import base as solvers
 
 BEGUN_WITH = "the checkpoint was begun with it"
 BEST_SO_FAR = "the model has the best parameters found so far"
+NOT_INTEGRATED = "parameters are not integrated over, so intervals are as narrow as those of learning='map'"
 
 
 class Iteration(NamedTuple):
@@ -123,6 +126,11 @@ class LearnedByEvidence(Estimator):
         until = math.inf if plan is None or not limit or plan.seconds > limit else began + limit
         return Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress), until)
 
+    def _warn_of_interruption(self, evaluations: int, stacklevel: int, settings: Settings):
+        """Of learning; ``stacklevel`` as in `warnings.warn`, counted from the caller."""
+        result = f"{BEST_SO_FAR}; {NOT_INTEGRATED}" if self.learning in INTEGRATED else BEST_SO_FAR
+        warn_of_interruption(evaluations, stacklevel + 2, settings, result)
+
     def _objective(self):
         raise NotImplementedError
 
@@ -208,6 +216,19 @@ def warn_of_interruption(
         InterruptedFitWarning,
         stacklevel=stacklevel,
     )
+
+
+@contextlib.contextmanager
+def restored_after_interruption(model, result: str, stacklevel: int, settings: Settings | None = None):
+    """After Ctrl-C, or when the time of its ``settings`` was over, the model as it was before, with a warning of this
+    ``result``; ``stacklevel`` as in `warnings.warn`, counted from the caller."""
+    before = dict(vars(model))
+    try:
+        yield
+    except KeyboardInterrupt:
+        vars(model).clear()
+        vars(model).update(before)
+        warn_of_interruption(model.n_evaluations_, stacklevel + 3, settings, result)
 
 
 class PredictiveRegressor(Regressor):

@@ -41,6 +41,7 @@ from mercer.models.doubt import (
     average_over_parameters,
     parameter_table,
     stated_priors,
+    updated,
 )
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
@@ -52,7 +53,6 @@ from mercer.models.records import (
     PredictiveRegressor,
     recorded,
     warn_of_contradiction,
-    warn_of_interruption,
     warn_of_model,
 )
 from mercer.models.relevance import Relevance, relevance
@@ -129,7 +129,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
     max_memory : memory that a fit may take: bytes, or words such as "4 GiB". None is a third of what is free for
         "auto", and all of it for a solver that was asked for. What needs more is refused before it starts.
     max_seconds : time that "auto" may plan for a fit on this machine, and after which the search for parameters ends
-        with the best found so far, with a warning; None is any.
+        with the best found so far, with a warning; None is any. "laplace" and "nuts" then predict from the points or
+        draws they have, or if these are too few from the mode.
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
     progress : whether to show progress on stderr when a fit takes longer than a second or two.
@@ -254,9 +255,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         )
         objective.keeps = True
         learned, self.choice_ = None, None
+        seed, settings = seed_of(self.random_state), self._settings(plan)  # the same subset in every stage
         if learns and objective.size and target.any():
-            seed = seed_of(self.random_state)  # the same subset in every stage
-            settings = self._settings(plan)
             given = (
                 self.noise, self.mean, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
             )  # fmt: skip
@@ -269,18 +269,19 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 learned = regression_in_batches(objective, learned, settings, seed, journal)
             theta = learned.theta
             if learned.interrupted:
-                warn_of_interruption(learned.evaluations, 4, settings)
+                self._warn_of_interruption(learned.evaluations, 3, settings)
         else:
             theta = objective.start_with_noise(0.1 if target.any() else 1e-2)
         try:
             calibrated = learned is not None and self._calibrates(given_noise)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
-            if learned is not None and self.learning in INTEGRATED and not learned.interrupted:
-                average_over_parameters(self, objective, learned, seed)
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
             learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
-            warn_of_interruption(self.n_evaluations_, stacklevel=4)
+            self._warn_of_interruption(self.n_evaluations_, 3, settings)
+            learned = None
+        if learned is not None and self.learning in INTEGRATED:
+            average_over_parameters(self, objective, learned, seed, settings)
         self.plan_, self.y_train_ = plan, measured
         return self
 
@@ -376,7 +377,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         X, mean = posterior.data[0], posterior.prior_mean
         some = take_rows(X, np.arange(1)) if mean.is_constant else X
         self.mean_ = self.center_ + self.scale_ * float(np.mean(posterior.trend(some)[0]))
-        self.trend_ = None if mean.is_constant else self._coefficients(mean, X, *posterior.coefficients())
+        self.trend_ = None if mean.is_constant else self._coefficients(mean, self._places(X), *posterior.coefficients())
 
     def _coefficients(self, mean: MeanFunction, X, estimate: np.ndarray, covariance: np.ndarray) -> Coefficients | None:
         """Coefficients of the mean in units of y."""
@@ -390,6 +391,11 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
     def _check_settings(self):
         choices = {"learning": LEARNING, "optimizer": tuple(METHODS)}
         self._check_learning(choices, {"n_restarts": 0, "max_iterations": 1, "n_samples": 20})
+        if self.calibrate and self.learning in INTEGRATED:
+            raise ParameterError(
+                f"calibrate=True is for one set of parameters; learning={self.learning!r} averages over them, which "
+                "widens intervals already. Leave calibrate out, or take learning='mle' or 'map'."
+            )
 
     def _kernel_for(self, X):
         if self.kernel is None:
@@ -679,6 +685,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         self.copy_of_ = appended(self._copies(), count_rows(posterior.data[0]) - m + np.arange(m))
         self.y_train_ = appended(self.y_train_, measured)
         self.n_rows_ = None if self.n_rows_ is None else self.n_rows_ + m
+        if self.theta_posterior_ is not None:
+            self.theta_posterior_ = updated(self.theta_posterior_, posterior.weights, stacklevel=3)
         self._set_posterior(posterior)
         self.gaps_ = np.concatenate([self.gaps_, before + gaps])
         return self
