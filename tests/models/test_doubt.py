@@ -355,7 +355,7 @@ def out_of_time_after(monkeypatch, evaluations):
 
 
 @pytest.mark.parametrize(
-    "learning, evaluations, kept",
+    ("learning", "evaluations", "kept"),
     [("laplace", 30, "points evaluated so far"), ("laplace", 3, "not integrated over"),
      ("nuts", 6000, "draws made so far"), ("nuts", 100, "not integrated over")],
 )  # fmt: skip
@@ -376,8 +376,8 @@ def test_an_interruption_says_what_is_left_out(monkeypatch, operator):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mercer.learning.integrate.laplace", interrupted)
+    found = mc.GaussianProcessRegressor(1.0 * k.RBF(), learning="laplace", progress=False)
     with pytest.warns(mc.InterruptedFitWarning, match="not integrated over"):
-        found = mc.GaussianProcessRegressor(1.0 * k.RBF(), learning="laplace", progress=False)
         found.fit(X, y, operator=operator)
     assert found.theta_posterior_ is None
     assert np.isfinite(found.predict(Z)).all()

@@ -20,6 +20,7 @@ from mercer.learning.columns import STRUCTURED, Columns
 from mercer.learning.integrate import INTEGRATED
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan
+from mercer.learning.regression import RegressionObjective
 from mercer.learning.resolution import contradicting
 from mercer.learning.state import Journal
 from mercer.models.estimator import Estimator, Regressor
@@ -187,6 +188,19 @@ def warn_of_model(model, kernels, X, unknown_mean: bool, noise_prior: bool = Fal
             "Polynomial(2, offset=1.0), or centre the inputs, x - x.mean().",
             ModelWarning,
             stacklevel=4,
+        )
+
+
+def warn_of_saturation(objective: RegressionObjective, stacklevel: int):
+    """Warn of a mean that passes through every row; ``stacklevel`` as in `warnings.warn`, counted from here."""
+    if objective.mean_takes_all and objective.mean.precision is None:
+        warnings.warn(
+            f"the mean {objective.mean!r} has as many unknown coefficients as there are rows ({objective.n}): nothing "
+            "remains around it to learn the amplitude of the function and the noise from, so deviations are not to be "
+            "relied on. Give more rows, fewer coefficients, or coefficients with a prior: mercer.means.Basis(..., "
+            "variance=...).",
+            ModelWarning,
+            stacklevel=stacklevel,
         )
 
 

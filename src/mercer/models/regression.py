@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,7 @@ from mercer.models.records import (
     recorded,
     warn_of_contradiction,
     warn_of_model,
+    warn_of_saturation,
 )
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
@@ -102,7 +104,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         columns a constant and these, a basis from `mercer.basis` the functions in it. `mercer.means.Basis` gives
         coefficients a Gaussian prior, `mercer.means.Function` is a JAX function whose parameters are learned with those
         of the kernel. Predictions far from the data follow it. Beside "linear", or a polynomial, the default kernel has
-        no linear term.
+        no linear term. With likelihood="lognormal" it is that of ln y.
     random_state : seed of restarts and of the subset on which learning starts. None means 0, so that equal data give
         equal models.
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
@@ -249,7 +251,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
                 rows = rows[kept].alone()
         given_noise = noise
-        target, center, scale, noise, mean = standardised(y, noise, bool(self.normalize), learns, mean, X)
+        unit = 1.0 if self._logarithmic else None  # a factor of e
+        target, center, scale, noise, mean = standardised(y, noise, bool(self.normalize), learns, mean, X, unit)
         objective = RegressionObjective(
             kernel, rows, target, noise, self.solver_, mean, self.learning in USE_PRIORS, self.learning in INTEGRATED
         )
@@ -257,6 +260,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         learned, self.choice_ = None, None
         seed, settings = seed_of(self.random_state), self._settings(plan)  # the same subset in every stage
         if learns and objective.size and target.any():
+            warn_of_saturation(objective, stacklevel=4)
             given = (
                 self.noise, self.mean, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
             )  # fmt: skip
@@ -591,7 +595,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         Of each term of the kernel the standard deviation and the share of variance, and of each term on categories
         (random effects, nested and crossed ones, and random slopes, as in `mercer.models.effects`) the posterior mean
         and standard deviation of every group. Learned with an unknown mean, the components are REML estimates. A group
-        without rows has mean zero and the standard deviation of its term.
+        without rows has mean zero and the standard deviation of its term. All are in units of y, or for other
+        likelihoods of the latent function: of ln y for "lognormal", of the logarithm of the mean for counts.
         """
         self._check_fitted()
         return effects(self.kernel_, self.posterior_, float(np.mean(self.noise_)), self.scale_)
@@ -686,7 +691,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         self.y_train_ = appended(self.y_train_, measured)
         self.n_rows_ = None if self.n_rows_ is None else self.n_rows_ + m
         if self.theta_posterior_ is not None:
-            self.theta_posterior_ = updated(self.theta_posterior_, posterior.weights, stacklevel=3)
+            mixture: Any = posterior
+            self.theta_posterior_ = updated(self.theta_posterior_, mixture.weights, stacklevel=3)
         self._set_posterior(posterior)
         self.gaps_ = np.concatenate([self.gaps_, before + gaps])
         return self
