@@ -328,6 +328,13 @@ class Each(Prior):
         return [(prior, x[..., i]) for i, prior in enumerate(self.priors)]
 
 
-def entry(prior: Prior, i: int) -> Prior:
-    """The prior of entry i of a parameter."""
-    return prior.priors[i] if isinstance(prior, Each) else prior
+def by_entry(prior: Any, count: int) -> tuple[Any, ...]:
+    """The prior of each learned entry of a parameter."""
+    if not isinstance(prior, Each):
+        return (prior,) * count
+    if len(prior.priors) != count:
+        raise ParameterError(
+            f"Each has {len(prior.priors)} priors for a parameter with {count} learned entries; give one for each: "
+            f"{prior!r}."
+        )
+    return prior.priors

@@ -68,12 +68,15 @@ def test_each_entry_has_its_own_prior():
         np.testing.assert_allclose(both.log_density(x)[:, i], prior.log_density(x[:, i]))
         np.testing.assert_allclose(both.slope(x)[:, i], prior.slope(x[:, i]))
         np.testing.assert_allclose(both.quantile([0.1, 0.5])[:, i], prior.quantile([0.1, 0.5]))
-        assert priors.entry(both, i) is prior
+        assert priors.by_entry(both, 2)[i] is prior
     draws = both.sample(2000, seed=3)
     assert scipy.stats.kstest(draws[:, 1], scipy.stats.gamma(2.0, scale=1 / 3).cdf).pvalue > 1e-3
     assert abs(np.corrcoef(np.log(draws).T)[0, 1]) < 0.1
     with pytest.raises(mc.ParameterError, match="2 priors for a parameter of shape"):
         both.log_density(np.ones(3))
+    for count in (1, 3):
+        with pytest.raises(mc.ParameterError, match=f"2 priors for a parameter with {count} learned"):
+            priors.by_entry(both, count)
     kernel = mc.kernels.RBF([1.0, 2.0]).with_priors(lengthscale=both)
     assert dict(kernel.priors)["lengthscale"] is both
 

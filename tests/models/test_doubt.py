@@ -9,7 +9,7 @@ import mercer as mc
 from mercer import kernels as k
 from mercer import priors
 from mercer.distributions import Mixture
-from mercer.learning import chains
+from mercer.learning import chains, doubt, optimise
 from mercer.solvers.mixture import MixturePosterior
 
 FEW_DRAWS = "ignore:sampling of the parameters may not have converged"
@@ -337,3 +337,99 @@ def test_the_prior_is_drawn_beside_the_posterior(model):
             assert area == pytest.approx(1, abs=0.05)
     with pytest.raises(mc.DataError, match="learning='laplace'"):
         mc.plot.posterior(fitted(1.0 * k.RBF(), "map"))
+
+
+# -- ends of learning, and data after it -------------------------------------------------------------------------------
+
+
+def out_of_time_after(monkeypatch, evaluations):
+    """The time is over once this many evaluations were integrated over."""
+    real = doubt.LogPosterior.__call__
+
+    def late(self, *args, **kwargs):
+        if self.evaluations >= evaluations:
+            monkeypatch.setattr(optimise.Settings, "out_of_time", True)
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(doubt.LogPosterior, "__call__", late)
+
+
+@pytest.mark.parametrize(
+    ("learning", "evaluations", "kept"),
+    [("laplace", 30, "points evaluated so far"), ("laplace", 3, "not integrated over"),
+     ("nuts", 6000, "draws made so far"), ("nuts", 100, "not integrated over")],
+)  # fmt: skip
+@pytest.mark.filterwarnings(FEW_DRAWS)
+def test_time_ends_the_integration(monkeypatch, learning, evaluations, kept):
+    out_of_time_after(monkeypatch, evaluations)
+    with pytest.warns(mc.InterruptedFitWarning, match=f"max_seconds.*{kept}"):
+        found = fitted(1.0 * k.RBF(), learning, n_samples=4000)
+    assert (found.theta_posterior_ is None) == kept.startswith("not")
+    if found.theta_posterior_ is not None:
+        assert found.theta_posterior_.evaluations <= evaluations + 1
+    assert np.isfinite(found.predict(Z)).all()
+
+
+@pytest.mark.parametrize("operator", [None, mc.operators.Value()])
+def test_an_interruption_says_what_is_left_out(monkeypatch, operator):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mercer.learning.integrate.laplace", interrupted)
+    found = mc.GaussianProcessRegressor(1.0 * k.RBF(), learning="laplace", progress=False)
+    with pytest.warns(mc.InterruptedFitWarning, match="not integrated over"):
+        found.fit(X, y, operator=operator)
+    assert found.theta_posterior_ is None
+    assert np.isfinite(found.predict(Z)).all()
+    if operator is None:
+        settings = {"noise": found.noise_.item(), "learning": None, "progress": False}
+        at_mode = mc.GaussianProcessRegressor(found.kernel_, **settings).fit(X, y)
+        np.testing.assert_allclose(found.predict(Z), at_mode.predict(Z), rtol=1e-4)
+    with pytest.warns(mc.InterruptedFitWarning, match="not integrated over"):
+        labels = mc.GaussianProcessClassifier(1.0 * k.RBF(), learning="laplace", progress=False).fit(X, LABELS)
+    assert labels.theta_posterior_ is None
+
+
+def test_the_plan_of_classes_counts_the_integration():
+    plans = [
+        mc.GaussianProcessClassifier(1.0 * k.RBF(), learning=learning, n_samples=4000).plan(X, LABELS)
+        for learning in ("map", "laplace", "nuts")
+    ]
+    assert plans[0].seconds < plans[1].seconds < plans[2].seconds / 10
+
+
+def test_updates_reach_the_posterior_of_the_parameters():
+    found = mc.GaussianProcessRegressor(1.0 * k.RBF(), learning="laplace", progress=False).fit(X, y)
+    before = found.theta_posterior_
+    rough = np.random.default_rng(0)
+    new = rough.uniform(0, 6, size=(6, 1))
+    found.update(new, 10 + 3 * np.sin(new[:, 0]) + 1.5 * rough.choice([-1, 1], size=6))
+    after = found.theta_posterior_
+    np.testing.assert_array_equal(after.weights, found.posterior_.weights)
+    noise = found.parameter_names_.index("noise")
+    shift = after.weights @ after.theta[:, noise] - before.weights @ before.theta[:, noise]
+    assert shift > 0.3
+    assert after.draws[:, noise].mean() - before.draws[:, noise].mean() == pytest.approx(shift, rel=0.3)
+
+
+def test_an_update_that_leaves_few_points_is_told():
+    found = mc.GaussianProcessRegressor(1.0 * k.RBF(), learning="laplace", progress=False).fit(X[:12], y[:12])
+    with pytest.warns(mc.NumericalWarning, match="effective points.*Fit again"):
+        found.update(X, y + 50 * rng.normal(size=25))
+
+
+@pytest.mark.parametrize("learning", ["laplace", "nuts"])
+def test_settings_for_one_set_of_parameters_are_refused(learning):
+    with pytest.raises(mc.ParameterError, match="calibrate=True is for one set"):
+        fitted(1.0 * k.RBF(), learning, calibrate=True)
+    model = mc.GaussianProcessRegressor(1.0 * k.RBF(), learning=learning, progress=False)
+    for shape in ({"monotone": {0: 1}}, {"within": (0.0, None)}):
+        with pytest.raises(mc.ParameterError, match="monotone and within"):
+            model.fit(X, y, **shape)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_priors_of_another_number_of_entries_are_refused(count):
+    kernel = (1.0 * k.RBF([1.0, 1.0])).with_priors(lengthscale=priors.Each([priors.LogNormal(0.0)] * count))
+    with pytest.raises(mc.ParameterError, match=f"{count} priors for a parameter with 2"):
+        mc.GaussianProcessRegressor(kernel, learning="map", progress=False).fit(np.hstack([X, X**2]), y)

@@ -1,5 +1,7 @@
 """Random effects of groups: variance components by REML, and the effects, against closed forms and statsmodels."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -210,3 +212,16 @@ def test_where_products_lose_digits_features_are_used():
 def test_other_parameters_need_the_features():
     for kernel in (1.0 * k.Polynomial(2, offset=1.0), k.FeatureMap(mc.basis.Polynomial(1))):
         assert not scaled_terms(kernel)
+
+
+def test_groups_that_are_confounded_are_told():
+    frame, y = balanced(6, 3)
+    frame["all"], frame["row"] = "one", [str(i) for i in range(len(frame))]
+    terms = {"all": "mean", "row": "noise"}
+    for column, other in terms.items():
+        model = fitted(1.0 * SITE + 1.0 * k.Categorical().on(column), frame, y, max_iterations=3)
+        with pytest.warns(mc.ModelWarning, match=f"'{column}'.*cannot be told from the {other}"):
+            model.effects()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(1.0 * SITE, frame, y).effects()

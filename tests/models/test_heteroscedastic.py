@@ -1,5 +1,7 @@
 """Regression with noise that varies: recovery of the noise, predictions, and the plain model where it is constant."""
 
+import copy
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -217,3 +219,139 @@ def test_a_linear_mean_goes_on_beyond_the_data(variance):
     slope = float(np.diff(model.predict([[30.0], [31.0]]))[0])
     assert slope == pytest.approx(model.trend_.estimate[1], rel=0.05)
     assert 10 < slope < 30
+
+
+@pytest.fixture(scope="module")
+def calibrated():
+    rng = np.random.default_rng(3)
+    X = np.sort(rng.uniform(0, 1, 40))[:, None]
+    return X, np.sin(6 * X[:, 0]) + rng.standard_t(3, size=40) * np.where(X[:, 0] < 0.5, 0.05, 0.5)
+
+
+@pytest.mark.parametrize("inference", ["variational", "mcmc"])
+def test_an_update_keeps_the_calibration(calibrated, inference):
+    X, y = calibrated
+    model = regressor(noise_inference=inference, n_samples=200).fit(X, y)
+    assert model.noise_varies_
+    assert model.calibration_ > 1.1
+    assert model.log_marginal_likelihood(model.theta_) == pytest.approx(model.log_marginal_likelihood_, abs=1e-4)
+    before, noise, level = model.predict(X, return_std=True), model.predict_noise(X), model.theta_
+    far = [[40.0]]
+    model.update(far, model.predict(far))
+    rel = 0.01 if inference == "variational" else 0.2  # of other draws
+    assert model.predict(X, return_std=True)[1] == pytest.approx(before[1], rel=rel)
+    assert model.predict_noise(X) == pytest.approx(noise, rel=2 * rel)
+    assert model.theta_ == pytest.approx(level)
+
+
+def test_an_update_without_targets_changes_nothing(fitted):
+    Z = np.linspace(0, 1, 7)[:, None]
+    model = copy.copy(fitted)
+    model.update([[0.3], [0.4]], [np.nan, np.nan])
+    assert model.gaps_.tolist() == [120, 121]
+    assert np.array_equal(model.predict_noise(Z), fitted.predict_noise(Z))
+    model.update([[0.3], [0.4]], [np.nan, 0.5])
+    assert len(model.y_train_) == 121
+    assert model.gaps_.tolist() == [120, 121, 122]
+
+
+def white_noise_that_varies(scale=1.0):
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(0, 1, 150))[:, None]
+    return X, scale * (np.sin(6 * X[:, 0]) + rng.normal(size=150) * np.where(X[:, 0] < 0.5, 0.02, 0.6))
+
+
+def test_white_noise_of_the_kernel_is_noise_that_may_vary():
+    X, y = white_noise_that_varies(10.0)
+    plain = regressor(kernel=1.0 * k.RBF()).fit(X, y)
+    white = regressor(kernel=1.0 * k.RBF() + k.White()).fit(X, y)
+    assert plain.noise_varies_
+    assert white.noise_varies_
+    Z = np.linspace(0.1, 0.9, 5)[:, None]
+    assert white.predict_noise(Z) == pytest.approx(plain.predict_noise(Z), rel=0.1)
+    assert white.predict(Z) == pytest.approx(plain.predict(Z), abs=0.1)
+
+
+def test_constant_noise_may_be_white_noise_of_the_kernel():
+    rng = np.random.default_rng(1)
+    X = np.sort(rng.uniform(0, 1, 60))[:, None]
+    model = regressor(kernel=1.0 * k.RBF() + k.White()).fit(X, 10 * np.sin(6 * X[:, 0]) + rng.normal(size=60))
+    assert not model.noise_varies_
+    _, with_noise = model.predict(X, return_std=True)
+    _, without = model.predict(X, return_std=True, include_noise=False)
+    assert model.predict_noise(X) == pytest.approx(with_noise**2 - without**2)
+    assert model.predict_noise(X)[0] == pytest.approx(1.0, rel=0.5)
+
+
+def test_given_white_noise_is_the_level_of_the_noise():
+    X, y = white_noise_that_varies()
+    kernel = 1.0 * k.RBF() + k.White(0.15).fix("variance")
+    model = regressor(kernel=kernel, normalize=False).fit(X, y)
+    assert model.noise_varies_
+    assert "log_noise_level" not in model.parameter_names_
+    assert model._noise.level == pytest.approx(0.15)
+
+
+def test_white_noise_alone_is_refused():
+    with pytest.raises(mc.ParameterError, match="white noise alone"):
+        regressor(kernel=k.White(), noise_kernel=1.0 * k.RBF()).fit(*white_noise_that_varies())
+
+
+@pytest.mark.parametrize("where", ["_noise_objective", "_approximation", "_set_inferred"])
+def test_an_interrupted_fit_has_constant_noise(monkeypatch, where):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mc.HeteroscedasticGaussianProcessRegressor, where, interrupted)
+    X, y, _ = stepped()
+    with pytest.warns(mc.InterruptedFitWarning, match="constant noise"):
+        model = regressor(kernel=1.0 * k.RBF(), max_iterations=3).fit(X, y)
+    assert not model.noise_varies_
+    plain = mc.GaussianProcessRegressor(1.0 * k.RBF(), max_iterations=3, progress=False).fit(X, y)
+    assert np.array_equal(model.predict(X), plain.predict(X))
+
+
+def test_interrupted_sampling_leaves_the_approximation(monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mercer.models.heteroscedastic.sample_log_noise", interrupted)
+    X, y, _ = stepped()
+    with pytest.warns(mc.InterruptedFitWarning, match="not sampled"):
+        model = regressor(**GIVEN, noise_inference="mcmc").fit(X, y)
+    assert np.array_equal(model.predict_noise(X), regressor(**GIVEN).fit(X, y).predict_noise(X))
+
+
+def test_a_prior_of_the_noise_is_that_of_its_level():
+    X, y, _ = stepped()
+    y = 10 * y
+    prior = mc.priors.LogNormal(np.log(4.0), 0.01)
+    model = regressor(kernel=1.0 * k.RBF(), noise=prior, learning="map").fit(X, y)
+    assert model.noise_varies_
+    assert model._noise.level == pytest.approx(4.0, rel=0.1)
+    assert model.priors_["log_noise_level"].prior == prior
+    assert not model.priors_["log_noise_level"].default
+    assert list(model.priors_) == model.parameter_names_
+    assert "log_noise_level" in str(model)
+    model.update(X[:1], y[:1])
+
+
+def test_map_has_weak_priors_of_the_noise_too():
+    X, y, _ = stepped()
+    model = regressor(learning="map").fit(X, 10 * y)
+    assert model.noise_varies_
+    assert list(model.priors_) == model.parameter_names_
+    assert model.priors_["log_noise_level"].prior.mu == pytest.approx(np.log(0.1 * np.var(10 * y)) + 4.0)
+    assert model.log_marginal_likelihood_ > model.optima_[0].value  # which has the priors
+
+
+def test_report_of_inferred_noise(fitted):
+    assert "(learned)" in str(fitted.report())
+
+
+def test_limits_of_memory_and_time():
+    X, y, _ = stepped()
+    with pytest.raises(mc.NotEnoughMemoryError):
+        regressor(kernel=1.0 * k.RBF(), solver="dense", max_memory=1000).fit(X, y)
+    model = regressor(kernel=1.0 * k.RBF(), max_seconds=1e9).fit(X, y)
+    assert model.noise_varies_

@@ -403,12 +403,29 @@ def test_too_few_rows():
         mc.GaussianProcessRegressor(KERNEL, mean="linear").fit(X[:2], y[:2])
     with pytest.raises(mc.DataError, match="3 unknown coefficients, and there are 2 rows"):
         mc.GP(KERNEL, mean="linear").condition(X[:2], y[:2])
-    exact = mc.GaussianProcessRegressor(KERNEL, mean="linear", progress=False).fit(X[:3], y[:3])
+    with pytest.warns(mc.ModelWarning, match="as many unknown coefficients as there are rows"):
+        exact = mc.GaussianProcessRegressor(KERNEL, mean="linear", progress=False).fit(X[:3], y[:3])
     np.testing.assert_allclose(exact.predict(X[:3]), y[:3], rtol=1e-6)  # as many rows as coefficients
     prior = mc.GaussianProcessRegressor(
         KERNEL, mean=mc.means.Basis(Polynomial(1), variance=1e4), noise=0.1, learning=None
     )
     assert np.isfinite(prior.fit(X[:2], y[:2]).predict(Z)).all()
+
+
+@pytest.mark.parametrize("learning", ["mle", "map", "laplace"])
+@pytest.mark.parametrize("kernel", [None, 1.0 * k.RBF()])
+def test_a_mean_through_all_rows_leaves_deviations_on_the_scale_of_the_target(kernel, learning):
+    rows, target = [[1.0], [2.0], [4.0]], [3.0, 8.0, 4.0]
+    line = mc.means.Function(lambda p, x: p[0] + p[1] * x[0] + p[2] * x[0] ** 2, np.zeros(3))
+    for mean in (Polynomial(2), line):
+        model = mc.GaussianProcessRegressor(kernel, mean=mean, learning=learning, progress=False)
+        with pytest.warns(mc.ModelWarning, match="as many unknown coefficients as there are rows"):
+            model.fit(rows, target)
+        if mean is not line or learning != "mle":  # which takes a function that fits as certain
+            assert model.predict([[3.0], [9.0]], return_std=True)[1].min() > 0.1
+    prior = mc.means.Basis(Polynomial(2), variance=100.0)
+    model = mc.GaussianProcessRegressor(kernel, mean=prior, learning=learning, progress=False).fit(rows, target)
+    assert model.predict([[3.0]], return_std=True)[1] > 0.1
 
 
 def test_a_target_that_is_the_trend():
@@ -486,3 +503,13 @@ def test_a_known_mean_is_printed_in_units_of_y_and_a_truth_value_is_none():
     assert "mean: 5.0" in str(model)
     with pytest.raises(mc.ParameterError, match="mean must be a finite number"):
         mc.GaussianProcessRegressor(mean=True).fit(X, X[:, 0])
+
+
+def test_a_mean_that_is_not_finite_is_named():
+    def logarithm(p, x):
+        return p * jnp.log(x[0] - 1960.0)
+
+    for kernel in (None, KERNEL):
+        model = mc.GaussianProcessRegressor(kernel, mean=mc.means.Function(logarithm, 1.0), progress=False)
+        with pytest.raises(mc.DataError, match="mean function logarithm.*not finite"):
+            model.fit(X, y)

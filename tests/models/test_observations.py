@@ -162,3 +162,20 @@ def test_copies_know_their_operators():
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         for operator in (slope, None):
             np.testing.assert_array_equal(other.predict(x, operator=operator), model.predict(x, operator=operator))
+
+
+@pytest.mark.parametrize("mean", ["linear", mc.basis.Polynomial(2), mc.means.Basis(mc.basis.Polynomial(1), 100.0)])
+def test_trends_are_observed_too(mean):
+    x = np.linspace(0, 5, 15)[:, None]
+    line = 2.0 + 3.0 * x[:, 0]
+    settings = {"kernel": 1.0 * k.RBF(), "mean": mean, "progress": False}
+    plain = mc.GaussianProcessRegressor(**settings).fit(x, line + 0.1 * np.sin(9 * x[:, 0]))
+    for given in ({"monotone": {0: 1}}, {"within": (0.0, None)}, {"operator": Value()}):
+        found = mc.GaussianProcessRegressor(**settings).fit(x, line + 0.1 * np.sin(9 * x[:, 0]), **given)
+        assert found.trend_.names == plain.trend_.names
+        assert found.trend_.estimate[:2] == pytest.approx(plain.trend_.estimate[:2], abs=0.3)
+        assert found.predict([[10.0]]) == pytest.approx([32.0], abs=1.0)
+    slopes = mc.GaussianProcessRegressor(**settings).fit(
+        np.vstack([x, x]), np.concatenate([line, np.full(15, 3.0)]), operator=[Value()] * 15 + [Derivative(0)] * 15
+    )
+    assert slopes.trend_.estimate[1] == pytest.approx(3.0, abs=0.05)

@@ -452,3 +452,29 @@ def test_map_has_weak_priors_in_units_of_the_data():
 def test_plans_count_what_integrating_takes():
     seconds = [mc.GaussianProcessRegressor(learning=how).plan(X).seconds for how in ("map", "laplace", "nuts")]
     assert seconds[0] < seconds[1] < seconds[2]
+
+
+def test_zeros_alone_have_no_wild_dispersion():
+    x = np.linspace(0, 1, 30)[:, None]
+    model = mc.GaussianProcessRegressor(1.0 * k.RBF(), likelihood="negative_binomial", progress=False)
+    mean, deviation = model.fit(x, np.zeros(30)).predict(x, return_std=True)
+    assert mean.max() < 0.1
+    assert deviation.max() < 1.0
+
+
+@pytest.mark.parametrize("noise", [0.0, -0.1, float("nan")])
+@pytest.mark.parametrize("likelihood", ["censored", "student"])
+def test_noise_that_is_not_positive_is_refused(likelihood, noise):
+    with pytest.raises(mc.ParameterError, match="noise is a variance and must be positive"):
+        mc.GaussianProcessRegressor(likelihood=likelihood, noise=noise, progress=False).fit([[0.0], [1.0]], [1.0, 2.0])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [1e-9, 1.0, 2000.0])
+def test_one_positive_value_has_finite_predictions(value):
+    model = mc.GaussianProcessRegressor(likelihood="lognormal", progress=False).fit([[1.0]], [value])
+    mean, deviation = model.predict([[1.0], [2.0], [50.0]], return_std=True)
+    assert mean[0] < 100 * value
+    assert deviation[1] < 1e6 * value
+    assert not np.isnan(deviation).any()
+    assert model.predict_quantile([[1.0]], 0.5) == pytest.approx([value])

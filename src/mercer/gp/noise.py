@@ -258,6 +258,10 @@ class VaryingNoise(Noise):
     def size(self) -> int:
         return Layout.of(self).size
 
+    @property
+    def given(self) -> bool:
+        return False
+
     def inferred(self, posterior: Any) -> "VaryingNoise":
         """With a posterior of the log noise, relative to its level, that has `moments`."""
         return evolve(self, posterior=posterior)

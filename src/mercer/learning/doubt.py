@@ -45,7 +45,7 @@ class ThetaPosterior:
     logarithmic : (p,), which coordinates are logarithms.
     evaluations : evaluations of the evidence that this took, after the search for the mode.
     diagnostics : of the chains ("rhat", "effective_size", "effective_tail_size": (p,) each, "chains", "divergences"),
-        or of the design ("points" evaluated, "modes", "design").
+        or of the design ("points" evaluated, "modes", "design"); "interrupted": whether they were ended early.
     """
 
     method: str
@@ -65,6 +65,19 @@ class ThetaPosterior:
     def shifted(self, units: np.ndarray) -> "ThetaPosterior":
         """With ``units`` (p,) added to all theta."""
         return dataclasses.replace(self, theta=self.theta + units, draws=self.draws + units)
+
+    def reweighted(self, weights: np.ndarray) -> "ThetaPosterior":
+        """With new ``weights`` (K,) of the points; each draw counts as much more or less as the nearest point does."""
+        spread = self.draws.std(axis=0)
+        spread = np.where(spread > 0, spread, 1.0)
+        away = (self.draws[:, None] - self.theta) / spread  # (S, K, p)
+        gains = np.divide(weights, self.weights, out=np.zeros(len(weights)), where=self.weights > 0)
+        ends = np.cumsum(gains[np.argmin(np.sum(away**2, axis=2), axis=1)])
+        if not ends[-1] > 0:  # no draw is near the points that are left
+            return dataclasses.replace(self, weights=weights)
+        # Systematic resampling.
+        kept = np.searchsorted(ends, (np.arange(len(ends)) + 0.5) / len(ends) * ends[-1])
+        return dataclasses.replace(self, weights=weights, draws=self.draws[kept])
 
     def natural(self, theta: np.ndarray) -> np.ndarray:
         """theta (..., p) on the natural scale."""

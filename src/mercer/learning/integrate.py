@@ -4,7 +4,7 @@ from mercer.learning.chains import CHAINS, WARMUP, nuts
 from mercer.learning.doubt import LogPosterior, ThetaPosterior
 from mercer.learning.laplace_design import GRID_EVALUATIONS, MAX_GRID_PARAMETERS, directions, laplace
 from mercer.learning.objective import Objective
-from mercer.learning.optimise import Learned
+from mercer.learning.optimise import Learned, OutOfTime, Settings
 from mercer.learning.progress import Progress
 
 INTEGRATED = ("laplace", "nuts")  # values of ``learning=`` that average over parameters
@@ -33,19 +33,30 @@ def integrated(
     method: str,
     seed: int,
     n_samples: int = 1000,
-    progress: bool = False,
+    settings: Settings | None = None,
     most: int | None = None,
 ) -> ThetaPosterior | None:
     """The posterior of theta around the optima that were learned; None if there is no value at any of them. The prior
-    of the objective must be a density of theta. ``most``: points to keep for prediction."""
-    line = Progress(shown=progress)
+    of the objective must be a density of theta. ``most``: points to keep for prediction.
+
+    Ctrl-C, or the end of the time of the ``settings``, ends it with the draws made so far, or the points of the grid;
+    `KeyboardInterrupt` where these are too few.
+    """
+    settings = Settings() if settings is None else settings
+    line = Progress.of(settings.progress)
     try:
         with objective.criterion() as criterion:
             criterion.jitter = learned.jitter
-            watch = lambda count: line(f"integrating over parameters, evaluation {count}")
+
+            def watch(count: int) -> None:
+                if settings.out_of_time:
+                    raise OutOfTime
+                if method == "laplace":
+                    line(f"integrating over parameters, evaluation {count}")
+
+            posterior = LogPosterior(objective, criterion, watch)
             if method == "laplace":
-                return laplace(LogPosterior(objective, criterion, watch), learned.optima, objective.n, seed, most)
-            posterior = LogPosterior(objective, criterion)
+                return laplace(posterior, learned.optima, objective.n, seed, most)
             return nuts(posterior, learned.optima, objective.n, n_samples, seed, line, most)
     finally:
         line.close()

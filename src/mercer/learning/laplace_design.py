@@ -43,22 +43,24 @@ def laplace(
     if not modes:
         return None
     rng = generator(seed)
+    interrupted = False
     if posterior.size <= MAX_GRID_PARAMETERS:
-        theta, logs, draw = _grid(posterior, modes)
+        theta, logs, draw, interrupted = _grid(posterior, modes)
     else:
         theta, logs, draw = _composite(posterior, modes)
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     kind = "grid" if posterior.size <= MAX_GRID_PARAMETERS else "central composite"
-    diagnostics = {"design": kind, "points": len(theta), "modes": len(modes)}
+    diagnostics = {"design": kind, "points": len(theta), "modes": len(modes), "interrupted": interrupted}
     few, light = thinned(theta, weights, most or most_points(n))
     draws = draw(weights, rng)
     return ThetaPosterior("laplace", few, light, draws, posterior.logarithmic, posterior.evaluations, diagnostics)
 
 
-def _grid(posterior: LogPosterior, modes: list[Peak]) -> tuple[np.ndarray, np.ndarray, Draw]:
+def _grid(posterior: LogPosterior, modes: list[Peak]) -> tuple[np.ndarray, np.ndarray, Draw, bool]:
     """Points of a regular grid along the axes of the highest mode, from every mode outwards as far as the density is
-    not negligible: the weights of the trapezoidal rule are equal, so the density alone counts."""
+    not negligible, or until the user ends it, which is the last that is returned: the weights of the trapezoidal rule
+    are equal, so the density alone counts."""
     top, p = modes[0], posterior.size
     found: dict[tuple[int, ...], float] = {}
     at = lambda index: top.theta + top.root @ (GRID_STEP * np.array(index, dtype=float))
@@ -68,11 +70,18 @@ def _grid(posterior: LogPosterior, modes: list[Peak]) -> tuple[np.ndarray, np.nd
         queue.append(tuple(int(i) for i in np.round(z)))
     best = top.value
     steps = [tuple(sign * (i == j) for i in range(p)) for j in range(p) for sign in (1, -1)]
+    interrupted = False
     while queue and len(found) < MAX_GRID_POINTS:
         index = queue.pop(0)
         if index in found:
             continue
-        value = top.value if not any(index) else posterior.value(at(index))
+        try:
+            value = top.value if not any(index) else posterior.value(at(index))
+        except KeyboardInterrupt:
+            if len(found) < 1 + 2 * p:  # less than the neighbours of one mode
+                raise
+            interrupted = True
+            break
         found[index] = value
         best = max(best, value)
         if value > best - MAX_GRID_DROP:
@@ -84,7 +93,7 @@ def _grid(posterior: LogPosterior, modes: list[Peak]) -> tuple[np.ndarray, np.nd
         chosen = rng.choice(len(weights), N_DRAWS, p=weights)
         return theta[chosen] + rng.uniform(-0.5, 0.5, (N_DRAWS, p)) * GRID_STEP @ top.root.T
 
-    return theta, logs, draw
+    return theta, logs, draw, interrupted
 
 
 def _composite(posterior: LogPosterior, modes: list[Peak]) -> tuple[np.ndarray, np.ndarray, Draw]:

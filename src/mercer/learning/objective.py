@@ -15,7 +15,7 @@ import numpy as np
 from mercer.core.coordinates import Layout, free_names, from_free, parameters_at, to_free
 from mercer.core.parameters import Slot, slots_of
 from mercer.gp.model import Model
-from mercer.priors import LogNormal, Normal, Prior, entry
+from mercer.priors import LogNormal, Normal, Prior, by_entry
 from mercer.solvers.base import Evaluation
 
 MAX_LOG_CHANGE = 14.0  # how far a logarithm may move from the starts: a factor of a million either way
@@ -247,7 +247,7 @@ def prior_of(model: Model, jacobian: bool = False) -> LogDensity | None:
         if not slot.free or slot.prior is None:
             continue
         logarithmic = slot.constraint.logarithmic
-        own: list[Any] = [entry(slot.prior, i) for i in range(entries.stop - entries.start)]
+        own = by_entry(slot.prior, entries.stop - entries.start)
         if all(isinstance(each, LogNormal if logarithmic else Normal) for each in own):
             gaussian += [(entries.start + i, each.mu, each.sigma, logarithmic) for i, each in enumerate(own)]
         else:

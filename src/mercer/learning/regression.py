@@ -50,14 +50,15 @@ class Standardised(NamedTuple):
 
 
 def standardised(
-    y: np.ndarray, noise: Noise, normalize: bool, learns: bool, mean: MeanFunction | None = None, X: Inputs = None
-) -> Standardised:
+    y: np.ndarray, noise: Noise, normalize: bool, learns: bool, mean: MeanFunction | None = None, X: Inputs = None,
+    unit: float | None = None,
+) -> Standardised:  # fmt: skip
     """Target of unit variance around its mean, if ``normalize``, and the noise in its units: if it ``learns``, no
     smaller than the resolution of y allows.
 
     The centre is that of y where the ``mean`` has an unknown constant, which None is, or else the constant that is
     known. Where coefficients or parameters of the mean are unknown, the variance is that of y. ``X``: inputs, where the
-    mean is not constant.
+    mean is not constant. ``unit``: nominal scale of one row; None is the size of y.
     """
     mean = MeanFunction.of(UNKNOWN) if mean is None else mean
     center, scale, learned = float(mean.constant), 1.0, bool(to_free(mean).size)
@@ -69,7 +70,7 @@ def standardised(
         scale = _spread(y - center - known)
     target = (y - center) / scale
     if normalize and not target.any():  # one row, or a constant: a nominal scale
-        scale = (1.0 if len(y) == 1 else 1e-6) * (abs(center) or 1.0)
+        scale = (1.0 if len(y) == 1 else 1e-6) * (unit or abs(center) or 1.0)
     if not 1e-140 < scale < 1e140:
         raise DataError(f"the scale of y, {scale:.2g}, overflows or underflows when squared. Use other units for y.")
     size = float(np.mean((target - known / scale) ** 2))
@@ -263,9 +264,10 @@ class RegressionObjective(ModelObjective):
         return self.layout.joined(kernels=mask, noise=own)
 
     def profiled(self) -> np.ndarray | None:
-        """None also where there is a prior, or a floor of the noise that may be reached: these do not scale."""
+        """None also where there is a prior, or a floor of the noise that may be reached: these do not scale; and where
+        nothing remains around the mean to tell the amplitude."""
         floored = (self.noise.floor() > math.log(NEGLIGIBLE_NOISE * self.variance())).any()
-        return None if floored or self.prior() is not None else self.amplitude()
+        return None if floored or self.mean_takes_all or self.prior() is not None else self.amplitude()
 
     def prior(self) -> LogDensity | None:
         return self.model_prior if self.use_priors else None
@@ -328,12 +330,19 @@ class RegressionObjective(ModelObjective):
     # -- what theta means ----------------------------------------------------------------------------------------------
 
     def variance(self) -> float:
-        """Of the target, around its mean; one if that is all of it."""
+        """Of the target, around its mean, unless that passes through all rows; one if that is all of it."""
         return self._variance
 
     @functools.cached_property
+    def mean_takes_all(self) -> bool:
+        """Whether the mean has as many coefficients and parameters as there are rows, and nothing remains around it."""
+        part = self.layout.part("mean")
+        count = self.mean.columns(self.X).shape[1] + part.stop - part.start
+        return not self.mean.is_constant and count >= self.n
+
+    @functools.cached_property
     def _variance(self) -> float:
-        if self.mean.is_constant:
+        if self.mean.is_constant or self.mean_takes_all:
             return float(np.mean(self.target**2)) or 1.0
         residual, H = self.target - self._learned_mean(self._least_squares), self.mean.columns(self.X)
         residual = residual - H @ np.linalg.lstsq(H, residual, rcond=None)[0]
@@ -355,7 +364,8 @@ def learn_regression(
     matrix, if it was kept."""
     learned = learn(objective, settings, generator(seed), journal)
     if not learned.optima:
-        gram.diagonal(objective.kernel, objective.rows)  # an error that says more, where values are not finite
+        objective.mean(objective.X)  # errors that say more, where values are not finite
+        gram.diagonal(objective.kernel, objective.rows)
         raise NotPositiveDefiniteError(
             f"the covariance of these {objective.n} rows could not be factorised at any starting value of the "
             f"parameters of {objective.kernel!r}. Look at the kernel with mercer.check_kernel(kernel, X)."

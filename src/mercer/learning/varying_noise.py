@@ -21,6 +21,7 @@ from mercer.learning import heuristics
 from mercer.learning.label_evidence import KeepsCovariances, KeptCovariances
 from mercer.learning.objective import Criterion, LogDensity, ModelObjective, Start
 from mercer.learning.plan import search_stages
+from mercer.learning.weak_priors import with_weak_priors
 from mercer.linalg.jitter import FIXED_JITTER
 from mercer.solvers.base import Evaluation, determined_columns
 
@@ -184,6 +185,10 @@ class VaryingNoiseObjective(ModelObjective):
 
     def prior(self) -> LogDensity | None:
         return self.model_prior if self.use_priors else None
+
+    @functools.cached_property
+    def prior_model(self) -> Model:
+        return with_weak_priors(self.model, self.rows, self.variance, self.mean.centred, at_mode=True)
 
     @functools.cached_property
     def variance(self) -> float:

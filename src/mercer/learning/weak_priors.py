@@ -19,6 +19,7 @@ from mercer import gram
 from mercer.core.inputs import Inputs
 from mercer.core.parameters import Polynomial, Slot, evolve, evolve_at, node_at, slots_of
 from mercer.gp.model import Model
+from mercer.gp.noise import VaryingNoise
 from mercer.kernels import FeatureMap, Kernel, White
 from mercer.kernels.algebra import Sum
 from mercer.kernels.stationary import Isotropic, Standard
@@ -29,6 +30,7 @@ from mercer.priors import Each, LogNormal, Normal, Prior
 LENGTH_DEVIATION, AMPLITUDE_DEVIATION, NOISE_DEVIATION, PERIOD_DEVIATION, OTHER_DEVIATION = 1.0, 2.0, 2.0, 0.5, 1.0
 REAL_DEVIATIONS = 2.0  # of a parameter that may be negative: times its size, or one
 NOISE_SHARE = 0.1  # of the target's variance, at the centre of the noise's prior
+LOG_NOISE_VARIANCE = 1.0  # of noise that varies, at the centre of the prior of its amplitude
 AMPLITUDES = ("variance", "theta0", "theta2", "theta3")
 
 
@@ -41,6 +43,9 @@ def with_weak_priors(model: Model, X: Inputs, variance: float, centred: bool = F
     """
     scaled = tuple(_on_scale(kernel, X, variance, centred) for kernel in model.kernels)
     centres = evolve_at(model, (), kernels=scaled)
+    if isinstance(model.noise, VaryingNoise):
+        own = _on_scale(model.noise.kernel, X, LOG_NOISE_VARIANCE, False)
+        centres = evolve_at(centres, (), noise=evolve(model.noise, kernel=own))
     for slot in slots_of(model):
         if not slot.free or slot.prior is not None:
             continue
@@ -94,4 +99,4 @@ def _deviation(slot: Slot, part: str) -> float:
 
 
 def _is_noise(slot: Slot, part: str) -> bool:
-    return (part == "noise" and slot.field == "noise") or isinstance(slot.node, White)
+    return (part == "noise" and slot.field == "noise") or isinstance(slot.node, White | VaryingNoise)

@@ -27,7 +27,7 @@ from mercer.learning.classification import LabelLearner, LearnedLabels, log_scor
 from mercer.learning.climb import METHODS
 from mercer.learning.columns import default_kernel
 from mercer.learning.doubt import ThetaPosterior
-from mercer.learning.integrate import INTEGRATED, USE_PRIORS
+from mercer.learning.integrate import INTEGRATED, USE_PRIORS, expected_evaluations
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.plan import Plan, plan_of, planned
 from mercer.learning.progress import Progress, announce
@@ -42,7 +42,7 @@ from mercer.models.doubt import (
 from mercer.models.estimator import all_or_nothing
 from mercer.models.minibatch import InferredLabels, labels_in_batches
 from mercer.models.online import LabelStream
-from mercer.models.records import BEGUN_WITH, recorded, warn_of_interruption, warn_of_model
+from mercer.models.records import BEGUN_WITH, NOT_INTEGRATED, recorded, restored_after_interruption, warn_of_model
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
@@ -189,16 +189,14 @@ class GaussianProcessClassifier(LabelStream):
             found = learner(kernels, rows, codes, self.solver_)
             objective = found.objective
             if found.learned.interrupted:
-                warn_of_interruption(found.learned.evaluations, 4, settings)
+                self._warn_of_interruption(found.learned.evaluations, 3, settings)
         self._set_fitted(inference, objective, found)
         if found is not None and self.learning in INTEGRATED and not found.learned.interrupted:
-            try:
-                averaged = average_classes_over_parameters(self, inference, objective, found, seed)
+            with restored_after_interruption(self, NOT_INTEGRATED, 3, settings):
+                averaged = average_classes_over_parameters(self, inference, objective, found, seed, settings)
                 if averaged is not None:
                     self.theta_posterior_, self.posterior_ = averaged
                     self.n_evaluations_ += averaged.theta.evaluations
-            except KeyboardInterrupt:  # the model has the posterior at the mode
-                warn_of_interruption(self.n_evaluations_, stacklevel=4)
         return self
 
     def _set_fitted(self, inference: Inference, objective: LabelObjective, learning: LearnedLabels | None):
@@ -471,10 +469,12 @@ class GaussianProcessClassifier(LabelStream):
         C, n = len(self.classes_), count_rows(rows)
         method = automatic(n, C) if self.inference == "auto" else self.inference
         matrices = 4 if C == 2 else len(kernels) + C + 3  # that a fit holds
-        climbs = 0 if self.learning is None or not to_free(kernels[0]).size else 1 + self.n_restarts
+        free = sum(to_free(kernel).size for kernel in kernels)
+        climbs = 0 if self.learning is None or not free else 1 + self.n_restarts
+        further = expected_evaluations(self.learning, free, self.n_samples)
         with at_most(self.max_memory):
             work, copies = INFERENCES[method].work * C, matrices / 2
-            budget = Budget.of(self.max_memory, self.max_seconds, climbs, work=work, copies=copies)
+            budget = Budget.of(self.max_memory, self.max_seconds, climbs, further, work, copies)
             before = self._begun_with(kernels, rows, CommonNoise(1.0)) if begun else None
             if before is None:
                 return self._planned_within(kernels, rows, budget)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import InterruptedFitWarning
+from mercer.core.errors import NumericalWarning
 from mercer.core.parameters import evolve, slots_of
 from mercer.core.registry import storable
 from mercer.core.text import number, rounded, table
@@ -21,12 +21,14 @@ from mercer.learning.doubt import ThetaPosterior
 from mercer.learning.integrate import integrated
 from mercer.learning.label_evidence import LabelObjective
 from mercer.learning.objective import ModelObjective
-from mercer.learning.optimise import Learned
+from mercer.learning.optimise import Learned, Settings
 from mercer.learning.regression import RegressionObjective
-from mercer.priors import LogNormal, Prior, entry
+from mercer.models.records import warn_of_interruption
+from mercer.priors import LogNormal, Prior, by_entry
 from mercer.solvers.mixture import MixturePosterior
 
 QUANTILES = (0.025, 0.5, 0.975)  # of the interval that is reported
+MIN_EFFECTIVE_POINTS = 3.0  # of the mixture after an update
 
 register = storable("parts")
 
@@ -49,8 +51,9 @@ def stated_priors(objective: ModelObjective, scale: float = 1.0) -> dict[str, St
     units = objective.units(scale)
     for slot, given in zip(slots_of(objective.prior_model), slots_of(objective.model), strict=True):
         count = int(np.sum(slot.moving))
+        own = by_entry(slot.prior, count)
         for i in range(count):
-            prior = entry(slot.prior, i)
+            prior = own[i]
             if isinstance(prior, Rescaled):
                 prior = prior.prior
             elif slot.path[0][0] in ("noise", "likelihood") and isinstance(prior, LogNormal) and given.prior is None:
@@ -66,10 +69,12 @@ class Averaged(NamedTuple):
     posterior: Any
 
 
-def average_over_parameters(model: Any, objective: RegressionObjective, learned: Learned, seed: int) -> Averaged | None:
+def average_over_parameters(
+    model: Any, objective: RegressionObjective, learned: Learned, seed: int, settings: Settings
+) -> Averaged | None:
     """Mixture of a regression's posteriors over the parameters' posterior, with the settings of ``model``; None where
     it has no more than the mode."""
-    found = theta_posterior(model, objective, learned, seed)
+    found = theta_posterior(model, objective, learned, seed, settings)
     if found is None:
         return None
     parts, noises = [], []
@@ -84,11 +89,11 @@ def average_over_parameters(model: Any, objective: RegressionObjective, learned:
 
 
 def average_classes_over_parameters(
-    model: Any, inference: Inference, objective: LabelObjective, found: LearnedLabels, seed: int
+    model: Any, inference: Inference, objective: LabelObjective, found: LearnedLabels, seed: int, settings: Settings
 ) -> Averaged | None:
     """Mixture of a classifier's posteriors over the parameters' posterior; None where it has no more than the mode.
     Points are moved as the mode was after learning, by held-out labels."""
-    posterior = theta_posterior(model, objective, found.learned, seed)
+    posterior = theta_posterior(model, objective, found.learned, seed, settings)
     if posterior is None:
         return None
     posterior = posterior.shifted(found.theta - found.learned.theta)
@@ -105,19 +110,33 @@ def average_classes_over_parameters(
     return Averaged(posterior, LabelMixture(tuple(parts), np.array(weights) / np.sum(weights)))
 
 
-def theta_posterior(model: Any, objective: ModelObjective, learned: Learned, seed: int) -> ThetaPosterior | None:
-    """The posterior of theta by ``model.learning``, with warnings of poor or interrupted chains."""
-    found = integrated(objective, learned, model.learning, seed, model.n_samples, bool(model.progress))
+def theta_posterior(
+    model: Any, objective: ModelObjective, learned: Learned, seed: int, settings: Settings
+) -> ThetaPosterior | None:
+    """The posterior of theta by ``model.learning``, with warnings of poor chains and early ends."""
+    found = integrated(objective, learned, model.learning, seed, model.n_samples, settings)
     if found is None:
         return None
     warn_of_chains(found, stacklevel=6)
-    if found.diagnostics.get("interrupted"):
-        warnings.warn(
-            f"sampling was interrupted: predictions are averages over the {len(found.draws)} draws made so far.",
-            InterruptedFitWarning,
-            stacklevel=6,
-        )
+    if found.diagnostics["interrupted"]:
+        sampled = found.method == "nuts"
+        many = f"{len(found.draws)} draws made" if sampled else f"{found.diagnostics['points']} points evaluated"
+        warn_of_interruption(found.evaluations, 6, settings, f"predictions are averages over the {many} so far")
     return found
+
+
+def updated(posterior: ThetaPosterior, weights: np.ndarray, stacklevel: int) -> ThetaPosterior:
+    """The posterior of theta with the ``weights`` of its points after further data; warns when few points are left
+    that count. ``stacklevel`` as in `warnings.warn`, counted from here."""
+    before, after = (1 / np.sum(each**2) for each in (posterior.weights, weights))
+    if after < MIN_EFFECTIVE_POINTS <= before:
+        warnings.warn(
+            f"after these rows predictions average over {after:.1f} effective points of the parameters' posterior, of "
+            f"{before:.1f} before: it has moved away from the points of the fit. Fit again to all rows.",
+            NumericalWarning,
+            stacklevel=stacklevel,
+        )
+    return posterior.reweighted(weights)
 
 
 # -- in print ----------------------------------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ are nested effects, and with `Linear` on one column random slopes in it.
 """
 
 import dataclasses
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mercer import gram
-from mercer.core.errors import DataError
+from mercer.core.errors import DataError, ModelWarning
 from mercer.core.inputs import Inputs, as_matrix, as_objects, column_names, select_columns, take_rows
 from mercer.core.parameters import nodes_of
 from mercer.core.text import table
@@ -68,7 +69,8 @@ class Effects:
 
 
 def effects(kernel: Kernel, posterior: Any, noise: float, scale: float) -> Effects:
-    """Effects in units of y, of a ``posterior`` in units of ``scale``; ``noise`` is a variance, in units of y."""
+    """Effects in units of y, or of the latent function of another likelihood, of a ``posterior`` in units of ``scale``;
+    ``noise`` is a variance, in units of y."""
     X = posterior.data[0]
     rows = gram.kept(posterior, kernel, X)
     components: list[tuple[str, float, float]] = []  # label, standard deviation and variance
@@ -79,6 +81,7 @@ def effects(kernel: Kernel, posterior: Any, noise: float, scale: float) -> Effec
         variance = float(np.mean(gram.diagonal(part, rows))) * scale**2
         deviation = np.sqrt(variance)
         if found is not None:
+            _warn_of_confounding(found, label)
             names, which, inputs = found.representatives()
             chosen = take_rows(X, which)
             _, mean, own = posterior.terms(chosen)[i]
@@ -89,6 +92,20 @@ def effects(kernel: Kernel, posterior: Any, noise: float, scale: float) -> Effec
     total = sum(variance for *_, variance in components) + white
     components.append(("noise", float(np.sqrt(white)), white))
     return Effects([Component(label, deviation, v / total) for label, deviation, v in components], groups)
+
+
+def _warn_of_confounding(found: "Grouped", label: str) -> None:
+    """Warn of groups whose effects the rows do not tell from the mean, or from the noise."""
+    count = len(set(found.keys))
+    if found.slope is None and count in (1, len(found.keys)):
+        one = count == 1
+        what, other = ("only one group", "mean") if one else ("a group of its own for every row", "noise")
+        warnings.warn(
+            f"the term {label!r} has {what}: its effects cannot be told from the {other}, and how they share the "
+            "variance is a matter of where learning started, or of priors. Leave the term out.",
+            ModelWarning,
+            stacklevel=4,
+        )
 
 
 class Grouped(NamedTuple):

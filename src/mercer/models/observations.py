@@ -22,7 +22,7 @@ from mercer.learning import heuristics
 from mercer.learning.regression import MIN_NOISE_RATIO, RegressionObjective, learn_regression, resolution
 from mercer.means import Function
 from mercer.models.doubt import average_over_parameters
-from mercer.models.records import LearnedByEvidence, warn_of_interruption, warn_of_model
+from mercer.models.records import NOT_INTEGRATED, LearnedByEvidence, restored_after_interruption, warn_of_model
 from mercer.solvers import base as solvers
 
 FIRST_POINTS, MAX_CANDIDATES = 20, 120  # virtual observations of the shape at first, and points at which it is checked
@@ -76,7 +76,7 @@ class LinearObservations(LearnedByEvidence):
         floors: Any = _floors(y, F.split(rows)[1], noise) / scale**2
         noise = noise.scaled(scale**-2).bounded_below(floors if isinstance(noise, KindNoise) else float(np.min(floors)))
         mean = mean.in_units(0.0, scale)
-        settings = self._settings()
+        settings = self._settings(plan)
         seed = seed_of(self.random_state)
         for _ in range(MAX_REFINEMENTS):
             objective = RegressionObjective(
@@ -94,13 +94,14 @@ class LinearObservations(LearnedByEvidence):
                 break
             kernel = refined  # with more nodes, from where learning ended
         if learned is not None and learned.interrupted:
-            warn_of_interruption(learned.evaluations, stacklevel=5)
+            self._warn_of_interruption(learned.evaluations, 4, settings)
         self._set_fitted(objective, given, theta, 0.0, scale, learned, calibrated=False)
         if isinstance(noise, KindNoise):
             own = np.exp(theta[objective.layout.part("noise")]) if learned is not None else noise.noise
             self._set_noise(KindNoise(own * scale**2, noise.kinds, noise.width))
         if learned is not None and self.learning in self._prior_learnings()[1] and not learned.interrupted:
-            self._set_averaged(average_over_parameters(self, objective, learned, seed))
+            with restored_after_interruption(self, NOT_INTEGRATED, 3, settings):
+                self._set_averaged(average_over_parameters(self, objective, learned, seed, settings))
         self.plan_ = plan
         return self
 
@@ -173,6 +174,11 @@ class LinearObservations(LearnedByEvidence):
         sample of the range of X."""
         operator = Value() if operator is None else operator
         shapes, bounds = _checked_shape(monotone, within)
+        if self.learning in self._prior_learnings()[1]:
+            raise ParameterError(
+                f"monotone and within are for one set of parameters; learning={self.learning!r} averages over them. "
+                "Take 'mle' or 'map'."
+            )
         self._fit_observed(X, y, operator)
         process = self.posterior_
         F = process.kernel.functionals

@@ -33,7 +33,7 @@ from mercer.models.estimator import all_or_nothing, is_integer
 from mercer.models.output_predictions import OutputPredictions
 from mercer.models.output_rows import Measurements, all_targets, long_rows, measurements, output_column, split_output
 from mercer.models.records import BEGUN_WITH, recorded, warn_of_interruption, warn_of_model
-from mercer.priors import Each, Prior, entry
+from mercer.priors import Each, Prior, by_entry
 from mercer.scores import CALIBRATED_LEVEL, MIN_CALIBRATION_ROWS, unbiased_factor, widening
 from mercer.solvers import base as solvers
 from mercer.solvers.auto import Budget
@@ -322,7 +322,7 @@ class MultiOutputGaussianProcessRegressor(OutputPredictions):
             learned = OutputNoise(np.ones(P), self._column)
             if self.noise is None:
                 return learned
-            return learned.with_priors(noise=Each(tuple(entry(self.noise, p) for p in range(P))))
+            return learned.with_priors(noise=Each(by_entry(self.noise, P)))
         values = _one_each(self.noise, P)
         if values is None or (values < 0).any():
             raise ParameterError(

@@ -1,5 +1,6 @@
 """What estimators share in learning: records of steps and optima, the evidence, warnings; and in prediction."""
 
+import contextlib
 import importlib
 import math
 import reprlib
@@ -16,14 +17,18 @@ from mercer.distributions import Distribution
 from mercer.learning import heuristics
 from mercer.learning.checkpoint import begun_with, check_path, resumed
 from mercer.learning.columns import STRUCTURED, Columns
+from mercer.learning.integrate import INTEGRATED
 from mercer.learning.optimise import Settings
 from mercer.learning.plan import Plan
+from mercer.learning.regression import RegressionObjective
 from mercer.learning.resolution import contradicting
 from mercer.learning.state import Journal
 from mercer.models.estimator import Estimator, Regressor
 from mercer.solvers import base as solvers
 
 BEGUN_WITH = "the checkpoint was begun with it"
+BEST_SO_FAR = "the model has the best parameters found so far"
+NOT_INTEGRATED = "parameters are not integrated over, so intervals are as narrow as those of learning='map'"
 
 
 class Iteration(NamedTuple):
@@ -114,11 +119,18 @@ class LearnedByEvidence(Estimator):
         settings = (*settings, "auto" if chosen else self.solver_)
         return resumed(self.checkpoint, {"data": data, "kernel": kernel, "settings": settings}, chosen)
 
-    def _settings(self, plan: Plan | None = None) -> Settings:
-        """Settings of learning; it may take ``max_seconds`` if "auto" chose a ``plan`` that fits them."""
+    def _settings(self, plan: Plan | None = None, began: float | None = None) -> Settings:
+        """Settings of learning; it may take ``max_seconds`` from when it ``began`` (None: now) if "auto" chose a
+        ``plan`` that fits them."""
+        began = time.monotonic() if began is None else began
         limit = plan.max_seconds if plan is not None and self._chooses_solver() else None
-        until = math.inf if plan is None or not limit or plan.seconds > limit else time.monotonic() + limit
+        until = math.inf if plan is None or not limit or plan.seconds > limit else began + limit
         return Settings(self.optimizer, self.n_restarts, self.max_iterations, bool(self.progress), until)
+
+    def _warn_of_interruption(self, evaluations: int, stacklevel: int, settings: Settings):
+        """Of learning; ``stacklevel`` as in `warnings.warn`, counted from the caller."""
+        result = f"{BEST_SO_FAR}; {NOT_INTEGRATED}" if self.learning in INTEGRATED else BEST_SO_FAR
+        warn_of_interruption(evaluations, stacklevel + 2, settings, result)
 
     def _objective(self):
         raise NotImplementedError
@@ -179,6 +191,19 @@ def warn_of_model(model, kernels, X, unknown_mean: bool, noise_prior: bool = Fal
         )
 
 
+def warn_of_saturation(objective: RegressionObjective, stacklevel: int):
+    """Warn of a mean that passes through every row; ``stacklevel`` as in `warnings.warn`, counted from here."""
+    if objective.mean_takes_all and objective.mean.precision is None:
+        warnings.warn(
+            f"the mean {objective.mean!r} has as many unknown coefficients as there are rows ({objective.n}): nothing "
+            "remains around it to learn the amplitude of the function and the noise from, so deviations are not to be "
+            "relied on. Give more rows, fewer coefficients, or coefficients with a prior: mercer.means.Basis(..., "
+            "variance=...).",
+            ModelWarning,
+            stacklevel=stacklevel,
+        )
+
+
 def warn_of_contradiction(X, y):
     """Warn of rows with equal inputs and different targets where there is no noise."""
     found = contradicting(X, y)
@@ -192,17 +217,32 @@ def warn_of_contradiction(X, y):
         )
 
 
-def warn_of_interruption(evaluations: int, stacklevel: int, settings: Settings | None = None):
-    """Warn that a fit was interrupted, or that the time of its ``settings`` was over; ``stacklevel`` as in
-    `warnings.warn`, counted from here."""
+def warn_of_interruption(
+    evaluations: int, stacklevel: int, settings: Settings | None = None, result: str = BEST_SO_FAR
+):
+    """Warn that a fit was interrupted, or that the time of its ``settings`` was over, and of the ``result``;
+    ``stacklevel`` as in `warnings.warn`, counted from here."""
     late = settings is not None and settings.out_of_time
     what = "learning took max_seconds and was ended" if late else "the fit was interrupted"
     advice = " Raise max_seconds, or give checkpoint=PATH and fit again to go on from here." if late else ""
     warnings.warn(
-        f"{what} after {evaluations} evaluations; the model has the best parameters found so far.{advice}",
+        f"{what} after {evaluations} evaluations; {result}.{advice}",
         InterruptedFitWarning,
         stacklevel=stacklevel,
     )
+
+
+@contextlib.contextmanager
+def restored_after_interruption(model, result: str, stacklevel: int, settings: Settings | None = None):
+    """After Ctrl-C, or when the time of its ``settings`` was over, the model as it was before, with a warning of this
+    ``result``; ``stacklevel`` as in `warnings.warn`, counted from the caller."""
+    before = dict(vars(model))
+    try:
+        yield
+    except KeyboardInterrupt:
+        vars(model).clear()
+        vars(model).update(before)
+        warn_of_interruption(model.n_evaluations_, stacklevel + 3, settings, result)
 
 
 class PredictiveRegressor(Regressor):

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from mercer.models.doubt import (
     average_over_parameters,
     parameter_table,
     stated_priors,
+    updated,
 )
 from mercer.models.effects import Effects, effects, term_name
 from mercer.models.estimator import all_or_nothing
@@ -50,11 +52,13 @@ from mercer.models.observations import LinearObservations
 from mercer.models.online import RegressionStream
 from mercer.models.records import (
     BEGUN_WITH,
+    NOT_INTEGRATED,
     PredictiveRegressor,
     recorded,
+    restored_after_interruption,
     warn_of_contradiction,
-    warn_of_interruption,
     warn_of_model,
+    warn_of_saturation,
 )
 from mercer.models.relevance import Relevance, relevance
 from mercer.models.targets import OtherTargets, log_target
@@ -100,7 +104,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         columns a constant and these, a basis from `mercer.basis` the functions in it. `mercer.means.Basis` gives
         coefficients a Gaussian prior, `mercer.means.Function` is a JAX function whose parameters are learned with those
         of the kernel. Predictions far from the data follow it. Beside "linear", or a polynomial, the default kernel has
-        no linear term.
+        no linear term. With likelihood="lognormal" it is that of ln y.
     random_state : seed of restarts and of the subset on which learning starts. None means 0, so that equal data give
         equal models.
     calibrate : whether to multiply the learned covariance, noise included, by the factor that makes 95% leave-one-out
@@ -127,7 +131,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
     max_memory : memory that a fit may take: bytes, or words such as "4 GiB". None is a third of what is free for
         "auto", and all of it for a solver that was asked for. What needs more is refused before it starts.
     max_seconds : time that "auto" may plan for a fit on this machine, and after which the search for parameters ends
-        with the best found so far, with a warning; None is any.
+        with the best found so far, with a warning; None is any. "laplace" and "nuts" then predict from the points or
+        draws they have, or if these are too few from the mode.
     max_iterations : of each optimisation; the choice of the default kernel and the comparison of starts have their own
         limits.
     progress : whether to show progress on stderr when a fit takes longer than a second or two.
@@ -245,15 +250,16 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 X, y, n, noise = take_rows(X, kept), y[kept], len(kept), noise.take(kept)
                 rows = rows[kept].alone()
         given_noise = noise
-        target, center, scale, noise, mean = standardised(y, noise, bool(self.normalize), learns, mean, X)
+        unit = 1.0 if self._logarithmic else None  # a factor of e
+        target, center, scale, noise, mean = standardised(y, noise, bool(self.normalize), learns, mean, X, unit)
         objective = RegressionObjective(
             kernel, rows, target, noise, self.solver_, mean, self.learning in USE_PRIORS, self.learning in INTEGRATED
         )
         objective.keeps = True
         learned, self.choice_ = None, None
+        seed, settings = seed_of(self.random_state), self._settings(plan)  # the same subset in every stage
         if learns and objective.size and target.any():
-            seed = seed_of(self.random_state)  # the same subset in every stage
-            settings = self._settings(plan)
+            warn_of_saturation(objective, stacklevel=4)
             given = (
                 self.noise, self.mean, bool(self.normalize), self.learning, seed, self.optimizer, self.n_restarts
             )  # fmt: skip
@@ -266,18 +272,20 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
                 learned = regression_in_batches(objective, learned, settings, seed, journal)
             theta = learned.theta
             if learned.interrupted:
-                warn_of_interruption(learned.evaluations, 4, settings)
+                self._warn_of_interruption(learned.evaluations, 3, settings)
         else:
             theta = objective.start_with_noise(0.1 if target.any() else 1e-2)
         try:
             calibrated = learned is not None and self._calibrates(given_noise)
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated)
-            if learned is not None and self.learning in INTEGRATED and not learned.interrupted:
-                self._set_averaged(average_over_parameters(self, objective, learned, seed))
         except KeyboardInterrupt:  # finish the last factorisation, without calibration; a second Ctrl-C ends it
             learned = learned and dataclasses.replace(learned, outcome=None)  # its matrix may be overwritten
             self._set_fitted(objective, given_noise, theta, center, scale, learned, calibrated=False)
-            warn_of_interruption(self.n_evaluations_, stacklevel=4)
+            self._warn_of_interruption(self.n_evaluations_, 3, settings)
+            learned = None
+        if learned is not None and self.learning in INTEGRATED and not learned.interrupted:
+            with restored_after_interruption(self, NOT_INTEGRATED, 3, settings):
+                self._set_averaged(average_over_parameters(self, objective, learned, seed, settings))
         self.plan_, self.y_train_ = plan, measured
         if chunks is not None and passing is not None:
             self._absorb(chunks)
@@ -393,7 +401,7 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         X, mean = posterior.data[0], posterior.prior_mean
         some = take_rows(X, np.arange(1)) if mean.is_constant else X
         self.mean_ = self.center_ + self.scale_ * float(np.mean(posterior.trend(some)[0]))
-        self.trend_ = None if mean.is_constant else self._coefficients(mean, X, *posterior.coefficients())
+        self.trend_ = None if mean.is_constant else self._coefficients(mean, self._places(X), *posterior.coefficients())
 
     def _coefficients(self, mean: MeanFunction, X, estimate: np.ndarray, covariance: np.ndarray) -> Coefficients | None:
         """Coefficients of the mean in units of y."""
@@ -407,6 +415,11 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
     def _check_settings(self):
         choices = {"learning": LEARNING, "optimizer": tuple(METHODS)}
         self._check_learning(choices, {"n_restarts": 0, "max_iterations": 1, "n_samples": 20})
+        if self.calibrate and self.learning in INTEGRATED:
+            raise ParameterError(
+                f"calibrate=True is for one set of parameters; learning={self.learning!r} averages over them, which "
+                "widens intervals already. Leave calibrate out, or take learning='mle' or 'map'."
+            )
 
     def _kernel_for(self, X):
         if self.kernel is None:
@@ -603,7 +616,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         Of each term of the kernel the standard deviation and the share of variance, and of each term on categories
         (random effects, nested and crossed ones, and random slopes, as in `mercer.models.effects`) the posterior mean
         and standard deviation of every group. Learned with an unknown mean, the components are REML estimates. A group
-        without rows has mean zero and the standard deviation of its term.
+        without rows has mean zero and the standard deviation of its term. All are in units of y, or for other
+        likelihoods of the latent function: of ln y for "lognormal", of the logarithm of the mean for counts.
         """
         self._check_fitted()
         return effects(self.kernel_, self.posterior_, float(np.mean(self.noise_)), self.scale_)
@@ -697,6 +711,9 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         self.copy_of_ = appended(self._copies(), count_rows(posterior.data[0]) - m + np.arange(m))
         self.y_train_ = appended(self.y_train_, measured)
         self.n_rows_ = None if self.n_rows_ is None else self.n_rows_ + m
+        if self.theta_posterior_ is not None:
+            mixture: Any = posterior
+            self.theta_posterior_ = updated(self.theta_posterior_, mixture.weights, stacklevel=3)
         self._set_posterior(posterior)
         self.gaps_ = np.concatenate([self.gaps_, before + gaps])
         return self

@@ -121,6 +121,10 @@ class OtherTargets(LearnedByEvidence):
         if self.noise is not None:
             if not isinstance(self.noise, int | float | np.number):
                 raise ParameterError(f"noise must be None or a variance with likelihood={self.likelihood!r}.")
+            if not 0 < self.noise < np.inf:
+                raise ParameterError(
+                    f"noise is a variance and must be positive with likelihood={self.likelihood!r}; got {self.noise!r}."
+                )
             likelihood = likelihood.with_noise(float(self.noise))
         target = likelihood.target(y, n, **given)
         center, scale = likelihood.centre_and_scale(target) if self.normalize else (0.0, 1.0)

@@ -14,7 +14,8 @@ from mercer.gp.likelihoods.base import Target, TargetLikelihood, refuse, registe
 START_VARIANCES = (1.0, 0.1)  # of the latent function, for shares
 MIN_LATENT_VARIANCE = 0.05  # of the latent function of counts, where learning starts
 START_DISPERSIONS = (0.3, 0.03)
-MIN_DISPERSION, MAX_DISPERSION = 1e-6, 1e4
+# At the upper end rates deviate by three times their mean. Any more fits counts that are nearly all zero, at any mean.
+MIN_DISPERSION, MAX_DISPERSION = 1e-6, 10.0
 INTEGER = "Give whole numbers 0, 1, 2, ...; for positive numbers use likelihood='gamma' or 'lognormal'."
 
 

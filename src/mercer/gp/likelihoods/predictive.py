@@ -205,11 +205,13 @@ class LogNormal(Integrated):
 
     @property
     def mean(self) -> np.ndarray:  # type: ignore[override]
-        return np.exp(self.log_mean + 0.5 * self.log_deviation**2)
+        with np.errstate(over="ignore"):
+            return np.exp(self.log_mean + 0.5 * self.log_deviation**2)
 
     @property
     def deviation(self) -> np.ndarray:  # type: ignore[override]
-        return self.mean * np.sqrt(np.expm1(self.log_deviation**2))
+        with np.errstate(over="ignore"):
+            return self.mean * np.sqrt(np.expm1(self.log_deviation**2))
 
     def cdf(self, y: ArrayLike) -> np.ndarray:
         with np.errstate(divide="ignore"):
