@@ -42,7 +42,14 @@ from mercer.models.doubt import (
 from mercer.models.estimator import all_or_nothing
 from mercer.models.minibatch import InferredLabels, labels_in_batches
 from mercer.models.online import LabelStream
-from mercer.models.records import BEGUN_WITH, NOT_INTEGRATED, recorded, restored_after_interruption, warn_of_model
+from mercer.models.records import (
+    BEGUN_WITH,
+    NOT_INTEGRATED,
+    recorded,
+    restored_after_interruption,
+    warn_of_interruption,
+    warn_of_model,
+)
 from mercer.models.relevance import Relevance, relevance
 from mercer.scores import LeaveOneOut
 from mercer.solvers import base as solvers
