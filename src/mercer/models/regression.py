@@ -80,8 +80,8 @@ class GaussianProcessRegressor(OtherTargets, LinearObservations, RegressionStrea
         categories and text (``columns_`` lists how each was read): categories and text have kernels of their own, and
         values that only new rows have are allowed (see `mercer.learning.columns`).
     noise : noise variance, in units of y squared: one number, or one per training row. None learns it, no smaller than
-        the resolution of y allows; exact duplicates of rows, target included, then count once (``copy_of_``). If the
-        kernel has a `White` term, that is the noise, and none is added. A prior, such as
+        the resolution of y allows; copies of rows, target included and rounded or not, then count once (``copy_of_``).
+        If the kernel has a `White` term, that is the noise, and none is added. A prior, such as
         ``mercer.priors.LogNormal(-4.0, 1.0)``, learns the noise under that prior with learning="map".
     solver : "auto" takes the cheapest exact solver that fits ``max_memory`` and ``max_seconds``: "weights" (M x M) if
         the kernel has fewer features than there are rows, "grid" if 1,000 rows or more form a grid over which the

@@ -251,7 +251,7 @@ def _suggestions(model, held, relevance, n, findings) -> list[str]:
     n_copies = n - len(np.unique(model._copies()))
     if n_copies:
         found.append(
-            f"{n_copies:,} rows are exact copies of others, target included, and count once. If they are separate "
+            f"{n_copies:,} rows are copies of others, target included, and count once. If they are separate "
             "measurements, give noise=..."
         )
     if model.likelihood_ is None and len(np.unique(model.y_train_)) == 2:
