@@ -16,6 +16,9 @@ MAX_STEPS = 1e9  # of a lattice: with more, rounding would make a lattice of any
 SAME_INPUTS = 1e-6  # of an input's spread: rows no further apart may be copies
 # Of an input's spread, and of the distance to the neighbour after so many copies: rows closer than both may be, too.
 NEAR_INPUTS, NEAR_SHARE, COPIES = 1e-3, 3e-3, 6
+MAX_NEAR_CHANCE = 1e-4  # share of rows that are nearer to one of these neighbours by chance
+MAX_DIMENSION_ROWS = 300  # enough to estimate the local dimension
+TINY = np.finfo(float).tiny
 SAME_TARGETS = 1e-3  # of the target's spread, as far as rows at one place may differ that are copies
 KINDS_APART = 10.0  # spreads between rows with different categories or words
 MAX_NEAR_ROWS = 10_000  # among more rows, only those closer than SAME_INPUTS are found
@@ -133,14 +136,20 @@ def _places(X: Inputs, n: int) -> np.ndarray:
 
 
 def _near(Z: np.ndarray) -> np.ndarray:
-    """Equal numbers for distinct rows that are no further apart than `NEAR_INPUTS` in any column, and far closer than
-    the neighbour after `COPIES` others; (m,)."""
+    """Equal numbers for distinct rows that are no further apart than `NEAR_INPUTS` in any column, and so much closer
+    than the neighbour after `COPIES` others as rarely happens by chance: the share of rows within a distance grows with
+    its power D, the local dimension; (m,)."""
     tree, m = cKDTree(Z), len(Z)
     nearest = tree.query(Z, k=2, distance_upper_bound=NEAR_INPUTS, p=np.inf)[0][:, 1] if m > 1 else np.zeros(0)
     close = np.flatnonzero(np.isfinite(nearest))
-    if not len(close):
+    if not len(close) or m < COPIES + 2:
         return np.arange(m)
-    apart, which = tree.query(Z[close], k=min(COPIES + 2, m), p=np.inf)
-    same = apart < np.minimum(NEAR_INPUTS, NEAR_SHARE * apart[:, -1:])
+    some = np.linspace(0, m - 1, min(m, MAX_DIMENSION_ROWS)).astype(int)
+    middle = (COPIES + 2) // 2
+    around = tree.query(Z[some], k=[middle + 1, COPIES + 2], p=np.inf)[0]
+    growth = np.median(np.log(np.maximum(around[:, 1], TINY) / np.maximum(around[:, 0], TINY)))
+    chance = MAX_NEAR_CHANCE ** (growth / math.log((COPIES + 1) / middle))
+    apart, which = tree.query(Z[close], k=COPIES + 2, p=np.inf)
+    same = apart < np.minimum(NEAR_INPUTS, min(NEAR_SHARE, chance) * apart[:, -1:])
     a, b = np.broadcast_to(close[:, None], which.shape)[same], which[same]
     return connected_components(coo_matrix((np.ones(len(a)), (a, b)), shape=(m, m)), directed=False)[1]
