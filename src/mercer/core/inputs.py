@@ -398,12 +398,12 @@ def centre_and_spread(X: np.ndarray, weights: np.ndarray | None = None) -> tuple
     return shift, np.where(constant | ~np.isfinite(spread), 1.0, spread)
 
 
-def middle_spread(X: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """``spread``, or that of the middle half of the rows in columns where it is less than a tenth of it: a few outliers
-    do not set the scale of the others."""
+def middle_spread(X: np.ndarray, spread: np.ndarray, ratio: float = 0.1) -> np.ndarray:
+    """``spread``, or that of the middle half of the rows in columns where it is less than a ``ratio`` of it: a few
+    outliers do not set the scale of the others."""
     quarter, three_quarters = np.quantile(X, [0.25, 0.75], axis=0)
     middle = (three_quarters - quarter) / 1.349  # the standard deviation of a Gaussian
-    return np.where((middle > 0) & (middle < 0.1 * spread), middle, spread)
+    return np.where((middle > 0) & (middle < ratio * spread), middle, spread)
 
 
 def split_numbers(X: Inputs) -> tuple[np.ndarray, list[Hashable]]:

@@ -563,9 +563,8 @@ def choose(
             many = len(lengths) > 1 and objective.n >= MIN_ROWS_PER_LENGTHSCALE * len(lengths)
             comparison.maximise(one, comparison.by_evidence(one, comparison.thetas)[: 1 if many else 2], keep=2)
             if many:
-                comparison.maximise(
-                    each, [*comparison.thetas[:3], *comparison.marginal, *(t.theta for t in tried.values())]
-                )
+                thetas = [*comparison.thetas[:3], *comparison.marginal, *(t.theta for t in tried.values())]
+                comparison.maximise(each, thetas)
             if not tried:
                 return Choice([], comparison.m, comparison.evaluations)
             first = comparison.ranked()[0]

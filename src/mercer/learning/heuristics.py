@@ -27,6 +27,7 @@ from mercer.kernels.substitution import Modulate, On, Warp
 
 NOISE_SHARES = (0.1, 0.003)  # of the variance of y, where the noise starts
 CANCELLATION_FACTORS = (1e4, 1e8, 1e12)  # on the variance of terms that cancel each other
+MEANINGLESS_SPREAD_RATIO = 0.01  # of the middle half's spread to that of all rows: a sentinel, or another unit
 LENGTH_FACTORS = (1.0, 1 / 3, 3.0, 0.1)  # on the lengthscales
 MAX_SPREADS_FROM_ZERO = 5.0  # of an input: beyond it a line through zero is hardly a line
 MIN_MARGINAL_ROWS, MIN_MARGINAL_SHARE = 30, 3.0  # the share, times sqrt(n): what no input explains by chance
@@ -42,8 +43,7 @@ def standard_kernel(X: Inputs, one_each: bool = True, constant: bool = True) -> 
     """The standard kernel (PRML 6.72) on inputs centred and scaled to unit spread, so that its thetas compare; with one
     lengthscale for each input (ARD), or one for all; with its constant, or without."""
     X = as_matrix(X)
-    shift, scale = centre_and_spread(X)
-    scale = middle_spread(X, scale)
+    shift, scale = _centre_and_spread(X)
     d = X.shape[1]
     theta1 = np.full(d, 1.0 / d) if one_each else 1.0 / d
     return Standard(1.0, theta1, 0.1 if constant else 0.0, 0.1 / d, shift=shift, scale=scale)
@@ -53,7 +53,13 @@ def radial_kernel(X: Inputs, factor: float = 1.0, weights: np.ndarray | None = N
     """Gaussian kernel with lengthscales ``factor`` sqrt(d) times the spread of each input: typical rows are one
     apart."""
     X = as_matrix(X)
-    return RBF(factor * np.sqrt(X.shape[1]) * middle_spread(X, centre_and_spread(X, weights)[1]))
+    return RBF(factor * np.sqrt(X.shape[1]) * _centre_and_spread(X, weights)[1])
+
+
+def _centre_and_spread(X: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """As `centre_and_spread`, with the spread of the middle rows where a few values make that of all meaningless."""
+    centre, spread = centre_and_spread(X, weights)
+    return centre, middle_spread(X, spread, MEANINGLESS_SPREAD_RATIO)
 
 
 def starting_kernels(kernel: Kernel, X: Inputs, variance: float = 1.0, centred: bool = False) -> list[Kernel]:
@@ -111,7 +117,7 @@ def _lengthscales(X: Inputs, shape: tuple[int, ...], factor: float) -> np.ndarra
     except DataError:
         return None
     d = X.shape[1]
-    spread = middle_spread(X, centre_and_spread(X)[1]) * np.sqrt(d) * factor
+    spread = _centre_and_spread(X)[1] * np.sqrt(d) * factor
     if shape == ():
         return np.float64(np.sqrt(np.mean((spread / spread.max()) ** 2)) * spread.max())
     return spread if shape == (d,) else None
