@@ -162,7 +162,7 @@ class _Boundary:
             if not wrong[ahead]:
                 break
             i = order[position + ahead]
-            self._correct(i, rows.at(i, order[position:][wrong]), self.visits + position + ahead)
+            self._correct(i, rows.at(i, order[position:], wrong), self.visits + position + ahead)
             mistakes, position = mistakes + 1, position + ahead + 1
         self.visits += n
         return mistakes
@@ -174,7 +174,8 @@ class _Boundary:
             others = self._right_and_others(slice(i, i + 1))[1]
             changes = [(self.codes[i], 1.0), (int(others[0].argmax()), -1.0)]
         for column, sign in changes:
-            self.scores[:, column] += sign * row
+            scores = self.scores[:, column]
+            (np.add if sign > 0 else np.subtract)(scores, row, out=scores)
             self.coef[i, column] += sign
             self.delayed[i, column] += sign * before
 
@@ -193,12 +194,12 @@ class _GramRows:
         self.cache: dict[int, np.ndarray] = {}
         self.max_cached_rows = machine.rows_within(machine.keepable(), n, BLOCK_ROWS)
 
-    def at(self, i, upcoming) -> np.ndarray:
-        """Row i; ``upcoming`` starts with i, followed by rows that may be needed soon."""
+    def at(self, i, order, wrong) -> np.ndarray:
+        """Row i; of the rows in ``order``, those that are ``wrong``, of which i is the first, may be needed soon."""
         if self.K is not None:
             return self.K[i] + self.constant
         if i not in self.cache:
-            needed = [int(j) for j in upcoming[: 4 * BLOCK_ROWS] if j not in self.cache][:BLOCK_ROWS]
+            needed = [int(j) for j in order[wrong][: 4 * BLOCK_ROWS] if j not in self.cache][:BLOCK_ROWS]
             if len(self.cache) + len(needed) > self.max_cached_rows:
                 self.cache.clear()
             self.cache.update(zip(needed, self.operator.some(needed), strict=True))
