@@ -303,7 +303,8 @@ class MemberObjective(RegressionObjective):
 
     def starts(self) -> list[Start]:
         marginal = marginal_starts(self, self.coordinates) if self.chosen.member.each else []
-        found = [self._of_choice(), *starts(self, self.coordinates, steep=True), *marginal, *self._drawn]
+        drawn = [*marginal, *self._drawn][: len(self._drawn)] if self._drawn else marginal
+        found = [self._of_choice(), *starts(self, self.coordinates, steep=True), *drawn]
         return [Start(name, self.coordinates.of(self.chosen.member, theta)) for name, theta in found]
 
     def late_start(self, rows: int) -> Start | None:
