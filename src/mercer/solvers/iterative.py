@@ -415,8 +415,8 @@ class IterativePosterior(Posterior):
     def _indefinite(self) -> NotPositiveDefiniteError:
         return NotPositiveDefiniteError(
             f"the covariance of these {len(self.y):,} rows is not positive definite to rounding. Give a larger "
-            "noise, or look at the kernel with mercer.check_kernel(kernel, X); where lengthscales and variances are huge, "
-            "the data have a trend: add mercer.kernels.Linear() to the kernel."
+            "noise, or look at the kernel with mercer.check_kernel(kernel, X); where its lengthscales and variances "
+            "are huge, the data have a trend: add mercer.kernels.Linear() to the kernel."
         )
 
     def log_evidence(self) -> float:
